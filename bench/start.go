@@ -25,7 +25,7 @@ func start(ctx context.Context, l *lab) row {
 	toolpost := attempt.Must(filepath.Abs(l.toolpost))
 	version := func() error { return exec.CommandContext(ctx, toolpost, "version").Run() }
 	m, r := compare(101, clock(version), clock(l.helloWorld(ctx)))
-	return asLong(m, r, ms, 6)
+	return asLong(m, r, ms, 12)
 }
 
 // helloWorld returns one run of a program that prints hello.

@@ -274,17 +274,17 @@ func (n *Node) samples() []telemetry.Sample {
 		states[s.Err == nil]++
 	}
 	of := func(s telemetry.Sample, label, value string, count float64) telemetry.Sample {
-		s.Labels, s.Value = []telemetry.Label{{Name: label, Value: value}}, count
+		s.Labels, s.Value = map[string]string{label: value}, count
 		return s
 	}
-	sources := telemetry.Sample{Name: "toolpost.sources", Help: "Sources of the config."}
+	sources := telemetry.Sample{Name: "toolpost_sources", Help: "Sources of the config."}
 	c, lookups := n.cache.Stats(), telemetry.Sample{
-		Name: "toolpost.cache.lookups", Help: "Calls that could be answered from memory.", Counter: true,
+		Name: "toolpost_cache_lookups_total", Help: "Calls that could be answered from memory.",
 	}
 	return []telemetry.Sample{
 		of(sources, "state", "open", states[true]), of(sources, "state", "failed", states[false]),
 		of(lookups, "result", "hit", float64(c.Hits)), of(lookups, "result", "miss", float64(c.Misses)),
-		{Name: "toolpost.cache.results", Help: "Results that are kept.", Value: float64(c.Entries)},
-		{Name: "toolpost.cache.size", Help: "Size of the results that are kept.", Unit: "By", Value: float64(c.Bytes)},
+		{Name: "toolpost_cache_results", Help: "Results that are kept.", Value: float64(c.Entries)},
+		{Name: "toolpost_cache_size_bytes", Help: "Size of the results that are kept.", Value: float64(c.Bytes)},
 	}
 }

@@ -51,9 +51,12 @@ func TestOnlyOperatorsLearnHowTheProgramIs(t *testing.T) {
 func TestTheLoadIsWhatHappenedBetweenTwoMoments(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var calls running.Calls
-	measure := telemetry.New(telemetry.Options{}, telemetry.Env{
+	measure, err := telemetry.New(telemetry.Options{}, telemetry.Env{
 		Lookup: func(context.Context, tool.Principal, string) (*tool.Spec, error) { return nil, errors.New("none") },
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	hold, began := make(chan struct{}), make(chan struct{})
 	h := measure.For(nil)(calls.For(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		if c.Tool == "slow" {

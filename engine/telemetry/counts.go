@@ -1,12 +1,8 @@
 package telemetry
 
-import (
-	"time"
+import "time"
 
-	"toolpost/tool"
-)
-
-// Counts are the measurements of the calls that have ended, by tool, for comparing two moments.
+// Counts are what was measured of the calls that have ended, by tool, to compare two moments.
 type Counts map[Of]Count
 
 // Of identifies the tool of calls.
@@ -14,42 +10,49 @@ type Of struct{ Tool, Source string }
 
 // A Count is the measurements of some calls.
 type Count struct {
-	Calls   int64
-	Bad     int64 // that ended neither well nor with a question
-	Took    time.Duration
-	classes [limits + 1]int64
+	Calls  int64
+	Bad    int64 // that ended neither well nor with a question
+	Took   time.Duration
+	within [limits]int64 // calls that took no longer than each of the bounds
 }
 
 // Counts returns the measurements since the start of the process.
 func (t *Telemetry) Counts() Counts {
 	sums := Counts{}
 	for l, s := range t.calls.all() {
-		of := Of{l.tool, l.source}
-		c := sums[of]
-		bad := l.outcome != tool.OutcomeOK && l.outcome != tool.OutcomeAsked
-		for i := range s.classes {
-			n := s.classes[i].Load()
-			c.classes[i] += n
-			if c.Calls += n; bad {
-				c.Bad += n
-			}
+		one := s.count()
+		if l.bad() {
+			one.Bad = one.Calls
 		}
-		c.Took += time.Duration(s.nanos.Load())
-		sums[of] = c
+		of := Of{l.tool, l.source}
+		sums[of] = sums[of].plus(one, 1)
 	}
 	return sums
 }
 
-// Since returns the calls that have ended since an earlier moment, without tools that had none.
+func (s *series) count() (c Count) {
+	for i := range s.classes {
+		if c.Calls += s.classes[i].Load(); i < limits {
+			c.within[i] = c.Calls
+		}
+	}
+	c.Took = time.Duration(s.nanos.Load())
+	return c
+}
+
+func (c Count) plus(o Count, times int64) Count {
+	c.Calls, c.Bad, c.Took = c.Calls+times*o.Calls, c.Bad+times*o.Bad, c.Took+time.Duration(times)*o.Took
+	for i := range c.within {
+		c.within[i] += times * o.within[i]
+	}
+	return c
+}
+
+// Since gives the calls that have ended since an earlier moment; tools that had none are left out.
 func (c Counts) Since(before Counts) Counts {
 	between := Counts{}
 	for of, now := range c {
-		was := before[of]
-		d := Count{Calls: now.Calls - was.Calls, Bad: now.Bad - was.Bad, Took: now.Took - was.Took}
-		for i := range d.classes {
-			d.classes[i] = now.classes[i] - was.classes[i]
-		}
-		if d.Calls > 0 {
+		if d := now.plus(before[of], -1); d.Calls > 0 {
 			between[of] = d
 		}
 	}
@@ -59,29 +62,24 @@ func (c Counts) Since(before Counts) Counts {
 // All adds up the calls of all tools.
 func (c Counts) All() (sum Count) {
 	for _, one := range c {
-		sum.Calls, sum.Bad, sum.Took = sum.Calls+one.Calls, sum.Bad+one.Bad, sum.Took+one.Took
-		for i := range sum.classes {
-			sum.classes[i] += one.classes[i]
-		}
+		sum = sum.plus(one, 1)
 	}
 	return sum
 }
 
-// Quantile returns the duration that a share of the calls does not exceed. It is interpolated: within a class, calls are
-// assumed to be spread evenly. Calls beyond the last class count as its upper end.
+// Quantile says which duration a share of the calls does not exceed, as far as the bounds tell: between two of them,
+// calls are taken to be spread evenly. A duration above all bounds is told as the last of them.
 func (c Count) Quantile(share float64) time.Duration {
-	ends, below := bounds(), float64(0)
-	want := share * float64(c.Calls)
+	want, below, from := share*float64(c.Calls), 0.0, time.Duration(0)
 	if c.Calls == 0 {
 		return 0
 	}
-	from := time.Duration(0)
-	for i, end := range ends {
-		n := float64(c.classes[i])
-		if n > 0 && below+n >= want {
-			return from + time.Duration((want-below)/n*float64(end-from))
+	for i, end := range bounds() {
+		n := float64(c.within[i])
+		if n > below && n >= want {
+			return from + time.Duration((want-below)/(n-below)*float64(end-from))
 		}
-		below, from = below+n, end
+		below, from = n, end
 	}
 	return from
 }

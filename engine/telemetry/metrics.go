@@ -1,16 +1,20 @@
 package telemetry
 
 import (
-	"bufio"
-	"cmp"
+	"context"
 	"io"
 	"maps"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"toolpost/tool"
 )
@@ -35,21 +39,34 @@ type labels struct {
 	code    tool.Code
 }
 
-func (l labels) compare(o labels) int {
-	return cmp.Or(strings.Compare(l.tool, o.tool), strings.Compare(l.source, o.source), strings.Compare(l.protocol, o.protocol),
-		strings.Compare(l.door, o.door), cmp.Compare(l.outcome, o.outcome), cmp.Compare(l.code, o.code))
+func (l labels) bad() bool { return l.outcome != tool.OutcomeOK && l.outcome != tool.OutcomeAsked }
+
+func (l labels) list() map[string]string {
+	return map[string]string{
+		"tool": l.tool, "source": l.source, "protocol": l.protocol, "door": l.door,
+		"outcome": string(l.outcome), "code": string(l.code),
+	}
 }
 
-func (l labels) list() []Label {
-	return []Label{
-		{"tool", l.tool}, {"source", l.source}, {"protocol", l.protocol}, {"door", l.door},
-		{"outcome", string(l.outcome)}, {"code", string(l.code)},
+// kept gives labels apart from the texts that they were cut out of, which may be large. If the table is full, they
+// become those that stand for all that there is no room for.
+func (l labels) kept(full bool) labels {
+	for _, text := range []*string{&l.tool, &l.source, &l.protocol, &l.door} {
+		*text = kept(*text, full)
 	}
+	return l
+}
+
+func kept(text string, full bool) string {
+	if full {
+		return others
+	}
+	return strings.Clone(text)
 }
 
 const limits = 15
 
-// bounds returns the upper ends of the classes of durations; one more class is for longer calls.
+// bounds are the upper ends of the classes of durations; one more class is for longer ones.
 func bounds() [limits]time.Duration {
 	const ms = time.Millisecond
 	return [...]time.Duration{
@@ -58,7 +75,8 @@ func bounds() [limits]time.Duration {
 	}
 }
 
-// A series counts the calls that have the same labels.
+// A series counts the calls that have the same labels. The histogram and the counters of the library would take twice
+// as long.
 type series struct {
 	classes  [limits + 1]atomic.Int64
 	nanos    atomic.Int64
@@ -77,23 +95,15 @@ func (s *series) add(took time.Duration, in, out int) {
 	s.size.Add(int64(out))
 }
 
-// A table finds counters without a lock. To add one, the whole table is copied; that is rare, because their number is
-// limited.
-type table[K countable[K], V any] struct {
+// A table finds counters without a lock. To add one the whole table is copied, which ends soon: there are only so many.
+type table[K comparable, V any] struct {
 	most   int
+	kept   func(k K, full bool) K
 	now    atomic.Pointer[map[K]*V]
 	adding sync.Mutex
 }
 
-// A countable is a key of counters.
-type countable[K any] interface {
-	comparable
-	// kept returns a copy that does not keep a larger text alive, or, if full, the key for everything that there is no
-	// room for.
-	kept(full bool) K
-}
-
-// all returns the counters.
+// all gives the counters that there are.
 func (t *table[K, V]) all() map[K]*V {
 	if all := t.now.Load(); all != nil {
 		return *all
@@ -101,7 +111,7 @@ func (t *table[K, V]) all() map[K]*V {
 	return nil
 }
 
-// of returns the counter of k, and creates it if needed.
+// of gives the counter of k, a new one if there is none.
 func (t *table[K, V]) of(k K) *V {
 	if v := t.all()[k]; v != nil {
 		return v
@@ -109,7 +119,7 @@ func (t *table[K, V]) of(k K) *V {
 	t.adding.Lock()
 	defer t.adding.Unlock()
 	was := t.all()
-	k = k.kept(len(was) >= t.most)
+	k = t.kept(k, len(was) >= t.most)
 	if v := was[k]; v != nil {
 		return v
 	}
@@ -119,188 +129,126 @@ func (t *table[K, V]) of(k K) *V {
 	return next[k]
 }
 
-func (l labels) kept(full bool) labels {
-	for _, text := range []*string{&l.tool, &l.source, &l.protocol, &l.door} {
-		if *text = strings.Clone(*text); full {
-			*text = others
-		}
-	}
-	return l
-}
-
-// A door is the key by which running calls are counted.
-type door string
-
-func (d door) kept(full bool) door {
-	if full {
-		return others
-	}
-	return door(strings.Clone(string(d)))
-}
-
-// A Sample is one measurement.
+// A Sample is one thing that was measured.
 type Sample struct {
-	Name    string // in OpenTelemetry's form, such as toolpost.sources
-	Help    string
-	Unit    string // s, By, or empty
-	Counter bool   // it only grows
-	Labels  []Label
-	Value   float64
+	Name   string // as Prometheus has it, such as toolpost_sources; that of a counter ends in _total
+	Help   string
+	Labels map[string]string // tell samples of one name apart
+	Value  float64
 }
 
-// A Label distinguishes samples of the same name.
-type Label struct{ Name, Value string }
+// Describe implements prometheus.Collector. It says nothing: there is nothing to measure before the program has started.
+func (t *Telemetry) Describe(chan<- *prometheus.Desc) {}
 
-// A family is all samples of one name.
-type family struct {
-	Sample // without labels and value
-	points []point
-}
-
-// A point is a number, or a histogram if it has classes.
-type point struct {
-	labels  []Label
-	value   float64
-	classes []int64
-}
-
-func (p point) count() (n int64) {
-	for _, c := range p.classes {
-		n += c
+// Collect implements prometheus.Collector: it gives everything that is measured, as it is now.
+func (t *Telemetry) Collect(out chan<- prometheus.Metric) {
+	list := append(t.env.Samples(), t.send.samples()...)
+	list = append(list, Sample{"toolpost_info", "This program.", map[string]string{"version": t.env.Version}, 1})
+	for door, n := range t.running.all() {
+		by := map[string]string{"door": door}
+		list = append(list, Sample{"toolpost_calls_running", "Calls that run now.", by, float64(n.Load())})
 	}
-	return n
-}
-
-// snapshot returns all present measurements.
-func (t *Telemetry) snapshot() []family {
-	var samples []Sample
-	doors := t.running.all()
-	for _, d := range slices.Sorted(maps.Keys(doors)) {
-		samples = append(samples, Sample{
-			Name: "toolpost.calls.running", Help: "Calls that run now.", Labels: []Label{{"door", string(d)}},
-			Value: float64(doors[d].Load()),
-		})
-	}
-	samples = append(samples, Sample{
-		Name: "toolpost.info", Help: "This program.", Labels: []Label{{"version", t.env.Version}}, Value: 1,
-	})
-	samples = append(samples, t.env.Samples()...)
-	if t.send != nil {
-		samples = append(samples, t.send.samples()...)
-	}
-	list := t.snapshotCalls()
-	for _, s := range samples {
-		at := slices.IndexFunc(list, func(f family) bool { return f.Name == s.Name })
-		if at < 0 {
-			at, list = len(list), append(list, family{Sample: s})
+	for l, s := range t.calls.all() {
+		c, by, within := s.count(), l.list(), map[float64]uint64{}
+		for i, end := range bounds() {
+			within[end.Seconds()] = uint64(c.within[i])
 		}
-		list[at].points = append(list[at].points, point{labels: s.Labels, value: s.Value})
+		out <- prometheus.MustNewConstHistogram(t.desc("toolpost_call_duration_seconds", "How long calls took.", by),
+			uint64(c.Calls), c.Took.Seconds(), within)
+		list = append(list, Sample{"toolpost_calls_total", "Calls that have ended.", by, float64(c.Calls)},
+			Sample{"toolpost_call_in_bytes_total", "Size of the arguments.", by, float64(s.in.Load())},
+			Sample{"toolpost_call_out_bytes_total", "Size of the outputs.", by, float64(s.size.Load())})
 	}
-	return list
-}
-
-func (t *Telemetry) snapshotCalls() []family {
-	count := family{Sample: Sample{Name: "toolpost.calls", Help: "Calls that have ended.", Counter: true}}
-	took := family{Sample: Sample{Name: "toolpost.call.duration", Help: "How long calls took.", Unit: "s"}}
-	in := family{Sample: Sample{Name: "toolpost.call.in", Help: "Size of the arguments.", Unit: "By", Counter: true}}
-	out := family{Sample: Sample{Name: "toolpost.call.out", Help: "Size of the outputs.", Unit: "By", Counter: true}}
-	all := t.calls.all()
-	for _, l := range slices.SortedFunc(maps.Keys(all), labels.compare) {
-		s := all[l]
-		p := point{labels: l.list(), classes: make([]int64, len(s.classes))}
-		for i := range s.classes {
-			p.classes[i] = s.classes[i].Load()
+	for _, s := range list {
+		kind := prometheus.GaugeValue
+		if strings.HasSuffix(s.Name, "_total") {
+			kind = prometheus.CounterValue
 		}
-		number := func(n int64) point { return point{labels: p.labels, value: float64(n)} }
-		count.points = append(count.points, number(p.count()))
-		in.points, out.points = append(in.points, number(s.in.Load())), append(out.points, number(s.size.Load()))
-		p.value = time.Duration(s.nanos.Load()).Seconds()
-		took.points = append(took.points, p)
+		out <- prometheus.MustNewConstMetric(t.desc(s.Name, s.Help, s.Labels), kind, s.Value)
 	}
-	return []family{count, took, in, out}
 }
 
-// ContentType is the content type of the output of Metrics.
-const ContentType = "text/plain; version=0.0.4; charset=utf-8"
+func (t *Telemetry) desc(name, help string, by map[string]string) *prometheus.Desc {
+	clean := prometheus.Labels{}
+	for name, value := range by {
+		clean[name] = t.clean(value)
+	}
+	return prometheus.NewDesc(name, help, nil, clean)
+}
+
+// gather gives everything that is measured, in order. Of two series that differ in a secret alone there is one.
+func (t *Telemetry) gather() []*dto.MetricFamily {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(t)
+	families, _ := registry.Gather()
+	return families
+}
 
 // Metrics writes all measurements in the text format of Prometheus.
 func (t *Telemetry) Metrics(w io.Writer) error {
-	b := prometheus{bufio.NewWriter(w), t.env.Redact}
-	for _, f := range t.snapshot() {
-		b.family(f)
-	}
-	return b.Flush()
-}
-
-type prometheus struct {
-	*bufio.Writer // remembers its first error
-	redact        func(string) string
-}
-
-// nameOf returns the name of a family, by OpenTelemetry's rules for Prometheus.
-func (f *family) nameOf() string {
-	name := strings.ReplaceAll(f.Name, ".", "_") + map[string]string{"s": "_seconds", "By": "_bytes"}[f.Unit]
-	if f.Counter {
-		name += "_total"
-	}
-	return name
-}
-
-func (f *family) histogram() bool { return len(f.points) > 0 && f.points[0].classes != nil }
-
-func (b prometheus) family(f family) {
-	name, kind := f.nameOf(), "gauge"
-	switch {
-	case len(f.points) == 0:
-		return
-	case f.Counter:
-		kind = "counter"
-	case f.histogram():
-		kind = "histogram"
-	}
-	_, _ = b.WriteString("# HELP " + name + " " + f.Help + "\n# TYPE " + name + " " + kind + "\n")
-	for _, p := range f.points {
-		if p.classes == nil {
-			b.line(name, p.labels, p.value)
-			continue
+	for _, f := range t.gather() {
+		if _, err := expfmt.MetricFamilyToText(w, f); err != nil {
+			return err
 		}
-		b.classes(name, p)
 	}
+	return nil
 }
 
-// classes writes a histogram: each class includes all below it.
-func (b prometheus) classes(name string, p point) {
-	with := slices.Concat(p.labels, []Label{{}})
-	le, below := &with[len(with)-1], int64(0)
-	ends := bounds()
-	for i, n := range p.classes {
-		below += n
-		*le = Label{"le", "+Inf"}
-		if i < len(ends) {
-			le.Value = strconv.FormatFloat(ends[i].Seconds(), 'g', -1, 64)
+// Produce implements the SDK's Producer: it gives everything that is measured in the words of OpenTelemetry.
+func (t *Telemetry) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
+	scope := metricdata.ScopeMetrics{Scope: instrumentation.Scope{Name: "toolpost", Version: t.clean(t.env.Version)}}
+	for _, f := range t.gather() {
+		scope.Metrics = append(scope.Metrics, t.metric(f))
+	}
+	return []metricdata.ScopeMetrics{scope}, nil
+}
+
+// metric takes the unit out of a name, which is what distinguishes the names of OpenTelemetry from those of Prometheus.
+func (t *Telemetry) metric(f *dto.MetricFamily) metricdata.Metrics {
+	m := metricdata.Metrics{Description: f.GetHelp(), Name: strings.TrimSuffix(f.GetName(), "_total")}
+	for end, unit := range map[string]string{"_seconds": "s", "_bytes": "By"} {
+		if name, ok := strings.CutSuffix(m.Name, end); ok {
+			m.Name, m.Unit = name, unit
 		}
-		b.line(name+"_bucket", with, float64(below))
 	}
-	b.line(name+"_sum", p.labels, p.value)
-	b.line(name+"_count", p.labels, float64(below))
+	m.Name = strings.ReplaceAll(m.Name, "_", ".")
+	var points []metricdata.DataPoint[float64]
+	var histograms []metricdata.HistogramDataPoint[float64]
+	for _, one := range f.Metric {
+		var by []attribute.KeyValue
+		for _, l := range one.Label {
+			by = append(by, attribute.String("toolpost."+l.GetName(), l.GetValue()))
+		}
+		p := metricdata.DataPoint[float64]{Attributes: attribute.NewSet(by...), StartTime: t.started, Time: time.Now()}
+		p.Value = one.GetCounter().GetValue() + one.GetGauge().GetValue() // one of the two
+		if f.GetType() == dto.MetricType_GAUGE {
+			p.StartTime = time.Time{}
+		}
+		points = append(points, p)
+		histograms = append(histograms, histogram(p, one.GetHistogram()))
+	}
+	switch f.GetType() {
+	case dto.MetricType_COUNTER:
+		m.Data = metricdata.Sum[float64]{DataPoints: points, Temporality: metricdata.CumulativeTemporality, IsMonotonic: true}
+	case dto.MetricType_HISTOGRAM:
+		m.Data = metricdata.Histogram[float64]{DataPoints: histograms, Temporality: metricdata.CumulativeTemporality}
+	default:
+		m.Data = metricdata.Gauge[float64]{DataPoints: points}
+	}
+	return m
 }
 
-func (b prometheus) line(name string, labels []Label, value float64) {
-	_, _ = b.WriteString(name)
-	for i, l := range labels {
-		_ = b.WriteByte("{,"[min(i, 1)])
-		_, _ = b.WriteString(l.Name + `="` + escape(b.redact(l.Value)) + `"`)
+// histogram makes of a histogram of Prometheus, whose classes have all that is below them, one of OpenTelemetry.
+func histogram(p metricdata.DataPoint[float64], h *dto.Histogram) metricdata.HistogramDataPoint[float64] {
+	to := metricdata.HistogramDataPoint[float64]{
+		Attributes: p.Attributes, StartTime: p.StartTime, Time: p.Time, Count: h.GetSampleCount(), Sum: h.GetSampleSum(),
 	}
-	if len(labels) > 0 {
-		_ = b.WriteByte('}')
+	below := uint64(0)
+	for _, b := range h.GetBucket() {
+		to.Bounds = append(to.Bounds, b.GetUpperBound())
+		to.BucketCounts = append(to.BucketCounts, b.GetCumulativeCount()-below)
+		below = b.GetCumulativeCount()
 	}
-	_, _ = b.WriteString(" " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
-}
-
-// escape encodes a text as the value of a label. A name can contain any character that its source chose.
-func escape(text string) string {
-	if !strings.ContainsAny(text, "\\\"\n") {
-		return strings.ToValidUTF8(text, "\uFFFD")
-	}
-	return strings.NewReplacer("\\", `\\`, "\"", `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(text, "\uFFFD"))
+	to.BucketCounts = append(to.BucketCounts, h.GetSampleCount()-below)
+	return to
 }

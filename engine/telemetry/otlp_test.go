@@ -17,11 +17,16 @@ import (
 	"testing"
 	"time"
 
+	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
 	"toolpost/engine/telemetry"
 	"toolpost/tool"
 )
 
 // The messages of OTLP, written from its specification: JSON in the mapping of proto3, with ids in hexadecimal digits.
+// Metrics come as protobuf, and are turned into the same.
 type (
 	value struct {
 		String *string      `json:"stringValue"`
@@ -47,6 +52,7 @@ type (
 		Parent     string     `json:"parentSpanId"`
 		Name       string     `json:"name"`
 		Kind       int        `json:"kind"`
+		Flags      int        `json:"flags"`
 		Start      string     `json:"startTimeUnixNano"`
 		End        string     `json:"endTimeUnixNano"`
 		Attributes attributes `json:"attributes"`
@@ -140,7 +146,8 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the sender gave up
 	}
-	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
+	wants := map[string]string{"/v1/traces": "application/json", "/v1/metrics": "application/x-protobuf"}
+	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != wants[r.URL.Path] {
 		c.t.Errorf("%s %s of %s", r.Method, r.URL, r.Header.Get("Content-Type"))
 	}
 	c.requests[r.URL.Path]++
@@ -182,6 +189,11 @@ func (c *collector) keep(path string, body []byte) {
 			}
 		}
 	case "/v1/metrics":
+		var sent metricspb.MetricsData
+		if err := proto.Unmarshal(body, &sent); err != nil {
+			c.t.Errorf("%s is not OTLP: %v", path, err)
+		}
+		body, _ = protojson.MarshalOptions{UseEnumNumbers: true}.Marshal(&sent)
 		var m metrics
 		strict(&m)
 		for _, rm := range m.ResourceMetrics {
@@ -206,6 +218,7 @@ func (c *collector) service(r resource) {
 }
 
 func (c *collector) span(s gotSpan) {
+	s.TraceID, s.SpanID, s.Parent = strings.ToLower(s.TraceID), strings.ToLower(s.SpanID), strings.ToLower(s.Parent) // OTLP allows both
 	start, end := number(c.t, s.Start), number(c.t, s.End)
 	zero := regexp.MustCompile(`^0+$`)
 	for id, n := range map[string]int{s.TraceID: 32, s.SpanID: 16, s.Parent: 16} {
@@ -302,6 +315,13 @@ func eventually(t testing.TB, what string, ok func() bool) {
 }
 
 func TestACollectorGetsSpansAndMetrics(t *testing.T) {
+	for name, value := range map[string]string{ // the config decides, not the environment
+		"EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1", "EXPORTER_OTLP_HEADERS": "x-key=other,x-env=other",
+		"EXPORTER_OTLP_COMPRESSION": "gzip", "EXPORTER_OTLP_PROTOCOL": "grpc", "TRACES_SAMPLER": "always_off",
+		"SERVICE_NAME": "other", "SPAN_ATTRIBUTE_COUNT_LIMIT": "1", "BSP_MAX_QUEUE_SIZE": "1", "METRIC_EXPORT_INTERVAL": "1", "SDK_DISABLED": "true",
+	} {
+		t.Setenv("OTEL_"+name, value)
+	}
 	c := collect(t, nil)
 	tel := open(t, telemetry.Options{OTLP: c.url + "/", Service: "gate", Headers: map[string]string{"X-Key": "KEY"}}, telemetry.Env{
 		Version: "1.2", Secret: func(name string) (string, error) { return "value of " + name, nil },
@@ -314,7 +334,7 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 		return r, err
 	}))
 	const trace, parent = "0af76519-16cd-43dd-8448-eb211c80319c", "b7ad6b7169203331"
-	call := &tool.Call{Tool: "reads", Args: []byte(`{}`), Trace: trace, Span: parent, Caller: tool.Principal{ID: "ada", Door: "http"}}
+	call := &tool.Call{Tool: "reads", Args: []byte(`{}`), Trace: trace, Span: parent, Caller: tool.Principal{ID: "ada", Door: "mcp"}}
 	if _, err := h.Invoke(t.Context(), call, tool.Discard); err != nil || call.Span != parent || call.ID != "" {
 		t.Fatalf("%v, and the call is now %+v", err, call)
 	}
@@ -324,18 +344,18 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 		t.Fatalf("%d spans", len(c.spans))
 	}
 	first, second := c.spans[0], c.spans[1]
-	if first.TraceID != "0af7651916cd43dd8448eb211c80319c" || first.Parent != parent || first.SpanID != inside.Span || inside.Trace != trace || first.Name != "tool reads" {
+	if first.TraceID != "0af7651916cd43dd8448eb211c80319c" || first.Parent != parent || first.SpanID != inside.Span || inside.Trace != trace || first.Name != "execute_tool reads" {
 		t.Errorf("the span %+v of the call %+v", first, inside)
 	}
 	for key, want := range map[string]string{
-		"toolpost.tool": "reads", "toolpost.source": "src", "toolpost.protocol": "fake", "toolpost.door": "http", "toolpost.caller": "ada",
-		"toolpost.call": inside.ID, "toolpost.outcome": "ok", "toolpost.bytes_in": "2", "toolpost.bytes_out": strconv.Itoa(len(canary) + 2),
+		"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "reads", "gen_ai.tool.call.id": inside.ID, "mcp.method.name": "tools/call", "toolpost.source": "src", "toolpost.protocol": "fake", "toolpost.door": "mcp", "toolpost.caller": "ada",
+		"toolpost.outcome": "ok", "toolpost.bytes_in": "2", "toolpost.bytes_out": strconv.Itoa(len(canary) + 2),
 	} {
 		if got := first.Attributes.text(t, key); got != want {
 			t.Errorf("%s is %q, not %q", key, got, want)
 		}
 	}
-	if second.Parent != "" || second.TraceID == first.TraceID || second.Status.Code != 2 || second.Attributes.text(t, "error.type") != "internal" {
+	if second.Parent != "" || second.TraceID == first.TraceID || second.Status.Code != 2 || second.Attributes.text(t, "error.type") != "internal" || second.Attributes.text(t, "mcp.method.name") != "" {
 		t.Errorf("the span of a call that breaks: %+v", second)
 	}
 	if m := c.metrics["toolpost.calls"]; m.Sum == nil || len(m.Sum.Points) != 2 || *m.Sum.Points[1].Double != 1 {
@@ -345,7 +365,7 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 		t.Errorf("durations: %+v", m)
 	}
 	for _, h := range c.headers {
-		if h.Get("X-Key") != "value of KEY" {
+		if h.Get("X-Key") != "value of KEY" || h.Get("X-Env") != "" {
 			t.Errorf("headers %v", h)
 		}
 	}

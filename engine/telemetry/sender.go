@@ -1,20 +1,26 @@
 package telemetry
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"io"
-	"log/slog"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
+	"toolpost/wire/regex"
 )
 
 // Limits of what waits for a collector, and of the waiting time.
@@ -24,254 +30,220 @@ const (
 	batchDelay  = time.Second
 	postTimeout = 10 * time.Second
 	closeTime   = 3 * time.Second
-	tries       = 3
 	firstPause  = time.Second
-	lastPause   = 30 * time.Second
-	maxAnswer   = 64 << 10
+	retryTime   = 30 * time.Second // how long a batch is tried again
 )
 
-// A sender sends spans and metrics to a collector, from one goroutine. Calls never wait for it: data that cannot be sent
-// is dropped and counted.
+// A sender brings spans and metrics to a collector, with the exporters of OpenTelemetry, whose way out it is. No call
+// waits for it: what cannot be sent is dropped and counted.
 type sender struct {
-	writer
-	base    string
-	headers map[string]string // -> names of secrets
-	secret  func(string) (string, error)
-	log     *slog.Logger
-	client  *http.Client
-	every   time.Duration // between metrics; 0 if none are sent
-	measure func() []family
+	Env
+	base      string
+	headers   map[string]string // -> names of secrets
+	transport *http.Transport
+	shutdown  []func(context.Context) error
 
-	queue   chan *span
+	waiting atomic.Int64 // spans
 	sent    atomic.Int64 // spans
 	dropped atomic.Int64 // spans
 	failed  atomic.Int64 // messages
-	failing bool         // the last message did not arrive
+	failing atomic.Bool  // the last message did not arrive
 
 	life    context.Context
 	end     context.CancelFunc
-	closing context.Context // limits the time for what is left; set before life ends
-	ended   chan struct{}
+	closing context.Context // how long what is left may take; set before life ends
 }
 
-func newSender(o Options, env Env, every time.Duration, measure func() []family) *sender {
+// newSender starts what sends. Every option that a variable of the environment could set instead is given: what is sent,
+// and where, is the config's to say.
+func newSender(o Options, t *Telemetry) (*sender, error) {
 	s := &sender{
-		writer: writer{service: cmp.Or(o.Service, "toolpost"), version: env.Version,
-			instance: tool.NewID(), start: time.Now(), redact: env.Redact},
-		base: strings.TrimRight(o.OTLP, "/"), headers: o.Headers, secret: env.Secret, log: env.Log, every: every,
-		measure: measure,
-		queue:   make(chan *span, maxWaiting), ended: make(chan struct{}),
-	}
-	s.client = &http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // keeps our headers
+		Env: t.env, base: strings.TrimRight(o.OTLP, "/"), headers: o.Headers,
+		transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
-	go s.run()
-	return s
-}
-
-// take queues a span, or drops it.
-func (s *sender) take(one *span) {
-	select {
-	case s.queue <- one:
-	default:
-		s.dropped.Add(1)
+	client := &http.Client{
+		Transport: s, Timeout: postTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // with our headers
 	}
+	about := resource.NewSchemaless(
+		attribute.String("service.name", t.clean(cmp.Or(o.Service, "toolpost"))),
+		attribute.String("service.version", t.clean(t.env.Version)), attribute.String("service.instance.id", tool.NewID()),
+	)
+	if o.Traces == nil || *o.Traces {
+		to, err := otlptracehttp.New(s.life,
+			otlptracehttp.WithEndpointURL(s.base+"/v1/traces"), otlptracehttp.WithHTTPClient(client),
+			otlptracehttp.WithEncoding(otlptracehttp.EncodingJSON), otlptracehttp.WithCompression(otlptracehttp.NoCompression),
+			otlptracehttp.WithHeaders(map[string]string{}), otlptracehttp.WithTLSClientConfig(nil),
+			otlptracehttp.WithRetry(otlptracehttp.RetryConfig{
+				Enabled: true, InitialInterval: firstPause, MaxInterval: retryTime, MaxElapsedTime: retryTime,
+			}))
+		if err != nil {
+			return nil, err
+		}
+		t.tracer = s.tracer(to, about)
+	}
+	if o.Metrics == nil || *o.Metrics {
+		to, err := otlpmetrichttp.New(s.life,
+			otlpmetrichttp.WithEndpointURL(s.base+"/v1/metrics"), otlpmetrichttp.WithHTTPClient(client),
+			otlpmetrichttp.WithCompression(otlpmetrichttp.NoCompression), otlpmetrichttp.WithHeaders(map[string]string{}),
+			otlpmetrichttp.WithTLSClientConfig(nil),
+			otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{})) // the next ones have everything that these have
+		if err != nil {
+			return nil, err
+		}
+		reader := sdkmetric.NewPeriodicReader(measured{to, s}, sdkmetric.WithInterval(cmp.Or(o.Interval, time.Minute)),
+			sdkmetric.WithTimeout(postTimeout), sdkmetric.WithProducer(t))
+		provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(about))
+		s.shutdown = append(s.shutdown, provider.Shutdown)
+	}
+	return s, nil
 }
 
-// close sends what is left and ends the goroutine. It must be called once.
+func (s *sender) tracer(to sdktrace.SpanExporter, about *resource.Resource) trace.Tracer {
+	batches := sdktrace.NewBatchSpanProcessor(spans{to, s},
+		sdktrace.WithMaxQueueSize(maxWaiting), sdktrace.WithMaxExportBatchSize(maxBatch),
+		sdktrace.WithBatchTimeout(batchDelay), sdktrace.WithExportTimeout(retryTime+postTimeout))
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithSpanProcessor(queue{batches, s}), sdktrace.WithResource(about),
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), // begin has decided
+		sdktrace.WithRawSpanLimits(sdktrace.SpanLimits{AttributeValueLengthLimit: -1, AttributeCountLimit: -1}))
+	s.shutdown = append(s.shutdown, provider.Shutdown)
+	return provider.Tracer("toolpost", trace.WithInstrumentationVersion(s.Version))
+}
+
+// A queue is where spans wait; the SDK's does not tell which ones it drops.
+type queue struct {
+	sdktrace.SpanProcessor
+	*sender
+}
+
+// OnEnd takes a span, or drops it.
+func (q queue) OnEnd(span sdktrace.ReadOnlySpan) {
+	if q.waiting.Add(1) > maxWaiting {
+		q.waiting.Add(-1)
+		q.dropped.Add(1)
+		return
+	}
+	q.SpanProcessor.OnEnd(span)
+}
+
+// spans counts the spans that an exporter sends.
+type spans struct {
+	sdktrace.SpanExporter
+	*sender
+}
+
+// ExportSpans returns no error: RoundTrip has told it, without what the collector said.
+func (e spans) ExportSpans(ctx context.Context, list []sdktrace.ReadOnlySpan) error {
+	n, lost := int64(len(list)), int64(0)
+	err := e.export(ctx, func(ctx context.Context) error { return e.SpanExporter.ExportSpans(ctx, list) })
+	if err != nil {
+		lost = n
+		if some := rejected().FindStringSubmatch(err.Error()); some != nil {
+			lost, _ = strconv.ParseInt(some[1], 10, 32)
+		}
+	}
+	e.sent.Add(n - min(lost, n))
+	e.dropped.Add(min(lost, n))
+	e.waiting.Add(-n)
+	return nil
+}
+
+// rejected is how the exporter says that the collector took a message but for some of its spans.
+var rejected = regex.Lazy(`\((\d+) spans rejected\)$`)
+
+// measured sends metrics.
+type measured struct {
+	sdkmetric.Exporter
+	*sender
+}
+
+// Export returns no error, as ExportSpans.
+func (e measured) Export(ctx context.Context, all *metricdata.ResourceMetrics) error {
+	_ = e.export(ctx, func(ctx context.Context) error { return e.Exporter.Export(ctx, all) })
+	return nil
+}
+
+// export sends a message; if the sender is told to end meanwhile, once more.
+func (s *sender) export(ctx context.Context, send func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
+	if s.life.Err() == nil {
+		if err := send(ctx); err == nil || s.life.Err() == nil {
+			return err
+		}
+	}
+	err := send(s.closing)
+	if s.closing.Err() != nil && !s.failing.Load() { // there was no time to try
+		s.note(err)
+	}
+	return err
+}
+
+// close sends what is left and ends all goroutines. It is called once.
 func (s *sender) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTime)
 	defer cancel()
 	s.closing = ctx
 	s.end()
-	<-s.ended
-	s.client.CloseIdleConnections()
+	for _, shutdown := range s.shutdown {
+		_ = shutdown(context.WithoutCancel(ctx)) // each message ends with ctx
+	}
+	s.dropped.Add(s.waiting.Swap(0))
+	s.transport.CloseIdleConnections()
 }
 
-func (s *sender) run() {
-	defer close(s.ended)
-	var metrics <-chan time.Time
-	if s.every > 0 {
-		t := time.NewTicker(s.every)
-		defer t.Stop()
-		metrics = t.C
+// RoundTrip brings a message of an exporter to the collector. A collector that cannot be reached is told to the exporter
+// as one that asks for patience, so that it tries again; not at the end, when there is no time.
+func (s *sender) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.post(r.Clone(r.Context()))
+	failed := err
+	if err == nil && resp.StatusCode/100 != 2 {
+		failed = fmt.Errorf("the collector answered HTTP %s", resp.Status)
 	}
-	due := time.NewTimer(batchDelay)
-	due.Stop()
-	var batch []*span
-	for {
-		select {
-		case one := <-s.queue:
-			if batch = append(batch, one); len(batch) == 1 {
-				due.Reset(batchDelay)
-			}
-			if len(batch) < maxBatch {
-				continue
-			}
-		case <-due.C:
-		case <-metrics:
-			s.sendMetrics(s.life)
-			continue
-		case <-s.life.Done():
-			s.finish(batch)
-			return
-		}
-		due.Stop()
-		batch = s.sendSpans(batch)
+	s.note(failed)
+	if err != nil && s.life.Err() == nil {
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Request: r}, nil
 	}
+	return resp, err
 }
 
-// sendSpans sends a batch, and retries if the collector asks for that. It returns what is left of the batch if the
-// sender is closed meanwhile.
-func (s *sender) sendSpans(batch []*span) (left []*span) {
-	pause := firstPause
-	for try := 1; len(batch) > 0; try++ {
-		wait, again, err := s.postSpans(s.life, batch)
-		switch {
-		case err == nil:
-			return nil
-		case s.life.Err() != nil:
-			return batch
-		case !again || try == tries:
-			s.dropped.Add(int64(len(batch)))
-			return nil
-		}
-		select {
-		case <-time.After(min(max(wait, pause), lastPause)):
-		case <-s.life.Done():
-			return batch
-		}
-		pause *= 2
-	}
-	return nil
-}
-
-// finish sends everything that is left, once.
-func (s *sender) finish(batch []*span) {
-	for ; len(batch)+len(s.queue) > 0; batch = nil {
-		for len(batch) < maxBatch && len(s.queue) > 0 {
-			batch = append(batch, <-s.queue)
-		}
-		if _, _, err := s.postSpans(s.closing, batch); err != nil {
-			s.dropped.Add(int64(len(batch)))
-		}
-	}
-	if s.every > 0 {
-		s.sendMetrics(s.closing)
-	}
-}
-
-func (s *sender) postSpans(ctx context.Context, batch []*span) (wait time.Duration, again bool, err error) {
-	doc, err := s.traces(batch)
-	if err != nil {
-		s.note(err)
-		return 0, false, err
-	}
-	rejected, wait, again, err := s.post(ctx, "/v1/traces", doc)
-	if err == nil {
-		s.sent.Add(int64(len(batch)) - rejected)
-		s.dropped.Add(rejected)
-	}
-	return wait, again, err
-}
-
-// sendMetrics does not retry: the next metrics contain everything that these do.
-func (s *sender) sendMetrics(ctx context.Context) {
-	doc, err := s.metrics(s.measure(), time.Now())
-	if err != nil {
-		s.note(err)
-		return
-	}
-	_, _, _, _ = s.post(ctx, "/v1/metrics", doc) // post has noted the error
-}
-
-// post sends a message. If it arrived, it returns how much the collector rejected; if not, whether and when to send it
-// again.
-func (s *sender) post(
-	ctx context.Context, path string, doc []byte,
-) (rejected int64, wait time.Duration, again bool, err error) {
-	defer func() { s.note(err) }()
-	ctx, cancel := context.WithTimeout(ctx, postTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+path, bytes.NewReader(doc))
-	if err != nil {
-		return 0, 0, false, err
-	}
-	if err := s.addHeaders(req.Header); err != nil {
-		return 0, 0, true, err
-	}
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return 0, 0, true, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	switch {
-	case resp.StatusCode/100 == 2:
-		return rejectedOf(body), 0, false, nil
-	case err != nil:
-		return 0, 0, true, err
-	}
-	seconds, _ := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16)
-	err = tool.Errorf(tool.CodeUnavailable, "the collector answered HTTP %s", resp.Status)
-	switch resp.StatusCode {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return 0, time.Duration(seconds) * time.Second, true, err
-	}
-	return 0, 0, false, err
-}
-
-func (s *sender) addHeaders(h http.Header) error {
-	h.Set("Content-Type", "application/json")
+func (s *sender) post(r *http.Request) (*http.Response, error) {
 	for name, from := range s.headers {
-		value, err := s.secret(from)
+		value, err := s.Secret(from)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		h.Set(name, value)
+		r.Header.Set(name, value)
 	}
-	return nil
-}
-
-// rejectedOf parses how many spans a collector rejected from its answer. An answer that cannot be parsed counts as 0.
-func rejectedOf(body []byte) int64 {
-	var answer struct {
-		Partial struct {
-			Spans json.RawMessage `json:"rejectedSpans"`
-		} `json:"partialSuccess"`
-	}
-	if strictjson.Unmarshal(body, &answer) != nil {
-		return 0
-	}
-	text := strings.Trim(string(answer.Partial.Spans), `"`) // a 64-bit number, which may be a string
-	n, _ := strconv.ParseUint(text, 10, 31)
-	return int64(min(n, maxBatch))
+	return s.transport.RoundTrip(r)
 }
 
 // note logs when messages start to fail, and when they arrive again, not each of them.
 func (s *sender) note(err error) {
+	was := s.failing.Swap(err != nil)
 	if err != nil {
 		s.failed.Add(1)
 	}
 	switch {
-	case err != nil && !s.failing:
-		s.log.Warn("telemetry cannot be sent; calls are not affected", "collector", s.base, "error", err.Error())
-	case err == nil && s.failing:
-		s.log.Info("telemetry is sent again", "collector", s.base)
+	case err != nil && !was:
+		s.Log.Warn("telemetry cannot be sent; calls are not affected", "collector", s.base, "error", err.Error())
+	case err == nil && was:
+		s.Log.Info("telemetry is sent again", "collector", s.base)
 	}
-	s.failing = err != nil
 }
 
 // samples returns the sender's own measurements.
 func (s *sender) samples() []Sample {
+	if s == nil {
+		return nil
+	}
 	return []Sample{
-		{Name: "toolpost.telemetry.spans", Help: "Spans that the collector took.", Counter: true,
-			Value: float64(s.sent.Load())},
-		{Name: "toolpost.telemetry.dropped", Help: "Spans that were not sent.", Counter: true,
-			Value: float64(s.dropped.Load())},
-		{Name: "toolpost.telemetry.failures", Help: "Messages that did not reach the collector.", Counter: true,
+		{Name: "toolpost_telemetry_spans_total", Help: "Spans that the collector took.", Value: float64(s.sent.Load())},
+		{Name: "toolpost_telemetry_dropped_total", Help: "Spans that were not sent.", Value: float64(s.dropped.Load())},
+		{Name: "toolpost_telemetry_failures_total", Help: "Messages that did not reach the collector.",
 			Value: float64(s.failed.Load())},
 	}
 }

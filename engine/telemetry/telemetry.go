@@ -4,19 +4,21 @@
 package telemetry
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"toolpost/config"
 	"toolpost/tool"
@@ -106,11 +108,12 @@ type Env struct {
 // A Telemetry measures the calls of one process.
 type Telemetry struct {
 	env     Env
+	started time.Time
 	calls   table[labels, series]
-	running table[door, atomic.Int64] // running calls
-	send    *sender                   // nil if nothing is sent
-	tracing bool
-	sample  uint64 // how many of 2^56 traces are sent
+	running table[string, atomic.Int64] // calls that run
+	send    *sender                     // nil: nothing is sent
+	tracer  trace.Tracer                // nil: calls have no spans
+	sample  uint64                      // of 2^56 traces, how many are sent
 }
 
 // Section is the part of the config that the stage reads.
@@ -124,27 +127,23 @@ func Open(cfg *config.Config, env Env) (*Telemetry, error) {
 	if err := cfg.Section(Section().Name).Decode(&o); err != nil {
 		return nil, err
 	}
-	return New(o, env), nil
+	return New(o, env)
 }
 
-// New makes a telemetry. The options must be valid. It sends nothing before the first call ends, and must be closed.
-func New(o Options, env Env) *Telemetry {
-	t := &Telemetry{env: env}
-	t.calls.most, t.running.most = maxSeries, maxDoors
+// New makes a telemetry of options that are valid. It sends nothing before the first call ends, and must be closed.
+func New(o Options, env Env) (*Telemetry, error) {
+	t := &Telemetry{env: env, started: time.Now(), sample: shares}
+	t.calls.most, t.calls.kept = maxSeries, labels.kept
+	t.running.most, t.running.kept = maxDoors, kept
 	if o.OTLP == "" {
-		return t
+		return t, nil
 	}
-	t.tracing = o.Traces == nil || *o.Traces
-	t.sample = shares
 	if o.Sample != nil {
 		t.sample = uint64(*o.Sample * shares)
 	}
-	every := cmp.Or(o.Interval, time.Minute)
-	if o.Metrics != nil && !*o.Metrics {
-		every = 0
-	}
-	t.send = newSender(o, env, every, t.snapshot)
-	return t
+	var err error
+	t.send, err = newSender(o, t)
+	return t, err
 }
 
 // Close sends what is waiting, as far as that can be done quickly and before ctx ends. On a nil Telemetry it does
@@ -155,28 +154,33 @@ func (t *Telemetry) Close(ctx context.Context) {
 	}
 }
 
+// clean makes a text one that may leave the program, and that a message can have: names can be anything.
+func (t *Telemetry) clean(text string) string {
+	return strings.ToValidUTF8(t.env.Redact(text), "\uFFFD")
+}
+
 // For is an engine.Stage, and the same for every tool.
 func (t *Telemetry) For(*tool.Spec) tool.Middleware { return t.stage }
 
 func (t *Telemetry) stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
-		inside := t.running.of(door(c.Caller.Door))
+		inside := t.running.of(c.Caller.Door)
 		inside.Add(1)
 		start := c.Start()
-		var s *span
-		if t.tracing {
-			s, c = t.begin(c, start)
+		var span trace.Span
+		if t.tracer != nil {
+			span, c = t.begin(c, start)
 		}
 		defer func() { // also on a panic, which leaves neither result nor error
 			inside.Add(-1)
-			t.end(ctx, c, r, err, s, start)
+			t.end(ctx, c, r, err, span, start)
 		}()
 		return next.Invoke(ctx, c, out)
 	})
 }
 
-// end measures a call that has ended.
-func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err error, s *span, start time.Time) {
+// end measures a call that is over.
+func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err error, span trace.Span, start time.Time) {
 	took := r.Elapsed(start)
 	l := t.labels(ctx, c, r, err)
 	size := 0
@@ -184,14 +188,37 @@ func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err e
 		size = len(r.Output)
 	}
 	t.calls.of(l).add(took, len(c.Args), size)
-	if s != nil {
-		s.labels, s.end, s.out = l, start.Add(took), size
-		s.cached = r != nil && r.Trace.Cached
-		t.send.take(s)
+	if span == nil {
+		return
 	}
+	text := func(key, value string) attribute.KeyValue { return attribute.String(key, t.clean(value)) }
+	about := []attribute.KeyValue{
+		text("gen_ai.operation.name", operation), text("gen_ai.tool.name", l.tool), text("gen_ai.tool.call.id", c.ID),
+		text("toolpost.source", l.source), text("toolpost.protocol", l.protocol), text("toolpost.door", l.door),
+		text("toolpost.caller", c.Caller.ID), text("toolpost.outcome", string(l.outcome)),
+		attribute.Int("toolpost.bytes_in", len(c.Args)), attribute.Int("toolpost.bytes_out", size),
+	}
+	if l.door == "mcp" {
+		about = append(about, text("mcp.method.name", "tools/call"))
+	}
+	if l.code != "" {
+		about = append(about, text("error.type", string(l.code)))
+	}
+	if r != nil && r.Trace.Cached {
+		about = append(about, attribute.Bool("toolpost.cached", true))
+	}
+	if l.bad() {
+		span.SetStatus(codes.Error, "")
+	}
+	span.SetName(operation + " " + t.clean(l.tool))
+	span.SetAttributes(about...)
+	span.End(trace.WithTimestamp(start.Add(took)))
 }
 
-// labels describes a call and how it ended. It never contains a name that the caller made up.
+// operation is what OpenTelemetry calls a call of a tool.
+const operation = "execute_tool"
+
+// labels says what a call was and how it ended. A name that the caller made up is not among it.
 func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, err error) labels {
 	l := labels{door: c.Caller.Door}
 	l.outcome, l.code, _ = tool.OutcomeOf(r, err)
@@ -213,42 +240,29 @@ func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, er
 // version, and identically in every process that sees the trace.
 const shares = 1 << 56
 
-// A span is the data of one call.
-type span struct {
-	labels
-	trace, id, parent string // in hexadecimal digits
-
-	call, caller string
-	start, end   time.Time
-	in, out      int
-	cached       bool
-}
-
-// begin starts a span and returns the call for the stages inside: with an id, and as part of the span. A trace that is
-// not sampled is left unchanged.
-func (t *Telemetry) begin(c *tool.Call, start time.Time) (*span, *tool.Call) {
+// begin starts a span and gives the call as those inside see it: with a name, and as part of the span. A trace that is
+// not sampled is left as it came.
+func (t *Telemetry) begin(c *tool.Call, start time.Time) (trace.Span, *tool.Call) {
 	inside := *c
 	inside.Name()
-	trace := traceID(inside.Trace)
-	if share, _ := strconv.ParseUint(trace[18:], 16, 64); share >= t.sample {
+	parent := trace.SpanContextConfig{TraceID: traceID(inside.Trace), Remote: true}
+	if binary.BigEndian.Uint64(parent.TraceID[8:])%shares >= t.sample {
 		return nil, &inside
 	}
-	inside.Span = tool.NewSpan()
-	s := &span{
-		trace: trace, id: inside.Span, call: inside.ID, caller: c.Caller.ID, start: start, in: len(c.Args),
+	if c.Trace != "" { // a span is nothing without its trace
+		parent.SpanID, _ = trace.SpanIDFromHex(c.Span)
 	}
-	if c.Trace != "" { // a span is useless without its trace
-		s.parent = tool.SpanOf("00-" + trace + "-" + c.Span + "-01")
-	}
-	return s, &inside
+	ctx := trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(parent))
+	_, span := t.tracer.Start(ctx, operation, trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindServer))
+	inside.Span = span.SpanContext().SpanID().String()
+	return span, &inside
 }
 
-// traceID returns a trace as 32 hexadecimal digits. Some contracts let callers choose any text: the same text results in
-// the same id.
-func traceID(trace string) string {
-	if parent := tool.Traceparent(trace, "0000000000000001"); parent != "" {
-		return strings.Split(parent, "-")[1]
+// traceID gives the id of a trace. Some contracts let callers choose any text: the same text gives the same id.
+func traceID(text string) trace.TraceID {
+	if id, err := trace.TraceIDFromHex(strings.ReplaceAll(text, "-", "")); err == nil {
+		return id
 	}
-	sum := sha256.Sum256([]byte(trace))
-	return hex.EncodeToString(sum[:16])
+	sum := sha256.Sum256([]byte(text))
+	return trace.TraceID(sum[:16])
 }

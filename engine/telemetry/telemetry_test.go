@@ -71,7 +71,11 @@ func open(t testing.TB, o telemetry.Options, env telemetry.Env) *telemetry.Telem
 	if env.Samples == nil {
 		env.Samples = func() []telemetry.Sample { return nil }
 	}
-	return telemetry.New(o, env)
+	tel, err := telemetry.New(o, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tel
 }
 
 func invoke(t testing.TB, tel *telemetry.Telemetry, names ...string) {
@@ -179,7 +183,7 @@ func TestNamesCannotBreakOutOfTheMetrics(t *testing.T) {
 	}
 	tel := open(t, telemetry.Options{}, telemetry.Env{Samples: func() (list []telemetry.Sample) {
 		for _, name := range names {
-			list = append(list, telemetry.Sample{Name: "toolpost.test", Help: "A test.", Labels: []telemetry.Label{{Name: "name", Value: name}}, Value: 1})
+			list = append(list, telemetry.Sample{Name: "toolpost_test", Help: "A test.", Labels: map[string]string{"name": name}, Value: 1})
 		}
 		return list
 	}})
