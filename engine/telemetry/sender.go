@@ -55,7 +55,7 @@ type sender struct {
 }
 
 // newSender starts what sends. Every option that a variable of the environment could set instead is given: what is sent,
-// and where, is the config's to say.
+// and to which collector, is decided by the config alone.
 func newSender(o Options, t *Telemetry) (*sender, error) {
 	s := &sender{
 		Env: t.env, base: strings.TrimRight(o.OTLP, "/"), headers: o.Headers,
@@ -112,7 +112,7 @@ func (s *sender) tracer(to sdktrace.SpanExporter, about *resource.Resource) trac
 	return provider.Tracer("toolpost", trace.WithInstrumentationVersion(s.Version))
 }
 
-// A queue is where spans wait; the SDK's does not tell which ones it drops.
+// A queue counts the spans that wait, and those that are dropped: the queue of the SDK does not report them.
 type queue struct {
 	sdktrace.SpanProcessor
 	*sender
