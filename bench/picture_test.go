@@ -76,7 +76,7 @@ func TestCurvesStayInside(t *testing.T) {
 	}
 }
 
-func TestOnlyAWholePartIsDrawn(t *testing.T) {
+func TestIncompletePartIsNotDrawn(t *testing.T) {
 	rep := newReport()
 	var failed error
 	for _, m := range measurements() {

@@ -81,7 +81,7 @@ func TestReportIsReadAsItWasSaved(t *testing.T) {
 	}
 }
 
-func TestWhatWasNotMeasuredIsNotCalledAPass(t *testing.T) {
+func TestSkippedRowIsNotCountedAsPass(t *testing.T) {
 	rep := newReport()
 	m := measurement{part: "console", name: "click"}
 	rep.add(m, row{skipped: true, pass: true, note: "no browser"}, nil, 0)
@@ -95,7 +95,7 @@ func TestWhatWasNotMeasuredIsNotCalledAPass(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedRunEndsWhatItStartedAndLeavesNoFolder(t *testing.T) {
+func TestInterruptedRunCleansUp(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)

@@ -11,7 +11,7 @@ import (
 	"toolpost/codesearch/split"
 )
 
-func TestTheListOfPackagesIsPinnedAndKeepsWhatIsEvaluatedApart(t *testing.T) {
+func TestPackageListIsPinnedAndSeparatesTrainFromEval(t *testing.T) {
 	all, err := parsePackages(packageList)
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestTheListOfPackagesIsPinnedAndKeepsWhatIsEvaluatedApart(t *testing.T) {
 	}
 }
 
-func TestSentencesAreWhatAPersonMightAsk(t *testing.T) {
+func TestDocCommentBecomesOneSentence(t *testing.T) {
 	for _, c := range []struct{ doc, name, want string }{
 		{"// Open opens the named file. It waits.", "Open", "opens the named file"},
 		{"/**\n * Adds two numbers together.\n * @param a first\n */", "add", "Adds two numbers together."},
