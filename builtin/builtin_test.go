@@ -70,7 +70,7 @@ func TestTheConfigSaysWhichToolsThereAre(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestOpenRefusesInvalidOptions(t *testing.T) {
 	for _, text := range []string{
 		"root: .", "roots: [{path: ., mode: rw}]", "roots: root", "max_file: big", "max_file: -1", "cache: {size: -1}", "cache: 5", "sensitive: [x]",
 		"roots: [{path: ., hard_links: perhaps}]", "roots: [{path: nowhere}]", "shell: {alow: [ls]}", "code: {rate: -5}",

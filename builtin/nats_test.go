@@ -140,7 +140,7 @@ func TestTheFileSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
 	}
 }
 
-func TestTheShellAndCodeSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
+func TestShellAndCodeSubjectsAnswerAsTheContractPrints(t *testing.T) {
 	p := newPeer(t)
 	p.write(map[string]string{
 		"lib/my_controller.ex": "defmodule MyController do\nend\n",

@@ -54,7 +54,7 @@ doors: {nats: {listen: "127.0.0.1:0"}}
 	return dir, serve(t, cfg)
 }
 
-func TestPathsOfAnswersCanBeUsedInTheNextRequestAsTheyAre(t *testing.T) {
+func TestPathsFromAnswersWorkInTheNextRequest(t *testing.T) {
 	for name, ambiguous := range map[string]func(string) string{
 		"plain":     func(string) string { return "sub" },
 		"ambiguous": func(dir string) string { return dir + "/two/lib" },
@@ -131,7 +131,7 @@ func (p *peer) write(files map[string]string) {
 	}
 }
 
-func TestASearchLeavesOutWhatIsLessSimilarThanItIsTold(t *testing.T) {
+func TestSearchHonoursMinimumSimilarity(t *testing.T) {
 	p := newPeer(t)
 	p.write(map[string]string{
 		"src/handler.ts": "async function handler(req, res) {\n  return res.send(req.body)\n}\n",
@@ -173,7 +173,7 @@ func TestASearchLeavesOutWhatIsLessSimilarThanItIsTold(t *testing.T) {
 }
 
 // The client of the contract asks for "all indexed code files", with any of codebase_id, language and pattern, or none.
-func TestTheFilesOfCodebasesAreListedWhateverTheClientLeavesOut(t *testing.T) {
+func TestCodeListFiltersAreOptional(t *testing.T) {
 	p := newPeer(t)
 	const all = "/lib/a.ex /src/b.ts /src/sub/c.ts"
 	p.write(map[string]string{
@@ -213,7 +213,7 @@ func TestTheFilesOfCodebasesAreListedWhateverTheClientLeavesOut(t *testing.T) {
 
 // A path that starts with a slash and is below no root is a path of the codebase if the codebase has its first folder. So
 // new files can be written by the same form of path as existing ones.
-func TestAPathThatStartsAtTheCodebaseIsReadAndWrittenThere(t *testing.T) {
+func TestSlashPathResolvesInsideTheCodebase(t *testing.T) {
 	p := newPeer(t)
 	p.write(map[string]string{"lib/a.ex": "x\n"})
 	for subject, requests := range map[string][]string{
@@ -282,7 +282,7 @@ func TestAPathThatStartsAtTheCodebaseIsReadAndWrittenThere(t *testing.T) {
 }
 
 // If a policy closes a folder, no form of a path may reveal what is in it.
-func TestAPathOfTheCodebaseDoesNotTellWhatIsInAClosedFolder(t *testing.T) {
+func TestNoFormOfPathRevealsAClosedFolder(t *testing.T) {
 	p := newPeer(t, `policy: {rules: [{name: closed, effect: deny, paths: [offered/closed]}]}`)
 	p.write(map[string]string{"closed/there.txt": "x\n", "open/there.txt": "x\n"})
 	for _, subject := range []string{"tools.file.read", "tools.file.delete", "tools.execute.statFile", "tools.file.list", "tools.code.list"} {

@@ -100,7 +100,7 @@ func TestTheSecurityPolicyOfTheContractHolds(t *testing.T) {
 }
 
 // contract(singularity): Elixir MUST log all tool executions:
-func TestTheAuditLogNamesWhatWasTouchedAndNothingElse(t *testing.T) {
+func TestAuditLogNamesOnlyTouchedPaths(t *testing.T) {
 	p := newRoots(t)
 	for _, request := range []string{`{"path": "lib/b.ex"}`, `{"path": "/lib/b.ex"}`, `{"path": "DIR/two/lib/b.ex"}`,
 		`{"path": "/etc/passwd"}`, `{"path": ".env"}`} {
@@ -148,7 +148,7 @@ func TestTheAuditLogNamesWhatWasTouchedAndNothingElse(t *testing.T) {
 }
 
 // A root that was removed is missing; the others stay.
-func TestARootThatWasMovedAwayTakesOnlyItselfOut(t *testing.T) {
+func TestMissingRootLeavesTheOthersUsable(t *testing.T) {
 	p := newRoots(t)
 	if err := os.Rename(filepath.Join(p.dir, "one"), filepath.Join(p.dir, "away")); err != nil {
 		t.Fatal(err)

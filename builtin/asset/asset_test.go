@@ -100,7 +100,7 @@ func TestAnAssetComesWithItsFileAndItsContent(t *testing.T) {
 	}
 }
 
-func TestOthersAndOtherDigestsGetNothing(t *testing.T) {
+func TestReadAssetRefusesOtherCallersAndUnknownDigests(t *testing.T) {
 	s := &store.Assets{}
 	r := asset.New(s)
 	a := keep(t, s, []byte("ada's"))
@@ -129,7 +129,7 @@ func TestOthersAndOtherDigestsGetNothing(t *testing.T) {
 	}
 }
 
-func TestTheToolIsOneThatOnlyReads(t *testing.T) {
+func TestReadAssetIsReadOnly(t *testing.T) {
 	specs, err := asset.New(&store.Assets{}).Tools(t.Context())
 	if err != nil || len(specs) != 1 || specs[0].Name != "readAsset" || !specs[0].Effects.ReadOnly() || specs[0].Tier != 0 {
 		t.Fatalf("%+v, %v", specs, err)

@@ -126,7 +126,7 @@ func (b busy) Head(ctx context.Context) (int64, error) {
 }
 
 // A client that reads a page and then follows the log after its head sees each row once, even one that was added meanwhile.
-func TestNoRowOfAPageIsBehindItsHead(t *testing.T) {
+func TestHeadOfAPageIsItsLastRow(t *testing.T) {
 	log := table(t, 3, 0)
 	s := audit.New(busy{log, func() { fill(t, log, 1, 0) }}, follow.New())
 	for _, oldest := range []bool{false, true} {
@@ -143,7 +143,7 @@ func TestAPageOfLongRowsIsShort(t *testing.T) {
 	}
 }
 
-func TestEachQuestionIsAnswered(t *testing.T) {
+func TestAuditToolsAnswer(t *testing.T) {
 	s := tools(t, 10, 0)
 	top := ask[audit.Top](t, s, "audit.top", map[string]any{"by": "caller"})
 	if len(top.Uses) != 1 || top.Uses[0].Name != "ada" || top.Uses[0].Calls != 10 || len(top.Days) == 0 || top.By != "caller" {
@@ -172,7 +172,7 @@ func TestEachQuestionIsAnswered(t *testing.T) {
 }
 
 // The log covers every caller: a caller that is not an operator learns nothing from it.
-func TestNobodyElseLearnsAnything(t *testing.T) {
+func TestOnlyOperatorsReadTheAuditLog(t *testing.T) {
 	s := tools(t, 1, 0)
 	specs, err := s.Tools(t.Context())
 	if err != nil || len(specs) != 8 {
@@ -192,7 +192,7 @@ func TestNobodyElseLearnsAnything(t *testing.T) {
 	}
 }
 
-func TestASeriesCountsWhatTheLogHas(t *testing.T) {
+func TestSeriesCountsLoggedOutcomes(t *testing.T) {
 	s := tools(t, 20, 10)
 	since := time.Now().Add(-time.Hour)
 	got := ask[record.Series](t, s, "audit.series", audit.SeriesArgs{Filter: record.Filter{Since: since}, Buckets: 60})

@@ -121,7 +121,7 @@ func TestOnlyOperatorsFollowAndOnlySoMany(t *testing.T) {
 	}
 }
 
-func TestWhoHasTheLogVerifiedSeesHowFarItIs(t *testing.T) {
+func TestVerifyReportsProgress(t *testing.T) {
 	s := tools(t, 1100, 0)
 	var told []tool.Progress
 	out := tool.SinkFunc(func(ev tool.Event) error {

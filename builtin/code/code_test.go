@@ -297,7 +297,7 @@ func TestExpensiveOperationsAreCounted(t *testing.T) {
 	}
 }
 
-func TestTouchesTellsWhereAGrepLooks(t *testing.T) {
+func TestTouchesNamesTheFolderOfAGrep(t *testing.T) {
 	b := over(t, codesearch.Options{}, map[string]string{"lib/f": "x\n"})
 	for args, want := range map[string]string{
 		`{"pattern":"x"}`:                  b.dir,
@@ -324,7 +324,7 @@ func (d denies) Path(abs string, _ bool) error {
 	return nil
 }
 
-func TestWhatPolicyDeniesIsNotFoundWithAndWithoutIndex(t *testing.T) {
+func TestGrepSkipsFilesThatPolicyDenies(t *testing.T) {
 	b := over(t, codesearch.Options{}, map[string]string{"open/f": "secret x\n", "closed/f": "secret x\n", "open/no": "secret x\n", "closed/deep/f": "secret x\n"})
 	scoped := func(c *tool.Call) { c.Scope = denies{"/closed", "/no"} }
 	want := []string{"open/f:1:secret x"}

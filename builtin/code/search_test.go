@@ -138,7 +138,7 @@ func TestSearchGivesNothingThatPolicyDenies(t *testing.T) {
 }
 
 // A file that a call may not see is not in the codebase for it: not even as the target of an import.
-func TestImportsOfWhatPolicyDeniesAreNotResolved(t *testing.T) {
+func TestImportOfADeniedFileIsNotResolved(t *testing.T) {
 	b := over(t, codesearch.Options{}, shopFiles())
 	scoped := func(c *tool.Call) { c.Scope = denies{"src/log.ts"} }
 	var list []codesearch.Dependencies

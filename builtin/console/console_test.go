@@ -14,7 +14,7 @@ type links struct{}
 
 func (links) Link(tool.Principal) (string, time.Time, error) { return "c0de", time.Now(), nil }
 
-func TestALinkIsToldOnceAndKeptByNobody(t *testing.T) {
+func TestConsoleLinkIsNotStored(t *testing.T) {
 	made := console.New(links{})
 	r, err := made.Invoke(t.Context(), &tool.Call{Tool: "console.link"}, tool.Discard)
 	if err != nil || !strings.Contains(string(r.Output), "c0de") {

@@ -110,7 +110,7 @@ func TestATouchComesFromTheSameArguments(t *testing.T) {
 	}
 }
 
-func TestFailuresAreErrorsOfOurs(t *testing.T) {
+func TestFailuresAreToolErrors(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(tool.Errorf(tool.CodeTimeout, "too late"))
 	for name, c := range map[string]struct {

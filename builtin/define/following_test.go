@@ -10,7 +10,7 @@ import (
 )
 
 // A call that follows something normally ends when its caller leaves; if it is cancelled or times out, it fails.
-func TestWhoLeavesEndsWhatItFollowsWell(t *testing.T) {
+func TestFollowingCallSucceedsWhenItsCallerLeaves(t *testing.T) {
 	type none struct{}
 	followers := follow.New()
 	began := make(chan struct{})

@@ -130,7 +130,7 @@ func TestBadChangesAreInvalidInput(t *testing.T) {
 	}
 }
 
-func TestAppendsFromAllSidesAreAllThere(t *testing.T) {
+func TestConcurrentAppendsAreAllKept(t *testing.T) {
 	w := newWorld(t)
 	var wg sync.WaitGroup
 	for range 6 {
@@ -148,7 +148,7 @@ func TestAppendsFromAllSidesAreAllThere(t *testing.T) {
 	}
 }
 
-func TestToolsThatWriteAreThereOnlyWhereARootMayBeWritten(t *testing.T) {
+func TestWritingToolsNeedAWritableRoot(t *testing.T) {
 	w := newWorld(t)
 	names := func() (names []string) {
 		specs, err := w.runner.Tools(t.Context())
@@ -177,7 +177,7 @@ func TestToolsThatWriteAreThereOnlyWhereARootMayBeWritten(t *testing.T) {
 	}
 }
 
-func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
+func TestTouchesNamesThePathsOfACall(t *testing.T) {
 	w := newWorld(t)
 	w.write("second/x", "")
 	w.open(Options{}, workspace.RootOptions{Path: "root", Write: true}, workspace.RootOptions{Path: "second"})
@@ -219,7 +219,7 @@ func TestTouchesNamesWhatTheCallWouldTouch(t *testing.T) {
 	}
 }
 
-func TestGlobLeavesOutWhatIgnoreFilesName(t *testing.T) {
+func TestGlobSkipsIgnoredFiles(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{".gitignore", "a.go", "out/b.go", ".hidden.go", ".env", "sub/c.go"} {
 		w.write("root/"+name, "out/\n")

@@ -10,7 +10,7 @@ import (
 )
 
 // However the blocks divide it, a large file is returned like a small one.
-func TestALargeFileIsGivenAsASmallOneIs(t *testing.T) {
+func TestLargeFileIsEncodedLikeASmallOne(t *testing.T) {
 	text := strings.Repeat("aé€😀\n\"\t\\ <&>\u2028\x01", large/20)
 	for name, content := range map[string]string{
 		"text": text, "text, 1 on": "x" + text, "text, 2 on": "xy" + text, "text, 3 on": "xyz" + text,

@@ -28,7 +28,7 @@ func TestListSaysPathSizeAndType(t *testing.T) {
 	}
 }
 
-func TestPathsAreTheFolderAsAskedForAndTheEntry(t *testing.T) {
+func TestListedPathsStartWithTheRequestedFolder(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string]string{
 		".":          "./notes.txt ./sub",
@@ -44,7 +44,7 @@ func TestPathsAreTheFolderAsAskedForAndTheEntry(t *testing.T) {
 	}
 }
 
-func TestWhatListGivesReadTakes(t *testing.T) {
+func TestListedPathCanBeRead(t *testing.T) {
 	w := newWorld(t)
 	entries, err := w.list(map[string]any{"path": w.root + "/sub", "recursive": true, "pattern": "*.go"})
 	if err != nil || len(entries) != 1 {

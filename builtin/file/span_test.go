@@ -87,7 +87,7 @@ func TestAPartOfAFileOverTheLimitCanBeRead(t *testing.T) {
 	}
 }
 
-func TestTextIsRefusedAsTextWhereItIsNone(t *testing.T) {
+func TestBinaryFileIsRefusedAsText(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/binary", "a\x00b")
 	if _, err := w.readPart(map[string]any{"path": "binary", "encoding": "text"}); tool.CodeOf(err) != tool.CodeInvalidInput {
@@ -172,7 +172,7 @@ func TestLargeFilesAreStreamedAsOutputEvents(t *testing.T) {
 	}
 }
 
-func TestAStreamEndsWhereTheFileEndedWhenItWasOpened(t *testing.T) {
+func TestStreamIgnoresGrowthOfTheFile(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(w.root, "log")
 	w.write("root/log", strings.Repeat("x", 3*block))
@@ -192,7 +192,7 @@ func TestAStreamEndsWhereTheFileEndedWhenItWasOpened(t *testing.T) {
 	}
 }
 
-func TestAStreamStopsWhenNobodyListens(t *testing.T) {
+func TestStreamStopsWhenItsSinkFails(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/large", strings.Repeat("x", 10*block))
 	gone := tool.Errorf(tool.CodeCancelled, "nobody listens")

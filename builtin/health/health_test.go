@@ -17,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-func TestOnlyOperatorsLearnHowTheProgramIs(t *testing.T) {
+func TestHealthToolsAreForOperators(t *testing.T) {
 	var fails error
 	tools := health.New(health.Options{
 		Sources: func(_ context.Context, p tool.Principal) []health.Source {
@@ -48,7 +48,7 @@ func TestOnlyOperatorsLearnHowTheProgramIs(t *testing.T) {
 	}
 }
 
-func TestTheLoadIsWhatHappenedBetweenTwoMoments(t *testing.T) {
+func TestLoadCoversTheTimeSinceTheLastReport(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var calls running.Calls
 	measure, err := telemetry.New(telemetry.Options{}, telemetry.Env{

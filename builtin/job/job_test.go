@@ -61,7 +61,7 @@ func (d *desk) Watch(_ context.Context, p tool.Principal, id string, after int64
 	return json.RawMessage(`{}`), nil
 }
 
-func TestEachToolAsksForWhatItsCallerWants(t *testing.T) {
+func TestJobToolsPassTheirArgumentsOn(t *testing.T) {
 	d := &desk{}
 	r := job.New(d)
 	for _, c := range []tool.Call{
@@ -92,7 +92,7 @@ func TestEachToolAsksForWhatItsCallerWants(t *testing.T) {
 	}
 }
 
-func TestWhoRunsTheProgramSeesTheJobsOfAll(t *testing.T) {
+func TestOperatorSeesAllJobs(t *testing.T) {
 	d := &desk{}
 	for _, c := range []struct{ name, args, want string }{
 		{"listJobs", `{"all":true,"limit":1}`, `{}`},
@@ -113,7 +113,7 @@ func TestWhoRunsTheProgramSeesTheJobsOfAll(t *testing.T) {
 	}
 }
 
-func TestAJobHasTheCallerTraceSessionAndLeaseOfTheCallThatStartsIt(t *testing.T) {
+func TestJobInheritsTheContextOfItsStartingCall(t *testing.T) {
 	d := &desk{}
 	c := &tool.Call{Tool: "startJob", Trace: "t", Span: "s", Run: "r", Session: "here", Lease: "l1", Key: "k", Caller: tool.Principal{ID: "ada"}}
 	for args, want := range map[string][2]string{
@@ -135,7 +135,7 @@ func TestAJobHasTheCallerTraceSessionAndLeaseOfTheCallThatStartsIt(t *testing.T)
 }
 
 // Otherwise the session stage would patch the state of the watcher's session with the job's patches.
-func TestWhoWatchesFromASessionDoesNotPatchItsState(t *testing.T) {
+func TestWatchingAJobDoesNotPatchTheWatchersSession(t *testing.T) {
 	for session, want := range map[string]tool.Kind{"": tool.KindStatePatch, "s": tool.KindLog} {
 		var kinds []tool.Kind
 		c := &tool.Call{Tool: "watchJob", Args: json.RawMessage(`{"job":"j"}`), Session: session}

@@ -58,7 +58,7 @@ func call(t *testing.T, r tool.Handler, caller tool.Principal, name, args string
 	return out, nil
 }
 
-func TestAnIssuedLeaseWorksForTheToolByItsPublishedNameAndTier(t *testing.T) {
+func TestLeaseIsIssuedForPublishedNameAndTier(t *testing.T) {
 	leases := &store.Leases{}
 	r := lease.New(lease.Options{Leases: leases, Resolve: resolve})
 	out, err := call(t, r, local, "lease.issue", `{"tool":"file.delete","ttl_ms":5000}`)
@@ -132,7 +132,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-func TestALeaseIsForWhoAsksOverANetworkAndForWhoeverHasItElse(t *testing.T) {
+func TestNetworkLeaseIsBoundToItsCaller(t *testing.T) {
 	leases := table(t)
 	r := lease.New(lease.Options{Leases: leases, Resolve: resolve})
 	for _, c := range []struct {
@@ -206,7 +206,7 @@ func TestALeaseIsRevokedByItsIssuerAndByTheOperator(t *testing.T) {
 	}
 }
 
-func TestATokenIsNotRememberedForAKeyOrInAPlan(t *testing.T) {
+func TestLeaseIssueRefusesKeysAndPlans(t *testing.T) {
 	r := lease.New(lease.Options{Leases: &store.Leases{}, Resolve: resolve})
 	for want, c := range map[string]tool.Call{"idempotency key": {Key: "k"}, "plan": {Parent: "p"}} {
 		c.Tool, c.Args, c.Caller = "lease.issue", json.RawMessage(`{"tool":"*"}`), local

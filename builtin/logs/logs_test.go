@@ -100,7 +100,7 @@ func (b *bench) ask(t *testing.T, args string, out tool.Sink) follow.Watched {
 	return w
 }
 
-func TestLinesAreChosenByWhatTheyAreAbout(t *testing.T) {
+func TestLogLinesAreFiltered(t *testing.T) {
 	b := newBench()
 	b.log.Info("serving")
 	b.log.Warn("careful")
@@ -129,14 +129,14 @@ func TestLinesAreChosenByWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-func TestItIsForOperators(t *testing.T) {
+func TestWatchLogsIsForOperators(t *testing.T) {
 	_, err := newBench().tool.Invoke(t.Context(), &tool.Call{Tool: "watchLogs", Caller: tool.Principal{ID: "ada"}}, tool.Discard)
 	if tool.CodeOf(err) != tool.CodeAccessDenied {
 		t.Error(err)
 	}
 }
 
-func TestWhoFollowsSeesLinesAsTheyComeUntilTheProgramEnds(t *testing.T) {
+func TestFollowerSeesNewLinesUntilShutdown(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := newBench()
 	b.log.Info("before")
@@ -165,7 +165,7 @@ func TestWhoFollowsSeesLinesAsTheyComeUntilTheProgramEnds(t *testing.T) {
 }
 
 // A follower that does not read delays nothing, and learns how much it missed.
-func TestNobodyWaitsForASlowFollower(t *testing.T) {
+func TestSlowFollowerDoesNotBlockLogging(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := newBench()
 	held, release := make(chan struct{}, 1), make(chan struct{})

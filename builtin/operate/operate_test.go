@@ -94,7 +94,7 @@ func TestOperatorsAreAnswered(t *testing.T) {
 }
 
 // Other callers learn nothing, and the server is not even asked.
-func TestNobodyElseIsAnswered(t *testing.T) {
+func TestOtherCallersAreRefused(t *testing.T) {
 	s := &server{}
 	set := operate.New(s)
 	specs, _ := set.Tools(t.Context())
@@ -110,7 +110,7 @@ func TestNobodyElseIsAnswered(t *testing.T) {
 	}
 }
 
-func TestWhatAServerCannotTellIsAnError(t *testing.T) {
+func TestServerErrorIsPassedOn(t *testing.T) {
 	set := operate.New(&server{err: tool.Errorf(tool.CodeUnavailable, "the store is away")})
 	specs, _ := set.Tools(t.Context())
 	for _, spec := range specs {

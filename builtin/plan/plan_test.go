@@ -85,7 +85,7 @@ const (
 	wrong = `{'plan':{'requestId':'r','tools':[{'toolId':'a','tool':'echo','dependencies':['b']}]}}`
 )
 
-func TestAPlanThatIsNotRightIsAResultAndNotAnError(t *testing.T) {
+func TestInvalidPlanIsAResultNotAnError(t *testing.T) {
 	h := open(t)
 	for _, args := range []string{wrong, `{'plan':{}}`, `{'plan':{'requestId':'r','tools':[{'toolId':'a','tool':'nosuch'}]}}`} {
 		if r := gives[plan.Result](h, "plan.run", args); r.Success || r.Error == nil || len(r.ToolResults) != 0 {

@@ -56,7 +56,7 @@ func TestARefusedConfigIsToldWithItsReason(t *testing.T) {
 	}
 }
 
-func TestNobodyElseReloads(t *testing.T) {
+func TestOnlyOperatorsReload(t *testing.T) {
 	for name, c := range map[string]struct {
 		who  tool.Principal
 		args string

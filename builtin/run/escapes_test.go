@@ -569,7 +569,7 @@ time.sleep(60)`)
 }
 
 // A number belongs to one call until it is answered, and never to a call of another program.
-func TestNumbersOfCallsAreTheProgramsOwn(t *testing.T) {
+func TestCallNumbersAreScopedToTheirProgram(t *testing.T) {
 	w := newWorld(t, "{timeout: 20s}")
 	twice := `{"id":1,"tool":"wait","args":{}}\n`
 	o := w.run("javascript", `require('fs').writeSync(3, '`+twice+twice+`'); await new Promise(() => {})`)
@@ -625,7 +625,7 @@ for (;;) { try { require('fs').writeSync(3, piece) } catch (e) { if (e.code !== 
 }
 
 // A program cannot do what its caller may not do itself, by whichever name.
-func TestAProgramMayWhatItsCallerMay(t *testing.T) {
+func TestProgramHasOnlyTheRightsOfItsCaller(t *testing.T) {
 	w := newWorld(t, "{}")
 	for _, name := range []string{
 		"hidden", "probe.hidden", "probe.HIDDEN", "Hidden", " hidden", "hidden\\u0000", "probe..hidden", "../hidden", "",
@@ -655,7 +655,7 @@ func TestAProgramMayWhatItsCallerMay(t *testing.T) {
 }
 
 // Nothing of a program is left when the next one begins, in the same interpreter.
-func TestAProgramFindsNothingOfTheOneBefore(t *testing.T) {
+func TestProgramLeavesNothingForTheNext(t *testing.T) {
 	w := newWorld(t, "{workers: 1}")
 	for range 3 {
 		w.want("python", `

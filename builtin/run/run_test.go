@@ -44,7 +44,7 @@ except asyncio.TimeoutError:
 	soon(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
 }
 
-func TestAProgramIsToldWhatItForgot(t *testing.T) {
+func TestMissingAwaitOrCallIsExplained(t *testing.T) {
 	w := newWorld(t, "{}")
 	for _, c := range [][3]string{
 		{"python", `return tools.files.readFile(path="a.txt")`, "the result has a call that was not awaited: write await"},
@@ -78,7 +78,7 @@ func TestAProgramIsToldWhatItForgot(t *testing.T) {
 }
 
 // Everything about a call except its tool and arguments comes from the call that the program runs for.
-func TestEachCallIsOneOfTheSameCallerWithTheProgramAsItsParent(t *testing.T) {
+func TestCallsInheritCallerAndParentOfTheProgram(t *testing.T) {
 	w := newWorld(t, "{}")
 	for _, language := range languages() {
 		code := map[string]string{
@@ -192,7 +192,7 @@ return [createHash('sha256').update('x').digest('hex').length, basename('/a/b'),
 	w.want("javascript", "", nil)
 }
 
-func TestWhatJSONHasNoWordForIsSaid(t *testing.T) {
+func TestValuesWithoutJSONFormAreExplained(t *testing.T) {
 	w := newWorld(t, "{}")
 	for _, c := range []struct{ language, code, want string }{
 		{"python", "return object()", "the result has a value of type object"},
@@ -217,7 +217,7 @@ func TestWhatJSONHasNoWordForIsSaid(t *testing.T) {
 	w.want("javascript", `return "\\ud800 is six letters \u{1F600}"`, `\ud800 is six letters 😀`)
 }
 
-func TestCancellingACallEndsItsProgramAndWhatThatCalls(t *testing.T) {
+func TestCancelEndsTheProgramAndItsCalls(t *testing.T) {
 	w := newWorld(t, "{}")
 	for language, code := range map[string]string{
 		"python":     "import asyncio\nawait asyncio.gather(*(tools.probe.wait() for _ in range(5)))",

@@ -42,7 +42,7 @@ func hostile() []function {
 	return visible(nil, catalog, tool.Principal{}) //nolint:staticcheck // the context is not used
 }
 
-func TestStubsAreCodeWhateverToolsSay(t *testing.T) {
+func TestStubsAreValidCodeForHostileSpecs(t *testing.T) {
 	all := hostile()
 	if len(all) != 10 {
 		t.Fatal(len(all))

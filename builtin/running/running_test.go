@@ -26,7 +26,7 @@ func ask(ctx context.Context, calls *running.Calls, who tool.Principal, name, ar
 	return string(r.Output), nil
 }
 
-func TestACallIsSeenAndCancelledByWhomItConcerns(t *testing.T) {
+func TestCallerAndOperatorSeeAndCancelACall(t *testing.T) {
 	var calls running.Calls
 	began, ended := make(chan bool), make(chan error, 1)
 	go func() {

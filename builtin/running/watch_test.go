@@ -126,7 +126,7 @@ func (w world) watch(t *testing.T, who tool.Principal, args, until string, each 
 	return seen, last
 }
 
-func TestAFollowerSeesWhatIsKeptThenWhatHappensAndGoesOnBehindIt(t *testing.T) {
+func TestFollowerSeesKeptCallsThenNewOnes(t *testing.T) {
 	w := newWorld(talks)
 	w.call(t, "c1", ada)
 	w.call(t, "e1", tool.Principal{ID: "eve"})
@@ -152,7 +152,7 @@ func TestAFollowerSeesWhatIsKeptThenWhatHappensAndGoesOnBehindIt(t *testing.T) {
 }
 
 // A follower that does not read delays no call, and learns how much it missed.
-func TestASlowFollowerSlowsNobody(t *testing.T) {
+func TestSlowFollowerDoesNotBlockCalls(t *testing.T) {
 	w := newWorld(talks)
 	w.call(t, "first", ada)
 	storm := func() {
@@ -167,7 +167,7 @@ func TestASlowFollowerSlowsNobody(t *testing.T) {
 	}
 }
 
-func TestOnlySoManyFollowAtOnce(t *testing.T) {
+func TestFollowersAreBounded(t *testing.T) {
 	w := newWorld(talks)
 	for range follow.MostOfCaller {
 		if _, err := w.Followers.Begin(ada); err != nil {
@@ -179,7 +179,7 @@ func TestOnlySoManyFollowAtOnce(t *testing.T) {
 	}
 }
 
-func TestACallIsShownToWhomItConcerns(t *testing.T) {
+func TestCallerAndOperatorAreShownACall(t *testing.T) {
 	w := newWorld(talks)
 	w.call(t, "c1", ada)
 	for _, who := range []tool.Principal{ada, operator} {
@@ -203,7 +203,7 @@ func TestACallIsShownToWhomItConcerns(t *testing.T) {
 }
 
 // The log of calls still has calls that memory has dropped.
-func TestACallThatIsNoLongerKeptIsShownFromTheLog(t *testing.T) {
+func TestDroppedCallIsShownFromTheLog(t *testing.T) {
 	w := newWorld(talks)
 	for _, who := range []tool.Principal{ada, operator} {
 		out, err := w.ask(t.Context(), who, "showCall", `{"call":"old"}`, tool.Discard)

@@ -359,7 +359,7 @@ func otherEscapes() []escape {
 	}
 }
 
-func TestNoKnownWayOutRuns(t *testing.T) {
+func TestNoKnownEscapeRuns(t *testing.T) {
 	tooltest.NoLeaks(t)
 	cases := escapes()
 	if len(cases) < 300 {
@@ -401,7 +401,7 @@ func (b *bench) harmless(c escape) bool { return c.args[0] == "sed" }
 
 // The table would prove nothing if its escapes did not work: without the judge most of them do. A third of them is tried,
 // without the slow ones; with TOOLPOST_LONG=1 all are.
-func TestTheWaysOutAreReal(t *testing.T) {
+func TestEscapesWorkWithoutTheJudge(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := newJudged(t, Options{})
 	b.plant(t)

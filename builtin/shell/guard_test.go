@@ -143,7 +143,7 @@ func TestARepositoryWithinOneCannotNameProgramsEither(t *testing.T) {
 	}
 }
 
-func TestGitDoesNotReachOthers(t *testing.T) {
+func TestGitRefusesUnsafeRemotes(t *testing.T) {
 	b := newJudged(t, Options{Rules: []Rule{{Program: "git", Network: true}}})
 	b.plant(t)
 	run := b.fill([]string{"RUN"})[0]

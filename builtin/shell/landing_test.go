@@ -134,7 +134,7 @@ func (b *bench) snapshot(t *testing.T) string {
 }
 
 // Policy is about paths, including those that no argument spells out.
-func TestPolicyIsAskedAboutWhatLandsInAFolder(t *testing.T) {
+func TestPolicyChecksFilesCopiedIntoAFolder(t *testing.T) {
 	b := yard(t, newJudged)
 	b.write(t, "sub/b.txt", "x")
 	s := scope{unwritten: "b.txt"}

@@ -67,7 +67,7 @@ func TestALineRunsAsAShellWouldRunIt(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeJudgedIsRefused(t *testing.T) {
+func TestLinesThatCannotBeJudgedAreRefused(t *testing.T) {
 	b := lineBench(t)
 	run := b.fill([]string{"RUN"})[0]
 	for _, line := range []string{

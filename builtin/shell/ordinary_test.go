@@ -52,7 +52,7 @@ func alsoOrdinary() [][]string {
 	}
 }
 
-func TestOrdinaryUseIsNotInTheWay(t *testing.T) {
+func TestOrdinaryCommandsAreAllowed(t *testing.T) {
 	tooltest.NoLeaks(t)
 	cases := slices.Concat(ordinary(), alsoOrdinary())
 	var programs []string

@@ -52,7 +52,7 @@ func TestPolicysScopeIsAskedForEveryPath(t *testing.T) {
 
 // A path that starts at a codebase is replaced, even if another replaced path contains it: the program opens what was
 // judged, and not the system's file of that name.
-func TestPathsThatLieInEachOtherAreAllWrittenOut(t *testing.T) {
+func TestNestedPathsAreAllReplaced(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"grep"}})
 	b.write(t, "etc/passwd", "mine\n")
 	b.write(t, "../readonly/etc/sub/x", "theirs\n")
@@ -87,7 +87,7 @@ func TestProgramsThatGoThroughFoldersLeaveSecretsOut(t *testing.T) {
 	}
 }
 
-func TestAnOfferedFolderItselfStays(t *testing.T) {
+func TestRootFolderCannotBeRemovedOrMoved(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"rm", "mv", "rmdir"}})
 	if err := os.Remove(filepath.Join(b.root, ".env")); err != nil { // so that nothing else interferes
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestAnOfferedFolderItselfStays(t *testing.T) {
 	}
 }
 
-func TestALinkIsJudgedFromWhereItWillBe(t *testing.T) {
+func TestLinkTargetIsResolvedFromTheLinksFolder(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"ln", "tee"}})
 	_, err := b.invoke(call(execName, execArgs{Command: "ln", Args: []string{"-s", "../outside/secret.txt", "../here"}, Cwd: "sub"}))
 	refused(t, err, tool.CodeAccessDenied, "leads upwards")
@@ -158,7 +158,7 @@ func TestLinksThatLeadOutsideAreNotWrittenThrough(t *testing.T) {
 	}
 }
 
-func TestTouchesTellsWhatRuns(t *testing.T) {
+func TestTouchesNamesTheCommandThatRuns(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"cp", "sed", "cat", "sort"}, Line: true})
 	got, err := b.Touches(call(execName, execArgs{Command: "cp", Args: []string{"-v", "a.txt", "copy"}, Cwd: "sub/.."}))
 	if err != nil {

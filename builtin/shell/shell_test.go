@@ -145,7 +145,7 @@ func TestTheContractsRequestAndResponse(t *testing.T) {
 	}
 }
 
-func TestACommandIsABareNameOrAPathThatTheConfigAllows(t *testing.T) {
+func TestCommandIsABareNameOrAnAllowedPath(t *testing.T) {
 	b := newBench(t, Options{Allow: []string{"ls", "/bin/cat"}})
 	for _, command := range []string{"/bin/ls", "./ls", "../ls", "bin/ls", "", ".", "ls ", "ls\x00", "LS", "/bin/../bin/cat", "//bin/cat"} {
 		if _, err := b.exec(command, "a.txt"); tool.CodeOf(err) != tool.CodeAccessDenied {
@@ -157,7 +157,7 @@ func TestACommandIsABareNameOrAPathThatTheConfigAllows(t *testing.T) {
 	}
 }
 
-func TestAProgramWhereToolsCanWriteIsRefused(t *testing.T) {
+func TestProgramInAWritableFolderIsRefused(t *testing.T) {
 	b := newBench(t, Options{Allow: []string{"ls"}})
 	b.write(t, "bin/ls", "#!/bin/sh\necho planted\n")
 	for name, path := range map[string]string{"below a root": filepath.Join(b.root, "bin"), "a link to one": filepath.Join(b.outside, "bin")} {
@@ -201,7 +201,7 @@ func TestTheHostsEnvironmentDoesNotReachACommand(t *testing.T) {
 	refused(t, err, tool.CodeAccessDenied, "OTHER", "caller_env")
 }
 
-func TestHomeIsEmptyAndOfOneCallOnly(t *testing.T) {
+func TestEachCallHasAnEmptyHome(t *testing.T) {
 	b := newBench(t, Options{Rules: []Rule{{Program: "sh", Trust: true}}})
 	b.write(t, "home.sh", "ls -A $HOME; touch $HOME/x; mkdir $HOME/d; touch $HOME/d/y; chmod 500 $HOME/d; echo $HOME\n")
 	var homes []string
@@ -283,7 +283,7 @@ func TestATimeoutEndsTheWholeTree(t *testing.T) {
 	refused(t, err, tool.CodeTimeout, "sh did not end within 300ms")
 }
 
-func TestWhatACommandLeavesBehindIsEnded(t *testing.T) {
+func TestLeftoverProcessesAreEnded(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := newBench(t, Options{Rules: []Rule{{Program: "sh", Trust: true}}})
 	b.write(t, "leave.sh", "setsid sleep 600 & echo done\n")
@@ -302,7 +302,7 @@ func TestACancelledCallLeavesNothing(t *testing.T) {
 	refused(t, err, tool.CodeCancelled)
 }
 
-func TestANobodyWhoListensEndsTheCall(t *testing.T) {
+func TestFailingSinkEndsTheCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	b := newBench(t, Options{Rules: []Rule{{Program: "yes", Trust: true}}})
 	gone := tool.Errorf(tool.CodeCancelled, "nobody listens")

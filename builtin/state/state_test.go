@@ -72,7 +72,7 @@ func TestASessionIsReadPatchedAndEmptied(t *testing.T) {
 	}
 }
 
-func TestAWatchGivesTheNextVersionOrSaysThatThereIsNone(t *testing.T) {
+func TestWatchReturnsTheNextVersionOrTimesOut(t *testing.T) {
 	r := fresh(t)
 	if got := call(t, r, ada, "state.watch", `{"session":"s","wait_ms":0}`); got != `0` {
 		t.Errorf("nobody has changed it: %s", got)
@@ -104,7 +104,7 @@ func TestAWatchGivesTheNextVersionOrSaysThatThereIsNone(t *testing.T) {
 	}
 }
 
-func TestCallersHaveTheirOwnSessionsAndTheOperatorAll(t *testing.T) {
+func TestSessionsAreSeparatePerCallerExceptForOperators(t *testing.T) {
 	r := fresh(t)
 	for _, c := range []struct {
 		by               tool.Principal

@@ -78,7 +78,7 @@ func (h *house) call(t *testing.T, name, session, args string, out tool.Sink) (*
 	}, out)
 }
 
-func TestAnOfferIsToldToWhoPlays(t *testing.T) {
+func TestOfferEmitsNarrativeChoice(t *testing.T) {
 	h := open(t)
 	var out heard
 	r, err := h.call(t, "story.offer", "", `{'choices':[{'label':'Sit'},{'label':'Go','id':'g','hint':'far'}]}`, &out)
@@ -97,7 +97,7 @@ func TestAnOfferIsToldToWhoPlays(t *testing.T) {
 }
 
 // The first prompt is the planner's, and the id of an offered choice stands for its label.
-func TestATurnGoesOnFromWhatWasOfferedLast(t *testing.T) {
+func TestTurnContinuesFromTheLastOffer(t *testing.T) {
 	h := open(t)
 	play := func(args string) (turn story.Turn) {
 		t.Helper()

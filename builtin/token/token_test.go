@@ -64,7 +64,7 @@ func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
 	}
 }
 
-func TestNobodyElseIssuesAndNothingElseIsTaken(t *testing.T) {
+func TestTokenToolsRefuseOtherCallersAndBadArguments(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, c := range map[string]struct {

@@ -44,7 +44,7 @@ func heldBack(t *testing.T, source, name string) *pin.Held {
 	return &pin.Held{Was: was, Now: now, Why: tool.Errorf(tool.CodeUnavailable, "changed").Because(pin.ReasonChanged)}
 }
 
-func TestWhatIsMeantIsApprovedAndNothingElse(t *testing.T) {
+func TestApproveSelectsExactlyTheNamedTools(t *testing.T) {
 	one, two := heldBack(t, "a", "echo"), heldBack(t, "b", "echo")
 	odd, mail, away := heldBack(t, "a", "o\u200bdd"), heldBack(t, "a", "me@0123456789abcdef"), heldBack(t, "b", "away")
 	away.Now.Digest = ""
