@@ -74,7 +74,7 @@ func (p quietPlace) recorded(tool string, want int) {
 const readRequest = `{"aid":"AID.FILES.READFILE.v1","inputs":{"path":"a.txt"}}` + "\n"
 
 // A host that is gone reads no answers. The program ends in good order nevertheless: the log has what it did.
-func TestWhatIsDoneForAHostThatIsGoneIsRecorded(t *testing.T) {
+func TestCallsAreRecordedAfterTheHostIsGone(t *testing.T) {
 	p := newQuietPlace(t)
 	answer := p.leave(p.toolpost("as", "machina", "--serve", "files"), readRequest, readRequest)
 	if !strings.Contains(answer, "hello") {
@@ -84,7 +84,7 @@ func TestWhatIsDoneForAHostThatIsGoneIsRecorded(t *testing.T) {
 }
 
 // The same holds when the terminal is closed from which it was started.
-func TestWhatIsDoneForATerminalThatIsGoneIsRecorded(t *testing.T) {
+func TestCallsAreRecordedAfterTheTerminalCloses(t *testing.T) {
 	p := newQuietPlace(t)
 	hearHangUps(t)
 	host := p.toolpost("as", "machina", "--serve", "files")
@@ -104,7 +104,7 @@ func TestWhatIsDoneForATerminalThatIsGoneIsRecorded(t *testing.T) {
 	p.recorded("readFile", 1)
 }
 
-func TestACallWhoseEventsNobodyReadsIsRecorded(t *testing.T) {
+func TestCallIsRecordedWhenItsEventsAreNotRead(t *testing.T) {
 	p := newQuietPlace(t)
 	if line := p.leave(p.toolpost("call", "--events", "tell", "{}"), "", ""); !strings.Contains(line, "at work") {
 		t.Errorf("it said %q", line)

@@ -83,7 +83,7 @@ func (n *newcomer) run(program string, args ...string) string {
 }
 
 // The first minute: init, connect, and an official client that reads the agent's file and starts the program in it.
-func TestAnOfficialClientUsesWhatConnectWrote(t *testing.T) {
+func TestOfficialClientStartsTheConnectedServer(t *testing.T) {
 	modules := peers(t)
 	n := newNewcomer(t)
 	n.toolpost("init")

@@ -113,7 +113,7 @@ func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 	}
 }
 
-func TestNoColourWhereNobodyWantsIt(t *testing.T) {
+func TestNoColorDisablesColour(t *testing.T) {
 	ours, theirs := terminal(t)
 	cmd := program(t, nil, "call", "nobody")
 	cmd.Env = append(cmd.Env, "NO_COLOR=1")

@@ -28,7 +28,7 @@ func TestEveryCodeHasItsExitCode(t *testing.T) {
 	}
 }
 
-func TestABuildWithoutMakeSaysWhatTheGoCommandKnows(t *testing.T) {
+func TestPlainGoBuildReportsRevisionAndDate(t *testing.T) {
 	var b build
 	b.stamp([]debug.BuildSetting{
 		{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"},
@@ -180,7 +180,7 @@ func TestTwoTextsAreComparedWordByWord(t *testing.T) {
 	}
 }
 
-func TestWhatWasHeardOfACallFitsIntoALine(t *testing.T) {
+func TestLastSignOfACallFitsIntoALine(t *testing.T) {
 	for want, s := range map[string]*calls.Sign{
 		"-": nil, "50% half": {Message: "half", Progress: 2, Total: 4}, "25%": {Progress: 1, Total: 4}, `a b\u001b`: {Message: "a\nb\x1b"},
 		strings.Repeat("x", 59) + "…": {Message: strings.Repeat("x", 200)},
@@ -192,7 +192,7 @@ func TestWhatWasHeardOfACallFitsIntoALine(t *testing.T) {
 }
 
 // The name of a tool comes from its server, and people paste commands.
-func TestANameInACommandIsNothingButAName(t *testing.T) {
+func TestToolNameIsQuotedForTheShell(t *testing.T) {
 	for name, want := range map[string]string{
 		"weather.forecast@ab12": "weather.forecast@ab12",
 		"x.$(id)":               "'x.$(id)'",
@@ -208,7 +208,7 @@ func TestANameInACommandIsNothingButAName(t *testing.T) {
 }
 
 // An approver reads what runs: each argument by itself, each blank, and nothing invisible.
-func TestAnApproverReadsACallToTheLetter(t *testing.T) {
+func TestApproverSeesEachArgumentUnambiguously(t *testing.T) {
 	var shown []string
 	for _, f := range callFacts(approval.Approval{
 		Args: []byte(`{"path":"a  b\u0007","x":"` + "\u202e\u200b" + `"}`), Session: "s\tt", More: 7,
@@ -279,7 +279,7 @@ func TestAHintIsForTheServerThatWasUsed(t *testing.T) {
 }
 
 // A tool that runs a plan itself, or pretends to, changes nothing in the tree of the plan that contains it.
-func TestWhatAToolSaysOfPlansIsNotTakenForThePlan(t *testing.T) {
+func TestNestedPlanEventsDoNotChangeTheOuterPlan(t *testing.T) {
 	s, text := screenOnFile(t, false)
 	v := newPlanView(s)
 	for _, fields := range []string{
@@ -298,7 +298,7 @@ func TestWhatAToolSaysOfPlansIsNotTakenForThePlan(t *testing.T) {
 	}
 }
 
-func TestInputsSayWhatTheyMayBe(t *testing.T) {
+func TestInputLinesShowTypesAndChoices(t *testing.T) {
 	got := inputLines([]byte(`{"properties": {"language": {"enum": ["python", "javascript"], "description": "which"},
 		"body": {"$ref": "#/$defs/Order"}, "free": {}},
 		"$defs": {"Order": {"type": "object", "properties": {"qty": {}, "item": {}}, "required": ["item"]}},

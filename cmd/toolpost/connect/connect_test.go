@@ -102,7 +102,7 @@ func TestEveryClientIsConnectedOnceAndUndoneExactly(t *testing.T) {
 }
 
 // Later changes by people and their programs stay: only the entry is removed.
-func TestUndoTakesOutNothingThatCameLater(t *testing.T) {
+func TestUndoKeepsLaterChanges(t *testing.T) {
 	for id, c := range map[string]struct{ before, change, to, after string }{
 		"zed": {
 			"{\n  // theme\n  \"theme\": \"dark\"\n}\n", "\"dark\"", "\"light\" /* since then */",
@@ -197,7 +197,7 @@ func TestBrokenSettingsAndForeignEntriesAreRefused(t *testing.T) {
 
 func second(_ *Change, err error) error { return err }
 
-func TestAFileWithATokenIsItsOwnersAlone(t *testing.T) {
+func TestFileWithATokenIsPrivate(t *testing.T) {
 	cursor, _ := Find("cursor")
 	file := filepath.Join(t.TempDir(), "mcp.json")
 	write(t, file, "{}")
@@ -221,7 +221,7 @@ func TestAFileWithATokenIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-func TestWhereTheFilesAre(t *testing.T) {
+func TestSettingsPathsPerSystem(t *testing.T) {
 	env := map[string]string{"XDG_CONFIG_HOME": "/x", "APPDATA": "/a", "CODEX_HOME": "/c", "CLAUDE_CONFIG_DIR": "/d"}
 	for _, c := range []struct {
 		system, id string

@@ -80,7 +80,7 @@ func TestALineFitsIntoATerminal(t *testing.T) {
 	})
 }
 
-func TestElsewhereThereIsAPlainLineNowAndThen(t *testing.T) {
+func TestProgressIsPlainLinesWithoutATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out screen
 		l := progress.New(progress.Out{Writer: &out}, "indexing")
