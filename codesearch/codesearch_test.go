@@ -96,7 +96,7 @@ func TestALibraryAnswersEveryKindOfQuestion(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatCannotBeMeantIsRefused(t *testing.T) {
+func TestInvalidQueryIsRefused(t *testing.T) {
 	l, _ := over(t, map[string]string{"a.go": "package a\n"})
 	ctx, c := t.Context(), &tool.Call{}
 	for name, ask := range map[string]func(context.Context) error{
@@ -122,7 +122,7 @@ func TestAQuestionThatCannotBeMeantIsRefused(t *testing.T) {
 }
 
 // A file may change between the index lookup and the reading of the file.
-func TestASnippetIsOfTheLinesThatWereIndexed(t *testing.T) {
+func TestSnippetIsOmittedIfTheFileChanged(t *testing.T) {
 	l, dir := over(t, map[string]string{"src/log.ts": logTS, "src/handler.ts": "handler()\n"})
 	c := &tool.Call{Caller: tool.Principal{ID: "ada"}}
 	list, err := targets(l.ws.View(c), Where{})
@@ -150,7 +150,7 @@ func TestASnippetIsOfTheLinesThatWereIndexed(t *testing.T) {
 
 // Building an index takes a while: every caller that waits for it gets its progress, including those that wait for an
 // update begun by another.
-func TestWhoWaitsForAnIndexSeesItsProgress(t *testing.T) {
+func TestWaitingCallersSeeIndexProgress(t *testing.T) {
 	release := make(chan struct{})
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-release

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestOneProcessHasAFolder(t *testing.T) {
+func TestFolderIsLockedByOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	held, err := Lock(dir)
 	if err != nil {
@@ -28,7 +28,7 @@ func TestOneProcessHasAFolder(t *testing.T) {
 	again.Close()
 }
 
-func TestAFileIsThereAsAWholeOrNotAtAll(t *testing.T) {
+func TestFileIsWrittenWholeOrNotAtAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	write := func(text string, err error) error {
 		return Write(path, func(w io.Writer) error { _, _ = io.WriteString(w, text); return err })
@@ -46,7 +46,7 @@ func TestAFileIsThereAsAWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestAReaderIsBadAfterTheFirstThingThatCannotBe(t *testing.T) {
+func TestReaderIsBadAfterTheFirstInvalidValue(t *testing.T) {
 	r := NewReader([]byte{3, 'a', 'b', 'c', 1, 0, 0, 0, 7, 0x80, 0x02})
 	if s, n, b, x := r.String(), r.Uint32(), r.Byte(), r.Number(1000); s != "abc" || n != 1 || b != 7 || x != 256 || !r.Whole() {
 		t.Errorf("got %q, %d, %d, %d, bad: %v", s, n, b, x, r.Bad)

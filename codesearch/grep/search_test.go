@@ -76,7 +76,7 @@ func randomTree(rng *rand.Rand) map[string]string {
 	return files
 }
 
-func TestAWalkFindsWhatANaiveScanFinds(t *testing.T) {
+func TestWalkAgreesWithANaiveScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	files := randomTree(rng)
 	v, dir := view(t, files)
@@ -163,7 +163,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestASearchEndsWhenNobodyWantsIt(t *testing.T) {
+func TestSearchEndsWhenItsCallerStops(t *testing.T) {
 	files := map[string]string{}
 	for i := range 500 {
 		files[fmt.Sprintf("%d/f", i)] = "x\n"
@@ -187,7 +187,7 @@ func TestASearchEndsWhenNobodyWantsIt(t *testing.T) {
 }
 
 // Results that finish before their turn are held up to a bound; beyond it, a worker that is ahead waits.
-func TestFarAheadWaits(t *testing.T) {
+func TestWorkerThatIsFarAheadWaits(t *testing.T) {
 	line := strings.Repeat("y", 900) + "x\n"
 	files := map[string]string{"a": strings.Repeat("z", 1<<20) + "x\n"}
 	for i := range 60 {

@@ -101,7 +101,7 @@ def retry(f, attempts):
 	}
 }
 
-func TestSearchFindsWhatWasAskedFor(t *testing.T) {
+func TestSearchFindsByMeaning(t *testing.T) {
 	x := open(t, "", meaning.Options{})
 	stats := update(t, x, shop().files())
 	if stats.Files != 3 || stats.Indexed != 3 || stats.Chunks < 6 {
@@ -250,7 +250,7 @@ func TestAYoungFileIsReadAgain(t *testing.T) {
 }
 
 // An index answers like one built at once, whatever its history.
-func TestAnIndexThatGrewAnswersLikeAFreshOne(t *testing.T) {
+func TestGrownIndexAnswersLikeAFreshOne(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	words := strings.Fields("open close read write file socket parse token cart price mail retry cache index search merge sort tree node leaf graph edge")
 	text := func() string {
@@ -411,7 +411,7 @@ func TestUnreadableAndVanishedAndOddFilesDoNotStopAnUpdate(t *testing.T) {
 	}
 }
 
-func TestAfterAnErrorTheIndexIsWhatItWas(t *testing.T) {
+func TestFailedUpdateLeavesTheIndexUnchanged(t *testing.T) {
 	x := open(t, t.TempDir(), meaning.Options{})
 	update(t, x, shop().files())
 	before := search(t, x, "price", 5)

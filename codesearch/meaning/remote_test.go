@@ -47,7 +47,7 @@ func TestAServiceIsAskedAsTheContractSays(t *testing.T) {
 	}
 }
 
-func TestWhatAServiceDoesWrongIsAnErrorThatSaysSo(t *testing.T) {
+func TestBadServiceRepliesAreErrors(t *testing.T) {
 	for name, c := range map[string]struct{ reply, says string }{
 		"an error status":     {"", "500"},
 		"no JSON":             {"<html>", "reply"},

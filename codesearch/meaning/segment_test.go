@@ -225,7 +225,7 @@ func TestTheStandardTableIsSmallEnough(t *testing.T) {
 }
 
 // The quick comparison of signs must not lose what a full comparison would find.
-func TestSignsProposeWhatAFullComparisonFinds(t *testing.T) {
+func TestSignComparisonFindsTheNearestVectors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	const n, dims = 30_000, 256
 	// Vectors cluster around a few directions, as those of code do.

@@ -16,7 +16,7 @@ import (
 
 // The package must find the functions and types of Go's own library that Go's parser finds, at the same lines and with
 // the same documentation.
-func TestGoIsCutWhereGoItselfCutsIt(t *testing.T) {
+func TestGoDefinitionsAgreeWithTheGoParser(t *testing.T) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Skip("there is no go command")

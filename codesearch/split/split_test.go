@@ -120,7 +120,7 @@ func FuzzParts(f *testing.F) {
 	})
 }
 
-func TestCodeKeepsWhatIsNeitherCommentNorString(t *testing.T) {
+func TestCodeBlanksCommentsAndStrings(t *testing.T) {
 	for _, c := range []struct {
 		language  split.Language
 		src, want string

@@ -53,7 +53,7 @@ func names(hits []toolfind.Hit) (list []string) {
 	return list
 }
 
-func TestQuestionsThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidQueriesAreRefused(t *testing.T) {
 	var f toolfind.Finder
 	for _, question := range []string{"", " \n", strings.Repeat("x ", 4000)} {
 		if _, err := f.Search(t.Context(), tools(), question, 3); tool.CodeOf(err) != tool.CodeInvalidInput {
@@ -114,7 +114,7 @@ func TestHostileDescriptionsAreSearchedLikeOthers(t *testing.T) {
 	}
 }
 
-func TestInShort(t *testing.T) {
+func TestBriefIsTheFirstSentence(t *testing.T) {
 	if got := toolfind.Brief(&tool.Spec{Description: "Reads\na file. More of it."}); got != "Reads a file." {
 		t.Error(got)
 	}

@@ -160,7 +160,7 @@ func (tr *tree) agree(folder, expr string) Selection {
 	return sel
 }
 
-func TestTheIndexNamesFewFiles(t *testing.T) {
+func TestIndexSelectsFewCandidates(t *testing.T) {
 	files := map[string]string{"needle.txt": "here is the Needle\n", "bin": "\x00needle", ".gitignore": "out\n", "out/x": "needle", ".hid/y": "a needle\n"}
 	for i := range 300 {
 		files[fmt.Sprintf("d%d/f%d", i%7, i)] = fmt.Sprintf("just hay, bale %d\n", i)

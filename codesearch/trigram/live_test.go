@@ -39,7 +39,7 @@ func TestTheTreeIsReadWhenItChanges(t *testing.T) {
 }
 
 // The watcher alone, without any selection, updates the index after changes.
-func TestTheWatcherIsEnough(t *testing.T) {
+func TestWatcherAloneUpdatesTheIndex(t *testing.T) {
 	tr := newTree(t, Options{Pause: time.Millisecond}, map[string]string{"a/f": "alpha\n"})
 	tr.selected("", compile(t, "alpha"))
 	files := func(n int) func() bool {
@@ -56,7 +56,7 @@ func TestTheWatcherIsEnough(t *testing.T) {
 
 // While files are written, the tree is read in the background and other goroutines query it: a query after a write must
 // find what was written.
-func TestWhoAsksAfterAWriteGetsIt(t *testing.T) {
+func TestQueryAfterAWriteFindsIt(t *testing.T) {
 	tr := newTree(t, Options{Pause: time.Millisecond}, map[string]string{"d0/f": "x\n", "d1/f": "x\n", "d2/f": "x\n"})
 	tr.refresh()
 	var writers sync.WaitGroup
@@ -147,7 +147,7 @@ func TestQuotas(t *testing.T) {
 	})
 }
 
-func TestAFileThatCannotBeWrittenAsAPathIsLeftToTheWalk(t *testing.T) {
+func TestFileWithAnOddNameIsLeftToTheWalk(t *testing.T) {
 	tr := newTree(t, Options{}, map[string]string{"a": "alpha\n", "odd\nname": "alpha\n"})
 	tr.refresh()
 	if _, _, ok := tr.selected("", compile(t, "alpha")); ok {
@@ -156,7 +156,7 @@ func TestAFileThatCannotBeWrittenAsAPathIsLeftToTheWalk(t *testing.T) {
 }
 
 // A file that changed just now may change again without another stamp, so it has none.
-func TestWhatIsNotAtRestIsSearchedEachTime(t *testing.T) {
+func TestRecentlyChangedFileIsSearchedEachTime(t *testing.T) {
 	tr := newTree(t, Options{}, map[string]string{"a": "alpha\n", "b": "beta\n"})
 	tr.x.o.rest = time.Hour
 	if err := tr.x.Refresh(t.Context()); err != nil {
@@ -174,7 +174,7 @@ func TestACandidateThatGrewIsSearchedAsAWhole(t *testing.T) {
 	tr.agree("", "alpha")
 }
 
-func TestRulesThatComeGoAndChange(t *testing.T) {
+func TestChangesOfIgnoreRulesAreNoticed(t *testing.T) {
 	for _, name := range []string{".gitignore", ".ignore", "d/.gitignore", "d/.ignore", ".git/info/exclude", "d/.git/info/exclude"} {
 		t.Run(name, func(t *testing.T) {
 			tr := newTree(t, Options{}, map[string]string{"d/f": "alpha\n", "d/e/g": "alpha\n", "d/e/f": "alpha\n"})
