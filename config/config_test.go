@@ -159,7 +159,7 @@ func manyKeys() string {
 	return b.String()
 }
 
-func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
+func TestErrorsNameTheirPlace(t *testing.T) {
 	for _, c := range refused {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Now()
@@ -262,7 +262,7 @@ func TestTheDefaultServesTheFolderReadOnly(t *testing.T) {
 	}
 }
 
-func TestEqualLooksAtWhatIsSaidAndNotAtTheLayout(t *testing.T) {
+func TestEqualIgnoresLayout(t *testing.T) {
 	dir := t.TempDir()
 	parse := func(text string) config.Source {
 		c, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
@@ -448,7 +448,7 @@ func (s *section) Validate() error {
 	return nil
 }
 
-func TestASectionIsReadByWhoeverItBelongsTo(t *testing.T) {
+func TestSectionIsDecodedIntoItsOwnType(t *testing.T) {
 	for text, want := range map[string]string{
 		"policy: {words: one}":        "[{one}]",
 		"policy: {words: 5}":          "[{5}]",
@@ -483,7 +483,7 @@ func TestASectionIsReadByWhoeverItBelongsTo(t *testing.T) {
 	}
 }
 
-func TestAFileMayOnlyHaveTheSectionsThatSomebodyReads(t *testing.T) {
+func TestUnknownSectionsAreRefused(t *testing.T) {
 	known := []config.Part{{Name: "policy"}, {Name: "limits.quotas"}}
 	for text, want := range map[string]string{
 		"policy: {}":                      "",

@@ -23,7 +23,7 @@ func (p *plank) UnmarshalText(b []byte) error {
 	return nil
 }
 
-func TestDecodeYAMLTakesAStructAsTextAloneWhereItAllowsThat(t *testing.T) {
+func TestDecodeYAMLTakesTextForAStructThatAllowsIt(t *testing.T) {
 	var got shelf
 	if err := config.DecodeYAML("x.yaml", []byte("tools:\n  a: one\n  b: {entry: two, kind: k}\n"), &got); err != nil {
 		t.Fatal(err)

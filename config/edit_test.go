@@ -78,7 +78,7 @@ func TestASourceIsAddedAndTakenOutAgain(t *testing.T) {
 	}
 }
 
-func TestOnlyTheSourceThatIsMeantGoes(t *testing.T) {
+func TestRemoveSourceRemovesOnlyTheNamedOne(t *testing.T) {
 	const text = "sources:\n  # the first\n  - name: a\n    protocol: x # why\n\n  # the second\n  - name: b\n    protocol: y\n  - {name: c, protocol: z}\n"
 	for name, want := range map[string]string{
 		"a": "sources:\n  # the first\n\n  # the second\n  - name: b\n    protocol: y\n  - {name: c, protocol: z}\n",
@@ -120,7 +120,7 @@ func TestSecretsAreAddedAndTakenOut(t *testing.T) {
 	}
 }
 
-func TestALayoutThatIsNotUnderstoodIsLeftToItsOwner(t *testing.T) {
+func TestAddSourceRefusesAnUnknownLayout(t *testing.T) {
 	for _, text := range []string{"{doors: {}}", "sources: ~\n", "sources: null\n", "sources: 7\n", "sources: {a: 1}\n"} {
 		if got, err := AddSource("t.yaml", []byte(text), "", memory); err == nil {
 			t.Errorf("%q became\n%s", text, got)

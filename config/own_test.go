@@ -90,7 +90,7 @@ func TestMissingFoldersAreMadeForTheirOwnerAlone(t *testing.T) {
 }
 
 // People keep their settings in one folder and link to it: the link stays a link, and its target is written.
-func TestALinkOfTheOwnerIsFollowedAndStays(t *testing.T) {
+func TestOwnersLinkIsFollowedAndKept(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "dotfiles/real.json"), "old", 0o600)
 	link := filepath.Join(dir, "settings.json")
@@ -109,7 +109,7 @@ func TestALinkOfTheOwnerIsFollowedAndStays(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherProgramHasWrittenMeanwhileStays(t *testing.T) {
+func TestReplaceKeepsConcurrentChanges(t *testing.T) {
 	for name, meanwhile := range map[string]func(path string) error{
 		"written":  func(path string) error { return os.WriteFile(path, []byte("theirs, longer"), 0o600) },
 		"replaced": func(path string) error { return os.Rename(path+".theirs", path) },
@@ -138,7 +138,7 @@ func TestWhatAnotherProgramHasWrittenMeanwhileStays(t *testing.T) {
 	}
 }
 
-func TestTheFolderIsHeldWhateverIsRenamed(t *testing.T) {
+func TestReplaceIgnoresASwappedFolder(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "here/settings.json")
 	write(t, path, "old", 0o600)
@@ -161,7 +161,7 @@ func TestTheFolderIsHeldWhateverIsRenamed(t *testing.T) {
 	}
 }
 
-func TestWhatBelongsToOthersIsRefused(t *testing.T) {
+func TestFilesOfOtherUsersAreRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
@@ -220,7 +220,7 @@ func TestABackupDoesNotGoThroughALink(t *testing.T) {
 	}
 }
 
-func TestWhatItsOwnerMadeReadOnlyStays(t *testing.T) {
+func TestReadOnlyFileIsNotReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "settings.json")
 	write(t, path, "old", 0o440)
 	o := openOwn(t, path)

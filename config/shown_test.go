@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAConfigIsShownWithoutWhatSpeaksOfSecrets(t *testing.T) {
+func TestShownConfigHidesSecrets(t *testing.T) {
 	secret := func(name string) bool {
 		name = strings.ToLower(name)
 		return strings.Contains(name, "token") || strings.Contains(name, "password") || strings.Contains(name, "secret") ||

@@ -37,7 +37,7 @@ func found(t *testing.T, c *config.Config, given string) string {
 
 const someSource = "sources: [{name: a, protocol: p}]\n"
 
-func TestTheStateFolderIsWhereTheFirstWhoSaysSoHasIt(t *testing.T) {
+func TestStateFolderPrecedence(t *testing.T) {
 	dir, here := t.TempDir(), t.TempDir()
 	t.Chdir(here)
 	path := filepath.Join(dir, config.FileName)
@@ -90,7 +90,7 @@ func asAnybody(t *testing.T, path, text string) (dir string) {
 	return c.StateDir()
 }
 
-func TestWhereNothingCanBeWrittenTheStateIsTheUsers(t *testing.T) {
+func TestStateFallsBackToTheUsersFolder(t *testing.T) {
 	dir, home := t.TempDir(), t.TempDir()
 	err := errors.Join(os.Symlink(dir, dir+"/way"), os.Chmod(dir, 0o555), os.Chmod(filepath.Dir(dir), 0o755))
 	if err != nil {

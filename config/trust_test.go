@@ -24,7 +24,7 @@ func ground(t *testing.T) string {
 	return dir
 }
 
-func TestAConfigIsTrustedIfNobodyElseCouldHaveWrittenIt(t *testing.T) {
+func TestConfigWritableByOthersIsNotTrusted(t *testing.T) {
 	root := os.Geteuid() == 0
 	for name, c := range map[string]struct {
 		do   func(dir string) error
