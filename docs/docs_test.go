@@ -256,7 +256,7 @@ func TestCommandsAfterAFileAreNotPartOfIt(t *testing.T) {
 	}
 }
 
-func TestPatternsMatchWhatTheyShow(t *testing.T) {
+func TestOutputPatternsMatch(t *testing.T) {
 	for _, c := range []struct {
 		want, got string
 		ok        bool
