@@ -39,7 +39,7 @@ func TestACallPassesTheStagesInTheOrderOfTheChain(t *testing.T) {
 	}
 }
 
-func TestAStageIsAskedForEachToolAndMayLeaveItAlone(t *testing.T) {
+func TestStageMaySkipATool(t *testing.T) {
 	passed := 0
 	o := engine.Options{Stages: map[string]engine.Stage{"quota": func(s *tool.Spec) tool.Middleware {
 		if s.Name == "free" {

@@ -77,7 +77,7 @@ func TestAQuickCallDoesNotMoveTheDeadlineOfASlowOne(t *testing.T) {
 	})
 }
 
-func TestTheContextOfACallIsOneWithADeadline(t *testing.T) {
+func TestCallContextHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var kept context.Context
 		run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -128,7 +128,7 @@ func TestACallersOwnEarlierDeadlineComesFirst(t *testing.T) {
 	})
 }
 
-func TestWhoLooksLateSeesWhyACallEnded(t *testing.T) {
+func TestLateHandlerSeesTheCauseOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -146,7 +146,7 @@ func TestWhoLooksLateSeesWhyACallEnded(t *testing.T) {
 	})
 }
 
-func TestACallersEndIsTheCallsEnd(t *testing.T) {
+func TestCancellationByTheCallerEndsTheCall(t *testing.T) {
 	why := tool.Errorf(tool.CodeCancelled, "enough")
 	e := start(t, engine.Options{}, bind("one", source(untilDone, "a")))
 	ctx, stop := context.WithCancelCause(t.Context())
@@ -211,7 +211,7 @@ type crowd struct {
 func (c crowd) Places(string) (string, int) { return "both", c.places }
 
 // A waiting call has not begun: it uses up no lease, and its clock does not run.
-func TestCallsWaitInFrontOfAllThatBegins(t *testing.T) {
+func TestQueuedCallHasNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		run := func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
 			time.Sleep(4 * time.Second)

@@ -260,7 +260,7 @@ func TestAToolsFailureNeedsNoOutput(t *testing.T) {
 	}
 }
 
-func TestASchemaNeverMakesUsReadSomething(t *testing.T) {
+func TestSchemaReferencesAreNeverFetched(t *testing.T) {
 	src := source(echo, "file", "net", "fine")
 	src.specs[0].Input = json.RawMessage(`{"$ref":"file:///etc/passwd"}`)
 	src.specs[1].Input = json.RawMessage(`{"$ref":"http://127.0.0.1:1/schema.json"}`)
@@ -336,7 +336,7 @@ func TestAPanicIsAnInternalErrorAndTheNextCallIsUnharmed(t *testing.T) {
 	}
 }
 
-func TestARunnerThatGivesNothingIsAnInternalError(t *testing.T) {
+func TestRunnerWithoutAResultIsAnInternalError(t *testing.T) {
 	e := start(t, engine.Options{}, bind("one", source(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return nil, nil }, "a")))
 	if _, err := call(t, e, "a", ``); err == nil || err.Code != tool.CodeInternal {
 		t.Error(err)

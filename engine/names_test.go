@@ -59,7 +59,7 @@ func reached(t *testing.T, e *engine.Engine, p tool.Principal) (ran []string) {
 
 const everyTool = "files:files.odd files:readFile files:writeFile more:docs.find more:readFile x:files.gone x:files.readFile"
 
-func TestAToolOfOneSourceIsNeverTakenForOneOfAnother(t *testing.T) {
+func TestToolNamesOfTwoSourcesAreNotConfused(t *testing.T) {
 	e := start(t, engine.Options{}, clashing()...)
 	for name, want := range map[string]string{
 		"readFile": "files:readFile", "files.readFile": "files:readFile", "more.readFile": "more:readFile",
@@ -139,7 +139,7 @@ func (l oneLease) Consume(_ context.Context, _, _, name string, _ int) error {
 	return nil
 }
 
-func TestQuotasCachesAndLeasesMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
+func TestQuotasCachesAndLeasesMatchSourceAndOwnName(t *testing.T) {
 	q := quota.New(quota.Options{})
 	q.Replace([]quota.Rule{{Name: "few", Concurrency: 1, Tools: tool.Patterns{"readFile"}}})
 	limited := func(s *tool.Spec) tool.Middleware {

@@ -214,7 +214,7 @@ func TestANameStaysWithTheUpstreamThatHadItFirst(t *testing.T) {
 	}
 }
 
-func TestWhatASourceHidesIsShownAndItStillKnowsItsTools(t *testing.T) {
+func TestInvisibleCharactersAreShownEscaped(t *testing.T) {
 	name := "do\u200bit"
 	schema := `{"type":"object","title":"\u202et","properties":{"a":{"type":"string","description":"x` + "\U000e0041" + `","default":"` + "\u200b" + `"},` +
 		`"description":{"type":"object","properties":{"b":{"description":"\u2066y"}}}},"required":["a"]}`
@@ -273,7 +273,7 @@ func (slow) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	return nil, ctx.Err()
 }
 
-func TestASlowSourceTakesNoOthersTime(t *testing.T) {
+func TestSlowSourceDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engine.New(engine.Options{})
 		defer e.Close(context.Background())
@@ -306,7 +306,7 @@ func (w *waits) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	}
 }
 
-func TestToolsThatChangeTogetherAreOneLineOfTheLog(t *testing.T) {
+func TestToolsChangedTogetherAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		o, _ := pinned()

@@ -54,7 +54,7 @@ func by(id string, c tool.Call) *tool.Call {
 	return &c
 }
 
-func TestAToolThatACallerMayNotCallIsNotThere(t *testing.T) {
+func TestDeniedToolIsHidden(t *testing.T) {
 	src := source(echo, "open", "closed")
 	src.specs[1].Aliases = []string{"shut"}
 	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, callers: guest, tools: closed}]")), bind("one", src))
@@ -83,7 +83,7 @@ func TestAToolThatACallerMayNotCallIsNotThere(t *testing.T) {
 }
 
 // Nor does the reason why it is unavailable reveal it.
-func TestADeadToolThatACallerMayNotCallIsNotThereEither(t *testing.T) {
+func TestDeniedBrokenToolIsHidden(t *testing.T) {
 	src := source(echo, "closed")
 	src.broken = map[string]error{"closed": errors.New("its secret path is gone")}
 	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, tools: closed}]")),
@@ -98,7 +98,7 @@ func TestADeadToolThatACallerMayNotCallIsNotThereEither(t *testing.T) {
 	}
 }
 
-func TestTheRunnerIsAskedInItsOwnWordsAboutTheBytesThatRun(t *testing.T) {
+func TestRunnerJudgesTheCallUnderItsOwnName(t *testing.T) {
 	var got []tool.Call
 	src := &touching{fake: source(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		got = append(got, *c)

@@ -72,7 +72,7 @@ func TestASourceThatSaysItsToolsChangedIsListedAgain(t *testing.T) {
 	})
 }
 
-func TestASourceThatCannotBeListedKeepsItsToolsAndIsAskedAgain(t *testing.T) {
+func TestFailedListingKeepsToolsAndIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &growing{fake: source(echo, "a")}
 		e := start(t, engine.Options{}, bind("one", src))
@@ -91,7 +91,7 @@ func TestASourceThatCannotBeListedKeepsItsToolsAndIsAskedAgain(t *testing.T) {
 	})
 }
 
-func TestASourceThatSaysItAllTheTimeIsNotAskedAllTheTime(t *testing.T) {
+func TestRelistingIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &growing{fake: source(echo, "a")}
 		e := start(t, engine.Options{}, bind("one", src))
@@ -111,7 +111,7 @@ func TestASourceThatSaysItAllTheTimeIsNotAskedAllTheTime(t *testing.T) {
 	})
 }
 
-func TestACatalogueSaysThatItChangedAndWhyAToolCannotBeCalled(t *testing.T) {
+func TestCatalogueReportsChangesAndBrokenTools(t *testing.T) {
 	src := source(echo, "good", "bad")
 	src.specs[1].Aliases = []string{"worse"}
 	src.broken = map[string]error{"bad": errors.New("its manifest is wrong")}

@@ -9,7 +9,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestASchemaThatWantsAnyObjectGetsOneThatIsStrictJSON(t *testing.T) {
+func TestOpenSchemaStillRequiresAStrictJSONObject(t *testing.T) {
 	for _, schema := range []string{``, `{}`, `{"type":"object"}`, `{"title":"t","description":"d","$comment":"c","type":"object"}`, `{"type":"object","properties":{}}`} {
 		src := source(echo, "a")
 		src.specs[0].Input = json.RawMessage(schema)
@@ -25,7 +25,7 @@ func TestASchemaThatWantsAnyObjectGetsOneThatIsStrictJSON(t *testing.T) {
 	}
 }
 
-func TestASchemaThatWantsMoreThanAnObjectIsHeld(t *testing.T) {
+func TestNarrowSchemaIsEnforced(t *testing.T) {
 	for _, schema := range []string{
 		`{"type":"object","required":["b"]}`, `{"type":"object","maxProperties":0}`, `{"type":"array"}`, `{"type":["array","null"]}`,
 		`{"not":{"type":"object"}}`, `{"type":"object","$ref":"#/$defs/x","$defs":{"x":false}}`, `{"ty\u0070e":"string"}`, `false`,

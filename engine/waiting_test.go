@@ -84,7 +84,7 @@ func manySources(r *rand.Rand) []engine.Binding {
 
 // Whatever sources there are, and whether or not their tools were seen before: a name means the same tool, by the same
 // name, as with all of them open.
-func TestANameStandsForTheSameWhoeverIsOpen(t *testing.T) {
+func TestNameResolvesAlikeWhicheverSourcesAreOpen(t *testing.T) {
 	names := []string{
 		"x", "y", "z", "al", "AL", "dotted.name", "nobodys", "listSources", "toolpost.listSources", "toolpost.nobodys",
 		"s0.x", "s1.x", "s1.s1.x", "s2.y", "s3.z", "s4.x", "s9.x",
@@ -159,7 +159,7 @@ func TestOnlyTheSourcesThatANameNeedsAreOpened(t *testing.T) {
 	}
 }
 
-func TestWhoeverNeedsASourceThatCannotBeOpenedNowIsTold(t *testing.T) {
+func TestFailedOpenIsReportedToTheCaller(t *testing.T) {
 	var e *engine.Engine
 	over := tool.Errorf(tool.CodeTimeout, "time is over")
 	e = start(t, engine.Options{Open: func(context.Context, []string) error { return over }},
@@ -177,7 +177,7 @@ func TestWhoeverNeedsASourceThatCannotBeOpenedNowIsTold(t *testing.T) {
 
 // While an upstream source is slow to come, no other source gets its pinned names. A list and a call of an available
 // tool do not wait for it; a call of one of its tools does.
-func TestASourceThatComesKeepsItsNamesMeanwhile(t *testing.T) {
+func TestOpeningSourceKeepsItsPinnedNames(t *testing.T) {
 	slow, quick := whoRan("slow", &tool.Spec{Name: "x"}), whoRan("quick", &tool.Spec{Name: "x"}, &tool.Spec{Name: "y"})
 	slow.Upstream, quick.Upstream = true, true
 	book := &pin.Book{Pins: new(store.Pins)}

@@ -214,7 +214,7 @@ func TestAnIdIsOfNoUseForAnotherCall(t *testing.T) {
 	}
 }
 
-func TestADeniedCallIsToldByWhomAndWhy(t *testing.T) {
+func TestDenialNamesApproverAndReason(t *testing.T) {
 	w := newWorld()
 	id := w.asked(t, call())
 	w.decide(t, bob, id, approval.Decision{Reason: "not on a Friday"})
@@ -231,14 +231,14 @@ func TestADeniedCallIsToldByWhomAndWhy(t *testing.T) {
 	}
 }
 
-func TestACallWithoutTheIdIsToldOnceThatItWasDenied(t *testing.T) {
+func TestDenialWithoutIDIsReportedOnce(t *testing.T) {
 	w := newWorld()
 	w.decide(t, bob, w.asked(t, call()), approval.Decision{})
 	w.refused(t, call(), approval.WasDenied)
 	w.asked(t, call())
 }
 
-func TestNobodySeesOrDecidesWhatTheyMayNot(t *testing.T) {
+func TestOnlyApproversSeeAndDecide(t *testing.T) {
 	w := newWorld()
 	id := w.asked(t, call(rules(asks("bob", "ops"), asks("bob", "sec*"))))
 	ops := tool.Principal{ID: "otto", Rights: &tool.Rights{Roles: []string{"ops"}}}
@@ -274,7 +274,7 @@ func missing(id string) string {
 	return fmt.Sprintf("not_found: there is no approval %q; `toolpost approvals` lists those that wait for you", id)
 }
 
-func TestTheOwnerIsWhoRunsTheProgramByWhateverName(t *testing.T) {
+func TestOwnerIsAnyOperator(t *testing.T) {
 	for _, id := range []string{"owner", "local"} {
 		w := newWorld()
 		w.decide(t, tool.Principal{ID: id, Operates: true}, w.asked(t, call(rules(asks("owner")))), yes(""))
@@ -285,7 +285,7 @@ func TestTheOwnerIsWhoRunsTheProgramByWhateverName(t *testing.T) {
 	}
 }
 
-func TestNobodyApprovesTheirOwnCallUnlessTheRuleSaysSo(t *testing.T) {
+func TestOwnCallIsApprovedOnlyIfTheRuleAllowsIt(t *testing.T) {
 	w := newWorld()
 	byBob := caller("bob")
 	id := w.asked(t, call(byBob))
@@ -308,7 +308,7 @@ func TestNobodyApprovesTheirOwnCallUnlessTheRuleSaysSo(t *testing.T) {
 	w.runs(t, call(byBob, rules(self)))
 }
 
-func TestACallerWhoMayApproveAnswersInPlace(t *testing.T) {
+func TestCallerMayApproveInPlaceIfAllowed(t *testing.T) {
 	self := asks("ada")
 	self.Self = true
 	for name, c := range map[string]struct {
@@ -352,7 +352,7 @@ func TestACallerWhoMayApproveAnswersInPlace(t *testing.T) {
 	}
 }
 
-func TestWhatWouldRunIsShownWithoutSecrets(t *testing.T) {
+func TestApprovalShowsTheCallWithoutSecrets(t *testing.T) {
 	w := newWorld()
 	id := w.asked(t, call())
 	a, err := w.Show(t.Context(), owner, id)
@@ -434,7 +434,7 @@ func TestAnApprovalIsRememberedAsItWasGiven(t *testing.T) {
 }
 
 // An approver who saw walls has not approved a call without them.
-func TestWhatIsRememberedIsNotForFewerWalls(t *testing.T) {
+func TestRememberedApprovalRequiresTheSameWalls(t *testing.T) {
 	w := newWorld()
 	walled := func(c *tool.Call) { c.Guarantees.NoNetwork = true }
 	w.decide(t, bob, w.asked(t, call(walled)), yes("hour"))
@@ -442,7 +442,7 @@ func TestWhatIsRememberedIsNotForFewerWalls(t *testing.T) {
 	w.asked(t, call(args(`{"path":"b"}`)))
 }
 
-func TestAnHourIsOverAfterAnHour(t *testing.T) {
+func TestApprovalForAnHourExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.decide(t, bob, w.asked(t, call()), yes("hour"))
@@ -456,7 +456,7 @@ func TestAnHourIsOverAfterAnHour(t *testing.T) {
 	})
 }
 
-func TestWhatMayNotBeRememberedIsRefused(t *testing.T) {
+func TestUnallowedRememberIsRefused(t *testing.T) {
 	w := newWorld()
 	only := asks("bob")
 	only.Remember = []string{"hour"}
@@ -512,7 +512,7 @@ func TestANewRuleHasToBeAskedAboutToo(t *testing.T) {
 	w.runs(t, call(resume(id), rules(asks("owner", "bob"))))
 }
 
-func TestAToolThatHasBecomeAnotherIsAskedAboutAgain(t *testing.T) {
+func TestChangedToolNeedsANewApproval(t *testing.T) {
 	w := newWorld()
 	wider := func(c *tool.Call) { s := *c.Spec; s.Walls, c.Spec = "network", &s }
 	worse := func(c *tool.Call) { s := *c.Spec; s.Effects.Destructive, c.Spec = true, &s }
@@ -526,7 +526,7 @@ func TestAToolThatHasBecomeAnotherIsAskedAboutAgain(t *testing.T) {
 }
 
 // The name of a rule proves little: it can be an index.
-func TestARuleThatIsAboutOtherCallsIsAnotherOne(t *testing.T) {
+func TestChangedRuleInvalidatesRememberedApproval(t *testing.T) {
 	w := newWorld()
 	w.decide(t, bob, w.asked(t, call()), yes("hour"))
 	w.runs(t, call(args(`{"path":"b"}`)))
@@ -535,7 +535,7 @@ func TestARuleThatIsAboutOtherCallsIsAnotherOne(t *testing.T) {
 	w.asked(t, call(args(`{"path":"b"}`), rules(other)))
 }
 
-func TestACallThatIsRefusedFurtherInKeepsItsApproval(t *testing.T) {
+func TestCallRefusedByALaterStageKeepsItsApproval(t *testing.T) {
 	w := newWorld()
 	id := w.asked(t, call())
 	w.decide(t, bob, id, yes(""))
@@ -590,7 +590,7 @@ func TestAJobHasItsOwnApprovalAndMayBeBegunAgain(t *testing.T) {
 }
 
 // Each time the job is started, its calls have other ids.
-func TestTheCallsOfAJobPickTheirApprovalUpWhenItIsBegunAgain(t *testing.T) {
+func TestRestartedJobReusesItsApprovals(t *testing.T) {
 	w := newWorld()
 	made := func(c *tool.Call) { c.Patient, c.Parent = true, "job-1" }
 	id := w.asked(t, call(made))
@@ -610,7 +610,7 @@ func TestACallWithinAJobIsApprovedAsAnyOther(t *testing.T) {
 }
 
 // One command can be as long as a request, and 200 calls of one caller may wait.
-func TestWhatApproversSeeIsBoundedAndSaysWhatIsLeftOut(t *testing.T) {
+func TestShownApprovalIsBoundedAndReportsOmissions(t *testing.T) {
 	w := newWorld()
 	much := func(c *tool.Call) {
 		c.Consent.Touches.Commands = [][]string{{"sh", strings.Repeat("x", 50_000)}, {"sh", strings.Repeat("y", 50_000)}}
@@ -636,7 +636,7 @@ func TestWhatApproversSeeIsBoundedAndSaysWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestWaitEndsWhenItIsDecidedOrExpiresOrNobodyWaits(t *testing.T) {
+func TestWaitEndsOnDecisionExpiryOrCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		id := w.asked(t, call())
@@ -673,7 +673,7 @@ func TestWaitEndsWhenItIsDecidedOrExpiresOrNobodyWaits(t *testing.T) {
 	})
 }
 
-func TestManyAtOnceRunEachCallOnce(t *testing.T) {
+func TestConcurrentApprovalsRunEachCallOnce(t *testing.T) {
 	w := newWorld()
 	const calls, tries = 32, 8
 	var decided atomic.Int64
@@ -698,7 +698,7 @@ func TestManyAtOnceRunEachCallOnce(t *testing.T) {
 	}
 }
 
-func TestTooManyThatWaitAreRefused(t *testing.T) {
+func TestWaitingApprovalsAreBounded(t *testing.T) {
 	w := newWorld()
 	for i := range 200 {
 		w.asked(t, call(args(fmt.Sprintf(`{"path":"%d"}`, i))))
@@ -708,7 +708,7 @@ func TestTooManyThatWaitAreRefused(t *testing.T) {
 	w.asked(t, call(args(`{"path":"7"}`))) // it waits already
 }
 
-func TestOnlyOurOwnIdsAreOurs(t *testing.T) {
+func TestIsIDRefusesForeignIDs(t *testing.T) {
 	for _, text := range []string{"", "apr_", "apr_abc", "apr_" + strings.Repeat("A", 20), "apr_" + strings.Repeat("a", 21), "APR_" + strings.Repeat("a", 20)} {
 		if approval.IsID(text) {
 			t.Errorf("%q is taken for an id", text)
@@ -716,7 +716,7 @@ func TestOnlyOurOwnIdsAreOurs(t *testing.T) {
 	}
 }
 
-func TestACallThatNobodyAsksAboutPassesUnchanged(t *testing.T) {
+func TestCallWithoutConsentPassesUnchanged(t *testing.T) {
 	w := newWorld()
 	c := call(func(c *tool.Call) { c.Consent, c.Resume, c.Answers = nil, "a question", json.RawMessage(`{}`) })
 	w.runs(t, c)

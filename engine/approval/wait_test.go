@@ -33,7 +33,7 @@ func (w *world) waits(t *testing.T, ctx context.Context, c *tool.Call) (id strin
 	return list[0].ID, ended
 }
 
-func TestACallThatStaysRunsWhenItIsApproved(t *testing.T) {
+func TestWaitingCallRunsWhenApproved(t *testing.T) {
 	for name, change := range map[string]func(*tool.Call){
 		"a call":               func(*tool.Call) {},
 		"the call of a job":    func(c *tool.Call) { c.Patient = true },
@@ -53,7 +53,7 @@ func TestACallThatStaysRunsWhenItIsApproved(t *testing.T) {
 	}
 }
 
-func TestACallThatStaysIsRefusedWhenItIsDeniedOrExpires(t *testing.T) {
+func TestWaitingCallIsRefusedWhenDeniedOrExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		id, ended := w.waits(t, t.Context(), call())
@@ -68,7 +68,7 @@ func TestACallThatStaysIsRefusedWhenItIsDeniedOrExpires(t *testing.T) {
 	})
 }
 
-func TestWhoCannotStayAnyLongerFindsTheApprovalLater(t *testing.T) {
+func TestTimedOutCallFindsItsApprovalLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -87,7 +87,7 @@ func TestWhoCannotStayAnyLongerFindsTheApprovalLater(t *testing.T) {
 }
 
 // Both look the same to the approver, and an approval lets one run: the other asks again.
-func TestOfTwoCallsThatAreTheSameEachIsApproved(t *testing.T) {
+func TestIdenticalCallsNeedOneApprovalEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		first, one := w.waits(t, t.Context(), call())

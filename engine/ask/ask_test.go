@@ -123,7 +123,7 @@ func TestAnIdTellsNothingToOthers(t *testing.T) {
 	}
 }
 
-func TestEveryChangedByteOfAnIdIsSeen(t *testing.T) {
+func TestEveryChangedByteOfAnIDIsDetected(t *testing.T) {
 	told := &teller{ask: &tool.Ask{ID: "mine", Schema: nameForm()}}
 	h := behind(ask.New(ask.Options{}), told)
 	c := question(t, h, `{"name":"Ada"}`)
@@ -201,7 +201,7 @@ func TestAQuestionGrowsOld(t *testing.T) {
 	want(t, h, question(t, h, `{}`), ask.Expired, "too old")
 }
 
-func TestAnswersAreThoseThatWereAskedFor(t *testing.T) {
+func TestAnswersMustFitTheirQuestions(t *testing.T) {
 	several := []tool.Need{
 		{Key: "who", Kind: tool.NeedForm, Schema: nameForm()}, {Key: "page", Kind: tool.NeedLink},
 		{Key: "says", Kind: tool.NeedModel, Optional: true}, {Key: "where", Kind: tool.NeedRoots, Optional: true},
@@ -258,7 +258,7 @@ func TestAToolGetsNoAnswerThatItDidNotAskFor(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatCannotBeAskedIsTheToolsFault(t *testing.T) {
+func TestInvalidQuestionIsAToolError(t *testing.T) {
 	for words, a := range map[string]tool.Ask{
 		"does not work":   {Schema: json.RawMessage(`{"type":7}`)},
 		"empty, or there": {Needs: []tool.Need{{Key: "a", Kind: tool.NeedForm}, {Key: "a", Kind: tool.NeedForm}}},

@@ -100,7 +100,7 @@ func call(id string) *tool.Call {
 	}
 }
 
-func TestEveryCallHasOneRecordWhateverBecomesOfIt(t *testing.T) {
+func TestEveryOutcomeHasOneRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec    *tool.Spec
 		result  *tool.Result
@@ -231,7 +231,7 @@ func TestACallThatWasCancelledIsRecordedToo(t *testing.T) {
 	}
 }
 
-func TestWhereNothingCanBeRecordedReadingGoesOnAndNothingIsChanged(t *testing.T) {
+func TestFullLogAllowsReadsAndRefusesWrites(t *testing.T) {
 	l := &log{full: true}
 	trail := audit.New(audit.Options{Log: l, Waiting: 3})
 	ran := 0
@@ -285,7 +285,7 @@ func (l *crowded) Later(r *tool.Record, missed func(*tool.Record, error)) {
 	l.before = append(l.before, func() { missed(r, errFull) })
 }
 
-func TestRecordsThatWaitDoNotKeepOthersFromWaiting(t *testing.T) {
+func TestWaitingRecordDoesNotBlockOthers(t *testing.T) {
 	l := new(crowded)
 	trail := audit.New(audit.Options{Log: l})
 	look := chain(trail, &tool.Spec{Name: "look", Effects: tool.Effects{Reads: true}}, gives(&tool.Result{OK: true}, nil))
@@ -307,7 +307,7 @@ func TestRecordsThatWaitDoNotKeepOthersFromWaiting(t *testing.T) {
 	}
 }
 
-func TestAChangeWhoseRecordIsNotOnDiskIsNotAcknowledged(t *testing.T) {
+func TestUnrecordedChangeIsNotAcknowledged(t *testing.T) {
 	l := &log{}
 	h := chain(audit.New(audit.Options{Log: l}), writes, tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		l.setFull(true)
@@ -319,7 +319,7 @@ func TestAChangeWhoseRecordIsNotOnDiskIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-func TestWithoutATrailThereIsNone(t *testing.T) {
+func TestNilTrailDoesNothing(t *testing.T) {
 	var none *audit.Trail
 	want := &tool.Result{OK: true}
 	if r, err := none.Stage(gives(want, nil)).Invoke(t.Context(), call("1"), tool.Discard); r != want || err != nil {

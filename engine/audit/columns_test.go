@@ -156,7 +156,7 @@ func TestRecordsSurviveJSON(t *testing.T) {
 }
 
 // A new column is redacted unless it declares that only this program writes it.
-func TestEveryColumnIsRedactedButThoseThatAreOurs(t *testing.T) {
+func TestEveryForeignColumnIsRedacted(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "canary"), []byte("the canary"), 0o600); err != nil {
 		t.Fatal(err)

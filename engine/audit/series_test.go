@@ -9,7 +9,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestATimeIsCutIntoRoundStepsThatHoldAllOfIt(t *testing.T) {
+func TestSeriesStepsAreRoundAndCoverTheSpan(t *testing.T) {
 	day := time.Date(2026, 11, 15, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		since time.Time

@@ -80,7 +80,7 @@ func TestABrokenToolIsLeftAloneForAWhile(t *testing.T) {
 	})
 }
 
-func TestACallThatIsTriedAndBreaksOpensTheBreakerAgain(t *testing.T) {
+func TestFailedTrialReopensTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, Options{Open: time.Minute})
 		for range 3 {
@@ -95,7 +95,7 @@ func TestACallThatIsTriedAndBreaksOpensTheBreakerAgain(t *testing.T) {
 	})
 }
 
-func TestOneCallIsTriedWhileOthersWaitForItsOutcome(t *testing.T) {
+func TestOneTrialAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, Options{})
 		time.Sleep(30 * time.Second)
@@ -118,7 +118,7 @@ func TestOneCallIsTriedWhileOthersWaitForItsOutcome(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotTheToolsFaultIsNotCounted(t *testing.T) {
+func TestErrorsThatAreNotTheToolsFaultAreNotCounted(t *testing.T) {
 	for name, err := range map[string]error{
 		"a timeout":            tool.Errorf(tool.CodeTimeout, "too slow"),
 		"the caller's own":     context.DeadlineExceeded,
@@ -165,7 +165,7 @@ func TestCrashesInvalidRepliesAndAbsenceCount(t *testing.T) {
 	}
 }
 
-func TestAnyResultBreaksTheRow(t *testing.T) {
+func TestResultResetsTheFailureCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		result *tool.Result
 		opens  bool
@@ -187,7 +187,7 @@ func TestAnyResultBreaksTheRow(t *testing.T) {
 	}
 }
 
-func TestAPanicOfTheCallThatIsTriedLetsTheNextBeTried(t *testing.T) {
+func TestPanicInATrialAllowsTheNextTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t, Options{})
 		time.Sleep(30 * time.Second)

@@ -163,7 +163,7 @@ func TestACallThatMayChangeTheSourceMakesItsResultsOld(t *testing.T) {
 	h.expect(t, "odd 6", "read 7", "read 7*")               // a tool that declares nothing may do anything
 }
 
-func TestCallsOfOtherToolsMakeResultsOldWhereTheConfigSaysSo(t *testing.T) {
+func TestConfiguredToolsInvalidateResults(t *testing.T) {
 	h := open(t, "[{tools: [a.read], ttl: 1m, invalidate: [b.*]}, {tools: [b.list], ttl: 1m, invalidate: [b.*]}]")
 	h.expect(t, "read 1", "read 1*", "list 2", "read 1*")
 	h.expect(t, "b.write 1", "read 3", "read 3*")
@@ -172,7 +172,7 @@ func TestCallsOfOtherToolsMakeResultsOldWhereTheConfigSaysSo(t *testing.T) {
 	h.expect(t, "b.list 3*", "read 6", "b.list 3*")
 }
 
-func TestWhatIsMoreThanToolArgumentsAndCallerIsNotCached(t *testing.T) {
+func TestCallWithSessionOrLeaseIsNotCached(t *testing.T) {
 	h := open(t, "[{tools: [read], ttl: 1m}]")
 	h.expect(t, "read 1")
 	for what, change := range map[string]func(*tool.Call){
@@ -237,7 +237,7 @@ func TestPolicyKeepsResultsApart(t *testing.T) {
 	}
 }
 
-func TestOnlyResultsThatSayEverythingAreKept(t *testing.T) {
+func TestOnlyCompleteResultsAreCached(t *testing.T) {
 	emit := func(k tool.Kind) func(*tool.Call, tool.Sink) *tool.Result {
 		return func(_ *tool.Call, out tool.Sink) *tool.Result {
 			_ = out.Emit(tool.Event{Kind: k, Data: json.RawMessage(`{}`)})
@@ -332,7 +332,7 @@ func TestAWriteThatAReloadOvertookStillCounts(t *testing.T) {
 	}
 }
 
-func TestACallerCannotChangeWhatIsKept(t *testing.T) {
+func TestCallerCannotModifyACachedResult(t *testing.T) {
 	h := open(t, "[{tools: [read], ttl: 1m}]")
 	for range 3 {
 		r, err := h.Invoke(t.Context(), &tool.Call{Tool: "read"}, tool.Discard)
@@ -394,7 +394,7 @@ func TestMistakesInTheRules(t *testing.T) {
 	}
 }
 
-func TestAToolThatMayDoMoreThanReadIsNamedInVain(t *testing.T) {
+func TestWritingToolCannotBeCached(t *testing.T) {
 	for text, want := range map[string]string{
 		"[{tools: [read, '*'], ttl: 1m}]": "", "[{tools: ['w*'], ttl: 1m}]": "", "[{tools: [elsewhere], ttl: 1m}]": "",
 		"[{tools: [write, odd], ttl: 1m}]": "odd, write cannot be cached", "[{tools: [a.write], ttl: 1m}]": "write cannot be cached",

@@ -104,7 +104,7 @@ func (w *world) take(s step) (wrong bool) {
 	}
 }
 
-func TestAReadAfterAWriteNeverSeesWhatWasBefore(t *testing.T) {
+func TestReadAfterWriteSeesTheNewValue(t *testing.T) {
 	var hits int64
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()

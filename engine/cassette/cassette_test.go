@@ -47,7 +47,7 @@ func record(t *testing.T, path string, calls int) *cassette.Recorder {
 
 func read(text string) (*cassette.Tape, error) { return cassette.Read(strings.NewReader(text)) }
 
-func TestWhatWasRecordedCanBeReadAtEveryMoment(t *testing.T) {
+func TestCassetteIsReadableWhereverItIsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.jsonl")
 	record(t, path, 20) // and is killed, without a Close
 	whole, err := os.ReadFile(path)
@@ -78,7 +78,7 @@ func TestWhatWasRecordedCanBeReadAtEveryMoment(t *testing.T) {
 	}
 }
 
-func TestACassetteThatIsNoneIsRefusedByTheLine(t *testing.T) {
+func TestInvalidCassetteErrorNamesTheLine(t *testing.T) {
 	const head, one = `{"cassette":{"version":1,"made":"2026-11-16T00:00:00Z"}}`, `{"tool":{"name":"a","source":"s","protocol":"p","tier":0}}`
 	call := func(more string) string {
 		return `{"call":{"source":"s","tool":"a","at":"2026-11-16T00:00:00Z","ms":1` + more + `}}`
@@ -117,7 +117,7 @@ func TestADiskThatIsFullIsToldAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatWasAnsweredIsRecorded(t *testing.T) {
+func TestUnansweredCallsAreNotRecorded(t *testing.T) {
 	r, err := cassette.Create(filepath.Join(t.TempDir(), "run.jsonl"), "test")
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestOnlyWhatWasAnsweredIsRecorded(t *testing.T) {
 }
 
 // A replay has other approvers, or none: of a call that was approved, the cassette has the outcome.
-func TestACallThatWaitedForAnApprovalIsRecordedAsOne(t *testing.T) {
+func TestApprovedCallIsRecordedAsOneCall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.jsonl")
 	r, err := cassette.Create(path, "test")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestThereAreOnlySoManyFollowers(t *testing.T) {
+func TestFollowersAreBounded(t *testing.T) {
 	all := follow.New()
 	begin := func(caller string) *follow.Follower {
 		t.Helper()

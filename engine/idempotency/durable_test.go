@@ -53,7 +53,7 @@ func program(s idempotency.Outcomes) *idempotency.Calls {
 	return idempotency.New(idempotency.Options{Outcomes: s, Digests: secret.NewKeyed(func() ([]byte, error) { return []byte("the same for all"), nil })})
 }
 
-func TestAnotherProgramReplaysWhatOneHasRun(t *testing.T) {
+func TestOutcomeIsReplayedByAnotherProcess(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
 	for i, want := range []string{"1", "1", "1"} {
@@ -69,7 +69,7 @@ func TestAnotherProgramReplaysWhatOneHasRun(t *testing.T) {
 	}
 }
 
-func TestWhatRunsInAnotherProgramIsWaitedFor(t *testing.T) {
+func TestDuplicateInAnotherProcessWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
 		s := &shared{}
@@ -113,7 +113,7 @@ func TestACallThatWasInterruptedIsNotRunAgain(t *testing.T) {
 	}
 }
 
-func TestAnOutcomeThatCannotBeRememberedIsNoSuccess(t *testing.T) {
+func TestUnstoredOutcomeIsAnError(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
 	h := program(s).For(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -131,7 +131,7 @@ func TestAnOutcomeThatCannotBeRememberedIsNoSuccess(t *testing.T) {
 }
 
 // Inputs are often short: a reader of the store must not be able to guess them by trial.
-func TestWhatIsRememberedOfInputsCannotBeGuessed(t *testing.T) {
+func TestInputDigestsAreKeyed(t *testing.T) {
 	seen := &digests{}
 	for range 2 {
 		for _, key := range []string{"one", "other"} {

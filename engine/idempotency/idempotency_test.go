@@ -220,7 +220,7 @@ func TestDuplicatesInFlightWaitForTheFirst(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsTakesOverFromAFirstCallThatCameToNothing(t *testing.T) {
+func TestWaitingDuplicateTakesOverFromAFailedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
 		h := idempotency.New(idempotency.Options{}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
@@ -254,7 +254,7 @@ func TestWhoWaitsTakesOverFromAFirstCallThatCameToNothing(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsCanStopWaiting(t *testing.T) {
+func TestWaitingDuplicateCanBeCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		h := idempotency.New(idempotency.Options{}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {

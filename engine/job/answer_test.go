@@ -70,7 +70,7 @@ func TestAJobThatAskedGoesOnWhenItIsAnswered(t *testing.T) {
 	}
 }
 
-func TestThingsAreAnsweredOneAfterTheOther(t *testing.T) {
+func TestQuestionsCanBeAnsweredOneByOne(t *testing.T) {
 	p := open(t, file(t), fresh(), job.Options{}).run()
 	id := p.start("asks", "several")
 	p.question(id)

@@ -308,7 +308,7 @@ func TestRightsOfACallerAreKeptWithAJob(t *testing.T) {
 	}
 }
 
-func TestAJobOfAnOperatorRunsAsAnOperatorAndNoOther(t *testing.T) {
+func TestOnlyOperatorsJobRunsAsOperator(t *testing.T) {
 	for _, operates := range []bool{true, false} {
 		s := fresh()
 		p := open(t, file(t), s, job.Options{}).run()
@@ -326,7 +326,7 @@ func TestAJobOfAnOperatorRunsAsAnOperatorAndNoOther(t *testing.T) {
 	}
 }
 
-func TestACallerWhoMayNotCallAnyMoreIsRefused(t *testing.T) {
+func TestJobOfARevokedCallerIsRefused(t *testing.T) {
 	type list map[string]*tool.Rights
 	all := &tool.Rights{Roles: []string{"dev", "ops"}}
 	for name, c := range map[string]struct {
@@ -419,7 +419,7 @@ func TestTheSameKeyStartsOneJob(t *testing.T) {
 	}
 }
 
-func TestAJobIsNobodysButItsCallers(t *testing.T) {
+func TestJobIsVisibleOnlyToItsCaller(t *testing.T) {
 	p := open(t, file(t), fresh(), job.Options{})
 	id := p.start("once", "a")
 	for _, who := range []tool.Principal{{ID: "eve"}, {}, {ID: "ada\x00"}, {ID: "%"}} {
@@ -476,7 +476,7 @@ func TestAJobIsCancelledWhereverItRuns(t *testing.T) {
 	}
 }
 
-func TestWhoWatchesSeesEventsAsTheyComeAndAllOfThemOnce(t *testing.T) {
+func TestWatcherSeesEachEventOnce(t *testing.T) {
 	path, s := file(t), fresh()
 	s.hold = make(chan struct{})
 	p := open(t, path, s, job.Options{}).run()
@@ -541,7 +541,7 @@ func TestTwoProgramsThatShareAStoreRunEachJobOnce(t *testing.T) {
 	}
 }
 
-func TestAtAShutdownJobsEndOrArePutBackOrAreLost(t *testing.T) {
+func TestShutdownRequeuesOrLosesRunningJobs(t *testing.T) {
 	path, s := file(t), fresh()
 	s.hold = make(chan struct{})
 	p := open(t, path, s, job.Options{Drain: 50 * time.Millisecond}).run()
@@ -571,7 +571,7 @@ func TestAtAShutdownJobsEndOrArePutBackOrAreLost(t *testing.T) {
 	}
 }
 
-func TestAfterAStartJobsWaitForToolsThatAreNotThereYet(t *testing.T) {
+func TestJobsWaitForToolsAfterAStart(t *testing.T) {
 	path, s := file(t), fresh()
 	var there atomic.Bool
 	var looks atomic.Int64
@@ -650,7 +650,7 @@ func abandon(t *testing.T, path string, id string, attempts, stop int) {
 	raw(t, path, `UPDATE job SET state = 'running', attempts = ?, stop = ?, seen_at = 0, began_at = 0, owner = 'nowhere/1/1#x' WHERE id = ?`, attempts, stop, id)
 }
 
-func TestWhatBecomesOfJobsWhoseProgramIsGone(t *testing.T) {
+func TestJobsOfADeadProcessAreRetriedOrLost(t *testing.T) {
 	path, s := file(t), fresh()
 	p := open(t, path, s, job.Options{})
 	for _, c := range []struct {
@@ -684,7 +684,7 @@ func TestWhatBecomesOfJobsWhoseProgramIsGone(t *testing.T) {
 	}
 }
 
-func TestAToolThatMayNotRunTwiceAnyMoreIsNotRunAgain(t *testing.T) {
+func TestToolThatBecameUnsafeIsNotRerun(t *testing.T) {
 	path, s := file(t), fresh()
 	s.safe = true
 	p := open(t, path, s, job.Options{})
@@ -696,7 +696,7 @@ func TestAToolThatMayNotRunTwiceAnyMoreIsNotRunAgain(t *testing.T) {
 	}
 }
 
-func TestAJobThatWasTakenAwayIsNotSettledByWhoHadIt(t *testing.T) {
+func TestFormerOwnerCannotSettleAJob(t *testing.T) {
 	path, s := file(t), fresh()
 	s.hold = make(chan struct{})
 	p := open(t, path, s, job.Options{}).run()
@@ -737,7 +737,7 @@ func (f *fullDisk) Settle(ctx context.Context, id string, attempt int, state str
 	return f.JobTable.Settle(ctx, id, attempt, state, outcome)
 }
 
-func TestTheEndOfAJobIsKeptWhenThereIsRoomAgain(t *testing.T) {
+func TestOutcomeIsSavedOnceTheDiskHasRoom(t *testing.T) {
 	s, disk := fresh(), &fullDisk{}
 	disk.refuses.Store(4)
 	p := open(t, file(t), s, job.Options{Store: disk}).run()

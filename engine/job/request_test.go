@@ -7,7 +7,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestACallIsKeptWithTheRightsOfItsCallerAndNoMore(t *testing.T) {
+func TestStoredCallKeepsExactlyItsCallersRights(t *testing.T) {
 	for name, r := range map[string]*tool.Rights{
 		"all":          nil,
 		"no tools":     {Tools: tool.Patterns{}},

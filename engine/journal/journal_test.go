@@ -33,7 +33,7 @@ func chain(j *journal.Journal, log *slog.Logger, spec *tool.Spec, run tool.Handl
 
 var silent = slog.New(slog.DiscardHandler)
 
-func TestWhatToolsSayAndHowCallsEndIsKept(t *testing.T) {
+func TestJournalKeepsLogEventsAndOutcomes(t *testing.T) {
 	var j journal.Journal
 	var log bytes.Buffer
 	debug := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -99,7 +99,7 @@ func TestACallThatPanicsHasALine(t *testing.T) {
 }
 
 // Otherwise a tool that returns these lines as events would make each of them anew, for ever.
-func TestWhatOurOwnToolsSayIsNotKept(t *testing.T) {
+func TestJournalSkipsEventsOfOwnTools(t *testing.T) {
 	var j journal.Journal
 	h := chain(&j, silent, &tool.Spec{Name: "watchLogs", Source: config.OwnSource}, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true}, out.Emit(tool.LogEvent("info", "a line"))
@@ -112,7 +112,7 @@ func TestWhatOurOwnToolsSayIsNotKept(t *testing.T) {
 	}
 }
 
-func TestWhoFallsBehindLearnsHowMuchItMissed(t *testing.T) {
+func TestSlowReaderLearnsHowMuchItMissed(t *testing.T) {
 	var j journal.Journal
 	log := slog.New(j.Handler(slog.DiscardHandler))
 	const many = 4200

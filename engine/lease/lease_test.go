@@ -55,7 +55,7 @@ func TestWithoutALeaseTheToolDoesNotRun(t *testing.T) {
 	}
 }
 
-func TestALeaseIsConsumedByItsCallerForTheToolOfItsSource(t *testing.T) {
+func TestLeaseIsConsumedForCallerAndQualifiedTool(t *testing.T) {
 	for _, spec := range []*tool.Spec{{Name: "rm", Source: "s", Tier: 3}, {Name: "s.rm", Own: "rm", Source: "s", Tier: 3}} {
 		p := &port{}
 		if ran, err := run(t, 2, p, "tok", spec); !ran || err != nil {

@@ -60,7 +60,7 @@ func saysItIsSafe(t *testing.T) tool.TierFrom {
 	return b.Spec().TierFrom
 }
 
-func TestWhateverAToolSaysOfItselfIsPinned(t *testing.T) {
+func TestEveryFieldOfASpecIsPinned(t *testing.T) {
 	if from := saysItIsSafe(t); from != tool.TierTool {
 		t.Errorf("a tool that declares tier 0 is pinned with a tier from %q", from)
 	}
@@ -139,7 +139,7 @@ func TestToolsThatCannotBeComparedAreHeldBack(t *testing.T) {
 	}
 }
 
-func TestAServerThatBringsOtherToolsEachTimeDoesNotFillTheStore(t *testing.T) {
+func TestPinsOfOneSourceAreBounded(t *testing.T) {
 	k := &kept{pins: map[string]pin.Pin{}}
 	book := &pin.Book{Pins: k}
 	text := strings.Repeat("x", 15<<20)

@@ -64,7 +64,7 @@ func TestDenyWinsOverAskAndAskOverAllow(t *testing.T) {
 	}
 }
 
-func TestARuleThatAsksSaysWhomForHowLongAndWhatIsRemembered(t *testing.T) {
+func TestAskRuleSetsApproversTimeoutAndRemember(t *testing.T) {
 	c, err := consent(t, `rules: [{effect: ask}, {effect: ask, name: b, approvers: [ops, ada], self: true, timeout: 1h, remember: [], reason: risky}]`,
 		writeSpec(), call(`{}`))
 	if err != nil {
@@ -81,7 +81,7 @@ func TestARuleThatAsksSaysWhomForHowLongAndWhatIsRemembered(t *testing.T) {
 }
 
 // A Consent that a call brings along, perhaps from another call, is dropped.
-func TestWhatACallBringsAlongIsNotBelieved(t *testing.T) {
+func TestConsentFromTheCallIsDropped(t *testing.T) {
 	brought := call(`{}`)
 	brought.Consent = &tool.Consent{Rules: []tool.ConsentRule{{Name: "weak", Approvers: []tool.Glob{"*"}, Self: true}}}
 	for text, want := range map[string]int{`{}`: 0, `rules: [{effect: ask, name: a}]`: 1} {
@@ -93,7 +93,7 @@ func TestWhatACallBringsAlongIsNotBelieved(t *testing.T) {
 }
 
 // A walk that reaches a file which needs an approval has not asked for one.
-func TestAFileThatACallComesToByItselfIsNotApprovedUnseen(t *testing.T) {
+func TestUnnamedFileUnderAnAskRuleIsDenied(t *testing.T) {
 	text := `rules: [{effect: ask, name: a, paths: secret/**}]`
 	c, err := consent(t, text, writeSpec(), call(`{"reads":["."]}`))
 	if err != nil || c.Consent != nil || c.Scope == nil {
@@ -111,7 +111,7 @@ func TestAFileThatACallComesToByItselfIsNotApprovedUnseen(t *testing.T) {
 	}
 }
 
-func TestNobodyHasToBeAskedToDecide(t *testing.T) {
+func TestApprovalToolsNeedNoApproval(t *testing.T) {
 	for name, asks := range map[string]bool{"approvals.decide": false, "approvals.list": false, "jobs.start": true} {
 		c, err := consent(t, `rules: [{effect: ask, tools: "*"}]`, &tool.Spec{Name: name, Source: "toolpost"}, call(`{}`))
 		if err != nil || (c.Consent != nil) != asks {
@@ -124,7 +124,7 @@ func TestNobodyHasToBeAskedToDecide(t *testing.T) {
 	}
 }
 
-func TestADryRunAndAnExplanationSayThatSomebodyIsAsked(t *testing.T) {
+func TestDryRunAndExplainReportAskRules(t *testing.T) {
 	p := made(t, `rules: [{effect: ask, name: a, approvers: ops, paths: public/**}]`)
 	c := call(`{"writes":["public/a"]}`)
 	c.DryRun, c.Record = true, &tool.Record{}
@@ -155,7 +155,7 @@ func TestADryRunAndAnExplanationSayThatSomebodyIsAsked(t *testing.T) {
 }
 
 // A remembered approval holds for the rule that asked, and not for a later rule of the same name.
-func TestRulesThatAreAboutOtherCallsAreToldApart(t *testing.T) {
+func TestRulesWithDifferentScopeHaveDifferentIdentity(t *testing.T) {
 	seen := map[string]string{}
 	for _, more := range []string{
 		``, `callers: "*"`, `roles: "*"`, `doors: "*"`, `tools: writeFile`, `tools: "*"`, `sources: "*"`, `tiers: ">= 0"`, `tiers: ">= 1"`,

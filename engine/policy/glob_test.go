@@ -79,7 +79,7 @@ func TestAPatternKnowsBothNamesOfALinkedFolder(t *testing.T) {
 	}
 }
 
-func TestPatternsThatAreNone(t *testing.T) {
+func TestInvalidPatternsAreRefused(t *testing.T) {
 	for _, text := range []string{
 		"", "[", "a/[x", "a/../b", "..", "a//b", "a/./b", "~/x", "a**", "**b/c", "{a", "a}", "{a,b}/{c", strings.Repeat("a", 1024+1),
 		strings.Repeat("{a,b}", 20), `a\`,

@@ -251,7 +251,7 @@ func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 	}
 }
 
-func TestARuleAboutADoorOrASourceThatCannotBeIsAMistake(t *testing.T) {
+func TestRuleWithUnknownDoorOrSourceIsRefused(t *testing.T) {
 	e := env()
 	e.Doors, e.Sources = []string{"http", "cli"}, []string{"files"}
 	for text, want := range map[string]string{
@@ -265,7 +265,7 @@ func TestARuleAboutADoorOrASourceThatCannotBeIsAMistake(t *testing.T) {
 	}
 }
 
-func TestWhatWasJudgedIsWhatRuns(t *testing.T) {
+func TestJudgedArgumentsRunUnchanged(t *testing.T) {
 	p := made(t, "rules: [{name: d, effect: deny, paths: secret, when: 'has(args.x)'}]")
 	var inner ran
 	c := call("{ \"writes\" : [\"a\"],\n \"x\":1.50e0, \"y\":\"\\u0061\" }")
@@ -282,7 +282,7 @@ func TestWhatWasJudgedIsWhatRuns(t *testing.T) {
 	}
 }
 
-func TestTheScopeHoldsForFilesThatNoArgumentNamed(t *testing.T) {
+func TestScopeCoversFilesNotNamedInArguments(t *testing.T) {
 	for _, c := range []struct {
 		rules, args, path string
 		write             bool
@@ -391,7 +391,7 @@ type failing struct{ err error }
 
 func (f failing) Touches(*tool.Call) (tool.Touches, error) { return tool.Touches{}, f.err }
 
-func TestARunnerThatCannotTellWhatACallTouchesRefusesIt(t *testing.T) {
+func TestErrorOfTouchesRefusesTheCall(t *testing.T) {
 	p := made(t, "rules: [{name: d, effect: deny, paths: x}]")
 	var inner ran
 	_, err := p.For(writeSpec(), failing{tool.Errorf(tool.CodeAccessDenied, "../x is not allowed")}).Stage(&inner).Invoke(t.Context(), call(`{}`), tool.Discard)
@@ -440,7 +440,7 @@ func TestWithoutRulesForAToolAJudgeCostsNothing(t *testing.T) {
 	}
 }
 
-func TestWhoCannotCallAToolDoesNotSeeIt(t *testing.T) {
+func TestUncallableToolIsHidden(t *testing.T) {
 	for _, c := range []struct {
 		rules string
 		want  bool

@@ -62,7 +62,7 @@ func TestCallsWaitForAPlaceInOrder(t *testing.T) {
 }
 
 // A refused caller gets a time to try again, and its call did not run.
-func TestALineIsBoundedInCallsAndInTime(t *testing.T) {
+func TestQueueIsBoundedInCallsAndTime(t *testing.T) {
 	for reason, o := range map[string]queue.Options{"queue_full": {Calls: 10, Wait: time.Hour}, "queue_timeout": {Wait: 4500 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &slow{}
@@ -90,7 +90,7 @@ func TestALineIsBoundedInCallsAndInTime(t *testing.T) {
 	}
 }
 
-func TestWhoGoesLeavesItsPlaceInTheLineToOthers(t *testing.T) {
+func TestCancelledCallFreesItsPlaceInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{}
 		h := queue.New(queue.Options{Calls: 1}, places(1)).Stage(s)
@@ -109,7 +109,7 @@ func TestWhoGoesLeavesItsPlaceInTheLineToOthers(t *testing.T) {
 	})
 }
 
-func TestWithoutALimitNobodyWaits(t *testing.T) {
+func TestCallsDoNotWaitWithoutALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{}
 		if rush(queue.New(queue.Options{}, places(0)).Stage(s), 500); s.most.Load() != 500 {

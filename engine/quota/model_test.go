@@ -141,7 +141,7 @@ type running struct {
 	ids    []int
 }
 
-func TestQuotasDoWhatTheModelDoes(t *testing.T) {
+func TestQuotasAgreeWithTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clk := newClock()
 		start := clk.now

@@ -173,7 +173,7 @@ func TestARefusalNamesTheRuleAndSaysWhenToTryAgain(t *testing.T) {
 	}
 }
 
-func TestARuleCountsPerWhatItNames(t *testing.T) {
+func TestRuleCountsPerNamedDimension(t *testing.T) {
 	code := spec("code")
 	code.Input = json.RawMessage(`{"properties":{"codebaseId":{}}}`)
 	call := func(caller, door, session, args string) tool.Call {
@@ -229,7 +229,7 @@ func TestCallsWithoutACodebaseAreCountedTogether(t *testing.T) {
 	count(t, q, spec("a"), tool.Call{Args: json.RawMessage(`[]`)}, 0)
 }
 
-func TestARuleSpeaksOfWhatItsPatternsMatch(t *testing.T) {
+func TestRuleAppliesToMatchingCalls(t *testing.T) {
 	named := &tool.Spec{Name: "readFile", Source: "files", Aliases: []string{"file.read"}}
 	for rule, hit := range map[string]bool{
 		"tools: readFile": true, "tools: files.readFile": true, "tools: file.read": true, "tools: 'read*'": true, "tools: 'r??dFile'": true,
@@ -245,7 +245,7 @@ func TestARuleSpeaksOfWhatItsPatternsMatch(t *testing.T) {
 	}
 }
 
-func TestCallsCostWhatTheirToolDoes(t *testing.T) {
+func TestCostDependsOnTheTool(t *testing.T) {
 	alias := &tool.Spec{Name: "x", Source: "s", Aliases: []string{"free", "dear"}}
 	for _, c := range []struct {
 		cost string
@@ -263,7 +263,7 @@ func TestCallsCostWhatTheirToolDoes(t *testing.T) {
 	}
 }
 
-func TestACallThatOneRuleRefusesIsCountedByNone(t *testing.T) {
+func TestRefusedCallIsNotCountedByOtherRules(t *testing.T) {
 	q := limited(t, newClock(), "{name: all, rate: 5/h}", "{name: one, per: caller, rate: 2/h}")
 	count(t, q, spec("a"), by("ada"), 2)
 	count(t, q, spec("a"), by("ada"), 0)
@@ -282,7 +282,7 @@ func TestWithoutRulesThereIsNoStage(t *testing.T) {
 	}
 }
 
-func TestATimeThatGoesBackGivesNothingAndTakesNothing(t *testing.T) {
+func TestClockGoingBackDoesNotChangeTheQuota(t *testing.T) {
 	clk := newClock()
 	q := limited(t, clk, "{name: r, rate: 2/s}")
 	if e := try(q, spec("a"), by("ada"), done); e != nil {
@@ -313,7 +313,7 @@ func TestTheLargestNumbersAreCountedExactly(t *testing.T) {
 	count(t, q, spec("a"), by("ada"), 1)
 }
 
-func TestOfManyAtOnceExactlyThoseThatAreAllowedPass(t *testing.T) {
+func TestConcurrentCallsRespectTheRate(t *testing.T) {
 	q := limited(t, newClock(), "{name: r, per: caller, rate: 1000/h, burst: 500}", "{name: u, units: 700/h, cost: {default: 1}}")
 	var passed [2]atomic.Int64
 	var all sync.WaitGroup
@@ -334,7 +334,7 @@ func TestOfManyAtOnceExactlyThoseThatAreAllowedPass(t *testing.T) {
 	}
 }
 
-func TestOfManyAtOnceExactlyAsManyRunAsMay(t *testing.T) {
+func TestConcurrentCallsRespectTheConcurrencyLimit(t *testing.T) {
 	q := limited(t, newClock(), "{name: c, per: caller, concurrency: 8}")
 	const callers, most = 64, 8
 	var refused, all sync.WaitGroup
@@ -371,7 +371,7 @@ func TestOfManyAtOnceExactlyAsManyRunAsMay(t *testing.T) {
 	}
 }
 
-func TestACallGivesItsSlotBackHoweverItEnds(t *testing.T) {
+func TestEveryOutcomeReleasesTheSlot(t *testing.T) {
 	q := limited(t, newClock(), "{name: c, concurrency: 1}")
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()

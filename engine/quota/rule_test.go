@@ -60,7 +60,7 @@ func bad() map[string]string {
 
 func long() string { return strings.Repeat("a", 1024+1) }
 
-func TestAMistakeIsSaidClearly(t *testing.T) {
+func TestInvalidRulesAreExplained(t *testing.T) {
 	for text, want := range bad() {
 		_, err := read("quotas: [" + text + "]")
 		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {

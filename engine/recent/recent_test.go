@@ -45,7 +45,7 @@ func invoke(t testing.TB, h tool.Handler, call tool.Call) {
 	_, _ = h.Invoke(t.Context(), &call, tool.Discard)
 }
 
-func TestACallIsKeptWithAllThatBelongsToIt(t *testing.T) {
+func TestCallIsKeptWithItsEventsAndSteps(t *testing.T) {
 	c := recent.New(recent.Options{}, recent.Env{})
 	defer c.Watching()()
 	h := chain(c, echo, func(_ context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -75,7 +75,7 @@ func TestACallIsKeptWithAllThatBelongsToIt(t *testing.T) {
 	}
 }
 
-func TestNobodySeesTheCallsOfOthers(t *testing.T) {
+func TestCallsAreVisibleOnlyToCallerAndOperator(t *testing.T) {
 	c := recent.New(recent.Options{}, recent.Env{})
 	invoke(t, chain(c, echo, says(`"x"`)), tool.Call{ID: "c1", Tool: "echo", Caller: ada})
 	invoke(t, chain(c, echo, says(`"x"`)), tool.Call{ID: "c2", Tool: "echo", Parent: "c1", Caller: ada})
@@ -94,7 +94,7 @@ func TestNobodySeesTheCallsOfOthers(t *testing.T) {
 	}
 }
 
-func TestToolsThatLookAtCallsAreLeftOut(t *testing.T) {
+func TestOwnReadOnlyToolsAreNotKept(t *testing.T) {
 	c := recent.New(recent.Options{}, recent.Env{})
 	looks := &tool.Spec{Name: "showCall", Source: config.OwnSource, Effects: tool.Effects{Reads: true}}
 	does := &tool.Spec{Name: "cancelCall", Source: config.OwnSource}
@@ -132,7 +132,7 @@ func TestASecretIsNeverKept(t *testing.T) {
 }
 
 // Whatever is called, no more is kept than the limits allow, and every cut is reported.
-func TestWhatIsKeptIsBounded(t *testing.T) {
+func TestKeptCallsAreBounded(t *testing.T) {
 	o := recent.Options{Calls: 50, Bytes: 1 << 20}
 	c := recent.New(o, recent.Env{})
 	rnd := rand.New(rand.NewPCG(1, 2))

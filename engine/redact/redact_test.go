@@ -208,7 +208,7 @@ func emitting(result *tool.Result, err error, parts ...string) tool.Handler {
 	})
 }
 
-func TestTextIsHeldBackUntilItIsKnownAndAtTheEndOfTheCallAtTheLatest(t *testing.T) {
+func TestPossibleSecretIsHeldBackUntilDecided(t *testing.T) {
 	r := one(t)
 	for name, c := range map[string]struct {
 		parts []string
@@ -243,7 +243,7 @@ func TestTextIsHeldBackUntilItIsKnownAndAtTheEndOfTheCallAtTheLatest(t *testing.
 	}
 }
 
-func TestASecretThatIsCutBetweenTwoLogEventsIsNotTold(t *testing.T) {
+func TestSecretSplitAcrossLogEventsIsRedacted(t *testing.T) {
 	sink := &tooltest.Collect{}
 	h := redact.Tool(one(t))(tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		for _, line := range []string{"a hunter2", "hunter2 b", "c"} {
@@ -323,7 +323,7 @@ func longest(text, value string) (n int) {
 	return n
 }
 
-func TestWhenNobodyListensTheCallEndsWithThatError(t *testing.T) {
+func TestSinkErrorEndsTheCall(t *testing.T) {
 	gone := errors.New("gone")
 	for name, parts := range map[string][]string{"at once": {`{"text":"a\n"}`}, "what was held back": {`{"text":"hunter2"}`}} {
 		_, err := redact.Tool(one(t))(emitting(&tool.Result{OK: true}, nil, parts...)).Invoke(t.Context(), &tool.Call{}, tool.SinkFunc(func(tool.Event) error { return gone }))

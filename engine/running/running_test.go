@@ -47,7 +47,7 @@ func ids(list []running.Call) string {
 	return strings.Join(all, " ")
 }
 
-func TestACallIsListedWhileItRunsToItsCallerAndToOperators(t *testing.T) {
+func TestRunningCallIsListedToCallerAndOperators(t *testing.T) {
 	var calls running.Calls
 	p := newProbe()
 	before := time.Now()
@@ -82,7 +82,7 @@ func TestACallIsListedWhileItRunsToItsCallerAndToOperators(t *testing.T) {
 	}
 }
 
-func TestWhatWasLastHeardOfACallIsKeptWithinBounds(t *testing.T) {
+func TestLastSignOfACallIsBounded(t *testing.T) {
 	var calls running.Calls
 	p := newProbe()
 	var passed int
@@ -114,7 +114,7 @@ func TestWhatWasLastHeardOfACallIsKeptWithinBounds(t *testing.T) {
 	}
 }
 
-func TestAnIDIsOneCallOfItsCaller(t *testing.T) {
+func TestCallIDIsUniquePerCaller(t *testing.T) {
 	var calls running.Calls
 	p := newProbe()
 	twice := func(ctx context.Context) error {
@@ -175,7 +175,7 @@ func TestACallThatWaitsAtItsDoorCanBeCancelled(t *testing.T) {
 	}
 }
 
-func TestOnlyOperatorsHaveToDoWithTheCallsOfOthers(t *testing.T) {
+func TestOnlyOperatorsCancelCallsOfOtherCallers(t *testing.T) {
 	var calls running.Calls
 	ctxs := map[string]context.Context{}
 	for _, who := range []tool.Principal{ada, bob} {

@@ -108,7 +108,7 @@ func TestTwoCallsOfASessionSeeTheSameState(t *testing.T) {
 }
 
 // contract(narratoria): outside plans the patches of a call that ended with `done` are merged, `ok` or not (section 4.2)
-func TestPatchesOfAToolThatSaysNoAreKept(t *testing.T) {
+func TestPatchesOfAFailedResultAreKept(t *testing.T) {
 	var s store.Sessions
 	c := &tool.Call{Tool: "torch", Session: "s"}
 	if _, err := emit(t, &s, c, tool.Failed("", "no"), patch(`{"a":1}`)); err != nil {
@@ -120,7 +120,7 @@ func TestPatchesOfAToolThatSaysNoAreKept(t *testing.T) {
 }
 
 // contract(narratoria): a call without an outcome (crash, timeout, protocol error) keeps none, and its trace says so.
-func TestACallWithoutAnOutcomeKeepsNoPatchAndSaysSo(t *testing.T) {
+func TestCallWithoutOutcomeDropsItsPatches(t *testing.T) {
 	for details, want := range map[string]string{
 		``:                            `{"trace":{"patches_dropped":2}}`,
 		`{"n":1.50}`:                  `{"n":1.50,"trace":{"patches_dropped":2}}`,
@@ -167,7 +167,7 @@ func TestWithoutASessionPatchesOnlyPass(t *testing.T) {
 	}
 }
 
-func TestAStateThatCannotBeKeptIsAnError(t *testing.T) {
+func TestUnsavedStateIsAnError(t *testing.T) {
 	_, err := emit(t, failing{}, &tool.Call{Tool: "torch", Session: "s"}, &tool.Result{OK: true}, patch(`{"a":1}`))
 	if tool.CodeOf(err) != tool.CodeQuotaExceeded || !strings.Contains(err.Error(), `torch ran, but the state of session "s" was not changed`) {
 		t.Error(err)
@@ -214,7 +214,7 @@ func asset(t *testing.T, a tool.Asset) tool.Event {
 
 // An asset belongs to the caller whose call brought it. A kept copy that is passed on is neither copied again
 // nor given to another caller.
-func TestAnAssetIsItsCallers(t *testing.T) {
+func TestAssetBelongsToItsCaller(t *testing.T) {
 	kept := &store.Assets{}
 	pass := func(caller string, a tool.Asset, file *os.File) tool.Asset {
 		t.Helper()

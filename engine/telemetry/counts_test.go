@@ -8,7 +8,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestCountsTellWhatHappenedBetweenTwoMoments(t *testing.T) {
+func TestCountsSinceReportsTheDifference(t *testing.T) {
 	tel := open(t, telemetry.Options{}, telemetry.Env{})
 	h := tel.For(nil)(tool.HandlerFunc(fake))
 	invoke := func(name string, times int) {

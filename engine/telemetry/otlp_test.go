@@ -393,7 +393,7 @@ func TestSpansTellNothingOfArgumentsOutputsAndErrors(t *testing.T) {
 	}
 }
 
-func TestASampleIsTheSameForEverybody(t *testing.T) {
+func TestSamplingIsTheSameInEveryProcess(t *testing.T) {
 	half := 0.5
 	var kept [2]map[string]bool
 	var ids []string
@@ -433,7 +433,7 @@ func TestATraceThatIsNotSampledIsPassedOn(t *testing.T) {
 	_, _ = h.Invoke(t.Context(), &tool.Call{Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331"}, tool.Discard)
 }
 
-func TestACollectorThatAsksForPatienceGetsTheSpansAgain(t *testing.T) {
+func TestSpansAreResentWhenTheCollectorIsUnavailable(t *testing.T) {
 	c := collect(t, func(path string, n int) (int, string) {
 		if path == "/v1/traces" && n == 1 {
 			return http.StatusServiceUnavailable, "later"

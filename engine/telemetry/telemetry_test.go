@@ -119,7 +119,7 @@ func labelled(f *dto.MetricFamily, want ...string) *dto.Metric {
 	return nil
 }
 
-func TestCallsAreCountedByWhatTheyWereAndHowTheyEnded(t *testing.T) {
+func TestCallsAreCountedByLabelsAndOutcome(t *testing.T) {
 	tel := open(t, telemetry.Options{}, telemetry.Env{Version: "1.2"})
 	defer tel.Close(t.Context())
 	invoke(t, tel, "reads", "reads", "reads", "fails", "refused", "breaks", "asks", "nobody-1", "nobody-2")
