@@ -65,7 +65,7 @@ func TestVariablesAreInAFileThatOnlyWeCanRead(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBeMeantAreRefused(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	for want, o := range map[string]Options{
 		"networks none and host":       {Runtime: "sandbox", Network: "mine"},
 		"oci_runtime is for podman":    {Runtime: "sandbox", OCI: "runsc"},
@@ -123,7 +123,7 @@ func TestAFolderBecomesWalls(t *testing.T) {
 
 // The program that runs containers, and the folder that becomes the root of one, are off limits like any other file that
 // a source starts from: a tool that could change them could run anything.
-func TestWhatAContainerStartsFromIsListed(t *testing.T) {
+func TestStartsListsRuntimeAndRootFolder(t *testing.T) {
 	for _, c := range []struct {
 		o    Options
 		want []string

@@ -35,7 +35,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestWhatIsRefusedIsNotOpened(t *testing.T) {
+func TestOpenHonoursResolveFlags(t *testing.T) {
 	dir := folder(t)
 	for _, c := range []struct {
 		path   string
@@ -71,7 +71,7 @@ func TestALinkCanBeOpenedItself(t *testing.T) {
 	}
 }
 
-func TestAnOpenFileSaysWhereItIs(t *testing.T) {
+func TestPathOfNamesAnOpenFile(t *testing.T) {
 	dir := folder(t)
 	if path, err := kernel.PathOf(int(dir.Fd())); err != nil || path != dir.Name() {
 		t.Errorf("%q, %v; want %s", path, err, dir.Name())
@@ -135,7 +135,7 @@ func TestALockIsSeenAndEndsWithItsFile(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsIsCounted(t *testing.T) {
+func TestWaitingCountsUnreadBytes(t *testing.T) {
 	r, w, err := os.Pipe()
 	must(t, err)
 	defer r.Close()

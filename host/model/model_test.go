@@ -26,7 +26,7 @@ func read(t *testing.T, text string) (model.Models, error) {
 	return model.Read(cfg, model.Env{})
 }
 
-func TestAModelThatCannotBeMeantIsRefused(t *testing.T) {
+func TestInvalidModelIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`[{url: "http://x/v1"}]`:                                         "no name",
 		`[{name: a, url: x}]`:                                            "address of a server",
@@ -133,7 +133,7 @@ func TestStreamsAreReadAsServersWriteThem(t *testing.T) {
 }
 
 // Limits on tokens and cost depend on the numbers that a server reports.
-func TestAUsageBelowNothingIsNone(t *testing.T) {
+func TestNegativeUsageCountsAsZero(t *testing.T) {
 	for _, c := range []struct{ in, out, least int64 }{
 		{-1_000_000, 7, 7}, {7, -1_000_000, 7}, {-1, -1, 1}, {1<<63 - 1, 1<<63 - 1, 1 << 40},
 	} {
@@ -167,7 +167,7 @@ func anthropicStream(block string) string {
 		`{"type":"content_block_stop","index":0}`, `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":0}}`, `{"type":"message_stop"}`)
 }
 
-func TestSettingsAreSaidInTheWordsOfTheServer(t *testing.T) {
+func TestSettingsAreTranslatedBetweenAPIs(t *testing.T) {
 	set := func(api model.API, values string) model.Settings {
 		s := model.Settings{API: api}
 		if err := json.Unmarshal([]byte(values), &s.Values); err != nil {

@@ -86,7 +86,7 @@ func TestAChangeIsSeen(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyWritesByHandIsNotSeen(t *testing.T) {
+func TestGeneratedFilesAreIgnored(t *testing.T) {
 	dir := tree(t)
 	before := notice.Look([]string{dir, filepath.Join(dir, ".venv")})
 	for _, name := range []string{
@@ -102,7 +102,7 @@ func TestWhatNobodyWritesByHandIsNotSeen(t *testing.T) {
 	}
 }
 
-func TestATreeOfAnyShapeIsLookedAtForAShortTime(t *testing.T) {
+func TestLookIsBoundedOnAnyTree(t *testing.T) {
 	dir := tree(t)
 	for i := range notice.Most + 1 {
 		write(t, filepath.Join(dir, "skills/one/lib/deep", fmt.Sprint(i)), "x")

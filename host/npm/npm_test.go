@@ -173,7 +173,7 @@ func TestAPackageIsInstalledOnceAndWhole(t *testing.T) {
 	}
 }
 
-func TestWhichProgramIsStarted(t *testing.T) {
+func TestProgramOfAPackageIsChosen(t *testing.T) {
 	newRegistry(t, demo())
 	for _, c := range []struct{ spec, bin, want, err string }{
 		{"@acme/demo@1.0.0", "other", "node_modules/@acme/demo/dist/other.js", ""},
@@ -195,7 +195,7 @@ func TestWhichProgramIsStarted(t *testing.T) {
 	}
 }
 
-func TestInstallScriptsRunWhereTheyAreAskedFor(t *testing.T) {
+func TestInstallScriptsRunOnlyOnRequest(t *testing.T) {
 	newRegistry(t, demo())
 	dir := filepath.Join(t.TempDir(), "demo")
 	p, err := Install(t.Context(), Request{Spec: "@acme/demo", Dir: dir, Scripts: true})

@@ -28,7 +28,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestLinksAreFollowedWhereNoToolCanHaveMadeThem(t *testing.T) {
+func TestLinksThatToolsMayHaveMadeAreNotFollowed(t *testing.T) {
 	dir := ground(t, "work/inner", "work/venv/bin", "work/home/lib", "work/home/open/lib", "work/both", "real/deep", "out")
 	for link, target := range map[string]string{
 		"own": "real", "own2": dir + "/own/deep", "towork": "work", "work/theirs": "../out", "work/inner/up": "../../out",
@@ -72,7 +72,7 @@ func TestLinksAreFollowedWhereNoToolCanHaveMadeThem(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsMadeAndNothingElse(t *testing.T) {
+func TestMakeCreatesOnlyMissingPaths(t *testing.T) {
 	dir := ground(t, "work/there")
 	must(t, os.Symlink("/", filepath.Join(dir, "work/link")))
 	list := &List{Writable: []Owned{{Path: dir + "/work"}}}
@@ -95,7 +95,7 @@ func TestWhatIsMissingIsMadeAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheStrictestWordCounts(t *testing.T) {
+func TestStrictestBanWins(t *testing.T) {
 	dir := ground(t, "state", "real")
 	must(t, os.Symlink("real", filepath.Join(dir, "link")))
 	must(t, os.WriteFile(dir+"/state/token", nil, 0o600))
@@ -121,7 +121,7 @@ func TestTheStrictestWordCounts(t *testing.T) {
 }
 
 // A room is refused if such a link is on the path, but the server itself reads its target.
-func TestALinkInAFolderOfToolsHidesNothingFromTheList(t *testing.T) {
+func TestTargetOfAToolsLinkIsOffLimits(t *testing.T) {
 	dir := ground(t, "vault/deep", "state")
 	for link, target := range map[string]string{"key": "via/key", "via": "vault/deep", ".toolpost": dir + "/state", "later": "vault/later", "loop": "loop"} {
 		must(t, os.Symlink(target, filepath.Join(dir, link)))
@@ -160,7 +160,7 @@ func TestTheFoldersThatARunnerLoadsCodeFrom(t *testing.T) {
 	}
 }
 
-func TestWhatACommandStartsFrom(t *testing.T) {
+func TestStartFilesOfACommand(t *testing.T) {
 	dir := ground(t, "pkg", "out", "code", "run")
 	for _, name := range []string{"script", "data.txt", "out.db", "mod.py", "run/__main__.py"} {
 		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))

@@ -95,7 +95,7 @@ func TestAFailedStartExplainsItself(t *testing.T) {
 	}
 }
 
-func TestAStartThatFailsForWantOfSomethingSaysOfWhat(t *testing.T) {
+func TestDiagnoseNamesTheMissingResource(t *testing.T) {
 	for cause, want := range map[error]string{
 		syscall.EAGAIN:           "the limit of processes",
 		syscall.ENOMEM:           "out of memory",

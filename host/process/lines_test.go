@@ -73,7 +73,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-func TestAfterTheEndTheEndStays(t *testing.T) {
+func TestLinesRepeatsItsFinalError(t *testing.T) {
 	for name, l := range map[string]*Lines{
 		"EOF":                               NewLines(strings.NewReader("a\n"), LineLimits{}),
 		"line 2 is longer than 4 bytes":     NewLines(strings.NewReader("a\n12345\nb\n"), LineLimits{Line: 4}),

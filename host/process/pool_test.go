@@ -206,7 +206,7 @@ func TestGetHonoursItsContext(t *testing.T) {
 	})
 }
 
-func TestWhatComesTooLateIsGivenBack(t *testing.T) {
+func TestLateTicketIsGivenBack(t *testing.T) {
 	p := NewPool(newFactory().start, PoolOptions{Max: 1})
 	mine := make(chan ticket[*fake], 1)
 	late := func() {
@@ -300,7 +300,7 @@ func TestFastCrashesOpenTheBreaker(t *testing.T) {
 	})
 }
 
-func TestTheRowOfFailuresIsBroken(t *testing.T) {
+func TestSuccessResetsTheFailureCount(t *testing.T) {
 	for name, good := range map[string]func(p *Pool[*fake], w *fake){
 		"by a call that went well": func(p *Pool[*fake], w *fake) { p.Put(w, true); p.Retire(must(p)) },
 		"by a retired worker":      func(p *Pool[*fake], w *fake) { p.Retire(w) },
@@ -341,7 +341,7 @@ func TestAWarmWorkerIsGivenAlthoughTheBreakerIsOpen(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForABackoffHearsThatTheBreakerOpened(t *testing.T) {
+func TestBackoffWaiterLearnsThatTheBreakerOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFactory()
 		f.fail = errors.New("broken")

@@ -159,7 +159,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-func TestTheChildGetsExactlyWhatItWasGiven(t *testing.T) {
+func TestChildInheritsNothingElse(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, _ := filepath.EvalSymlinks(t.TempDir())
 	t.Setenv("SECRET", "not for tools")
@@ -237,7 +237,7 @@ func TestTheLadder(t *testing.T) {
 	}
 }
 
-func TestEndingIsTheSameForEverybodyWhoAsks(t *testing.T) {
+func TestConcurrentEndsReportTheSameExit(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := start(t, command("stubborn"))
 	p.next()
@@ -257,7 +257,7 @@ func TestEndingIsTheSameForEverybodyWhoAsks(t *testing.T) {
 	}
 }
 
-func TestACommandIsOverWithWhatItLeavesBehind(t *testing.T) {
+func TestRunEndsLeftoverProcesses(t *testing.T) {
 	tooltest.NoLeaks(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -270,7 +270,7 @@ func TestACommandIsOverWithWhatItLeavesBehind(t *testing.T) {
 	}
 }
 
-func TestWhatWasWrittenCanBeReadAfterTheEnd(t *testing.T) {
+func TestOutputIsReadableAfterTheExit(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for name, end := range map[string]func(*Child) Exit{"wait": (*Child).Wait, "kill": (*Child).Kill} {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,7 @@ func TestDaemonsDieWithTheirTree(t *testing.T) {
 }
 
 // A container's monitor is such a daemon: it keeps no environment, but the container's name is on its command line.
-func TestADaemonThatIsClaimedDiesWithItsOwnTreeAlone(t *testing.T) {
+func TestClaimedDaemonDiesOnlyWithItsOwnTree(t *testing.T) {
 	tooltest.NoLeaks(t)
 	cmd := command("daemons")
 	cmd.Claim = "sleep\x001000"
@@ -177,7 +177,7 @@ func TestTreesDoNotHarmEachOther(t *testing.T) {
 	}
 }
 
-func TestAStrayThatIsBecomingAnotherProgramKeepsItsOwner(t *testing.T) {
+func TestStrayKeepsItsOwnerDuringExec(t *testing.T) {
 	tooltest.NoLeaks(t)
 	script := filepath.Join(t.TempDir(), "again")
 	write(t, script, "#!/bin/sh\nexec \"$0\"\n", 0o755)
@@ -197,7 +197,7 @@ func TestAStrayThatIsBecomingAnotherProgramKeepsItsOwner(t *testing.T) {
 	mustBeGone(t, restless)
 }
 
-func TestAZombieIsASignThatThereMayBeMore(t *testing.T) {
+func TestZombieTriggersAnotherLook(t *testing.T) {
 	tooltest.NoLeaks(t)
 	stray := exec.Command("true")
 	stray.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -45,7 +45,7 @@ const (
 	mountCPU    = "34 30 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
 )
 
-func TestControllersAreFoundWhereTheyAre(t *testing.T) {
+func TestCgroupControllersAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		groups, mounts string
 		v1             map[string]string
@@ -89,7 +89,7 @@ func TestVersion2IsEnabledForTheGroupsBelow(t *testing.T) {
 	}
 }
 
-func TestAShareOfAProcessorIsOneThatTheKernelTakes(t *testing.T) {
+func TestProcessorShareFitsTheKernelsLimits(t *testing.T) {
 	for processors, want := range map[float64][2]string{
 		2: {"20000", "10000"}, 0.1: {"1000", "10000"}, 0.05: {"1000", "20000"}, 0.001: {"1000", "1000000"}, 0.0001: {"1000", "1000000"},
 	} {
@@ -255,7 +255,7 @@ func TestNoSignalIsSentToProcessZero(t *testing.T) {
 }
 
 // Without a group there is nothing to read, least of all files with the same names in our own folder.
-func TestAGroupThatIsNotThereIsNotReadFromOurOwnFolder(t *testing.T) {
+func TestMissingCgroupIsNotReadFromTheWorkingFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"pids.current", "memory.events", "memory.oom_control", "pids.events", "cgroup.controllers"} {
 		if err := syscall.Mkfifo(name, 0o600); err != nil { // opening it blocks for ever

@@ -97,7 +97,7 @@ func TestAnImageHidesWhatIsOffLimits(t *testing.T) {
 	}
 }
 
-func TestARoomWithAnImageHasWhatItIsGivenBeside(t *testing.T) {
+func TestRoomWithImageAlsoHasReadablePaths(t *testing.T) {
 	root, host := image(t), t.TempDir()
 	must(t, os.WriteFile(host+"/file", []byte("of the host\n"), 0o644))
 	p := sandbox.Profile{Root: root, Readable: []string{host}}

@@ -156,7 +156,7 @@ func (i *installation) vandal(t *testing.T, p sandbox.Profile) (attempts int) {
 	return attempts
 }
 
-func TestWhatIsOffLimitsStaysAsItIs(t *testing.T) {
+func TestOffLimitsFilesCannotBeChanged(t *testing.T) {
 	tooltest.NoLeaks(t)
 	total := 0
 	for name, writes := range map[string]func(dir string) (write, read []string){
@@ -183,8 +183,8 @@ func TestWhatIsOffLimitsStaysAsItIs(t *testing.T) {
 	t.Logf("%d attempts", total)
 }
 
-func TestWhatIsOffLimitsStaysAsItIsForNobody(t *testing.T) {
-	asNobody(t, "TestWhatIsOffLimitsStaysAsItIs")
+func TestOffLimitsFilesCannotBeChangedAsAnOrdinaryUser(t *testing.T) {
+	asNobody(t, "TestOffLimitsFilesCannotBeChanged")
 }
 
 // spy prints what it can read of the given paths.
@@ -198,7 +198,7 @@ for p in sys.argv[1:]:
     except OSError: pass
 `
 
-func TestWhatIsHiddenIsHiddenFromTheFirstStartOn(t *testing.T) {
+func TestHiddenPathsAreHiddenBeforeTheyExist(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for name, p := range map[string]func(dir string) sandbox.Profile{
 		"read":  func(dir string) sandbox.Profile { return sandbox.Profile{Readable: []string{dir}} },
@@ -235,7 +235,7 @@ func TestWhatIsHiddenIsHiddenFromTheFirstStartOn(t *testing.T) {
 	}
 }
 
-func TestWithoutMountsWhatIsOffLimitsRefuses(t *testing.T) {
+func TestOffLimitsPathsRefuseTheStartWithoutMounts(t *testing.T) {
 	tooltest.NoLeaks(t)
 	i := install(t)
 	sandbox.Without(t, sandbox.LayerMounts)
@@ -326,9 +326,9 @@ func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 	}
 }
 
-func TestNoLinkOfAToolLeadsOutForNobody(t *testing.T) { asNobody(t, "TestNoLinkOfAToolLeadsOut") }
+func TestNoLinkOfAToolLeadsOutAsAnOrdinaryUser(t *testing.T) { asNobody(t, "TestNoLinkOfAToolLeadsOut") }
 
-func TestALinkThatAToolLeftIsRefusedAndAFolderWorksAgain(t *testing.T) {
+func TestToolsLinkIsRefusedUntilReplacedByAFolder(t *testing.T) {
 	tooltest.NoLeaks(t)
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
@@ -366,9 +366,9 @@ func TestALinkThatAToolLeftIsRefusedAndAFolderWorksAgain(t *testing.T) {
 	}
 }
 
-// TestALinkThatComesWhileARoomIsBuiltIsNotFollowed swaps at the worst moment: when every path has been resolved, and
+// TestLinkSwappedInDuringSetupIsNotFollowed swaps at the worst moment: when every path has been resolved, and
 // nothing has been mounted.
-func TestALinkThatComesWhileARoomIsBuiltIsNotFollowed(t *testing.T) {
+func TestLinkSwappedInDuringSetupIsNotFollowed(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for name, c := range map[string]struct {
 		read, write, dir, swap string
@@ -411,7 +411,7 @@ func TestALinkThatComesWhileARoomIsBuiltIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestWhatIsHiddenMayLieAmongTheSystemsFiles(t *testing.T) {
+func TestHiddenPathsMayLieInSystemFolders(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, err := os.MkdirTemp("/usr/local/share", "toolpost-test-")
 	if err != nil {
@@ -448,7 +448,7 @@ open("/dev/null", "w").write("x"); print("done")
 }
 
 // A tool's own folder is read-only in its room anyway; its parent is not.
-func TestTheFolderAboveAToolsOwnStays(t *testing.T) {
+func TestParentOfAToolsFolderCannotBeMoved(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)

@@ -55,7 +55,7 @@ func TestAConfinedChildEndsAsItWouldElsewhere(t *testing.T) {
 	}
 }
 
-func TestAConfinedChildHasNothingButWhatItWasGiven(t *testing.T) {
+func TestConfinedChildInheritsNothingElse(t *testing.T) {
 	tooltest.NoLeaks(t)
 	inherited, err := os.Open(os.DevNull)
 	must(t, err)
@@ -90,7 +90,7 @@ func TestTheNearerPathDecides(t *testing.T) {
 	}
 }
 
-func TestWhatIsHiddenIsNotThere(t *testing.T) {
+func TestHiddenPathsAreAbsent(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
@@ -123,7 +123,7 @@ print(os.listdir("state"), repr(read("token")), read("state/token"), len(read("s
 	}
 }
 
-func TestLinksLeadWhereTheyLedBefore(t *testing.T) {
+func TestLinksResolveInARoom(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
 	must(t, os.MkdirAll(dir+"/real/deep", 0o755))
@@ -439,7 +439,7 @@ func forked(t *testing.T, l *lab, g tool.Guarantees, calls []string) string {
 }
 
 // A read-only path within a writable one stays read-only, and a link in its place reveals nothing.
-func TestReadOnlyWithinWhatCanBeWritten(t *testing.T) {
+func TestReadOnlyPathInsideAWritableOne(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := newLab(t)
 	must(t, os.MkdirAll(l.work+"/closed/deep", 0o755))

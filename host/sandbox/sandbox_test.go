@@ -57,7 +57,7 @@ func TestAWallThatCannotBeBuiltRefusesTheCall(t *testing.T) {
 	}
 }
 
-func TestEveryLayerSaysWhatItMeans(t *testing.T) {
+func TestEveryLayerIsDescribed(t *testing.T) {
 	layers := sandbox.Probe()
 	if len(layers) < 10 {
 		t.Errorf("there are only %d layers", len(layers))
@@ -98,7 +98,7 @@ func TestGuaranteesOnlyEverTighten(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyEnforcesIsNotPromised(t *testing.T) {
+func TestUnenforcedGuaranteeIsRefused(t *testing.T) {
 	for name, g := range guarantees() {
 		e := tool.AsError(sandbox.Elsewhere("greet", g))
 		if e == nil || e.Reason != sandbox.CoverageMissing || !strings.Contains(e.Message, name) {

@@ -162,7 +162,7 @@ func allowed(value, text string) int {
 }
 
 // Wherever a text is cut in two, and whatever a message puts around the parts, the remainder of a secret is not revealed.
-func TestWhatIsLeftOfASecretWhereATextWasCutIsNotTold(t *testing.T) {
+func TestTruncatedSecretIsRedacted(t *testing.T) {
 	values := marked()
 	values["TOKEN"] = "ghp_abcdefghijABCDEFGHIJ0123456789"
 	r := vault(t, values).Redactor()
@@ -190,7 +190,7 @@ func TestWhatIsLeftOfASecretWhereATextWasCutIsNotTold(t *testing.T) {
 }
 
 // In a text that comes in parts nothing at all is revealed, at whatever place it is cut.
-func TestASecretThatIsCutAnywhereInAStreamIsNotTold(t *testing.T) {
+func TestSecretSplitInAStreamIsRedacted(t *testing.T) {
 	values := marked()
 	r := vault(t, values).Redactor()
 	for name, value := range values {
@@ -221,7 +221,7 @@ func TestASecretThatIsCutAnywhereInAStreamIsNotTold(t *testing.T) {
 }
 
 // The public part of an address or a key is not secret at a cut either.
-func TestWhatIsPublicOfASecretIsLeftAlone(t *testing.T) {
+func TestPublicPartOfASecretIsKept(t *testing.T) {
 	r := vault(t, map[string]string{
 		"DB": "postgres://app:0123456789abcdef@db.example.org/main", "HOOK": "https://hooks.example.org/services/?key=0123456789abcdef",
 		"PEM": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----\n",

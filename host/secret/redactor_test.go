@@ -169,7 +169,7 @@ func TestAValueIsReplacedByItsNameInEveryEncoding(t *testing.T) {
 	}
 }
 
-func TestNoDigitWithBitsOfTheSecretIsLeft(t *testing.T) {
+func TestBase64DigitsOfASecretAreRedacted(t *testing.T) {
 	r := vault(t, map[string]string{"KEY": canary}).Redactor()
 	for before := range 4 {
 		for after := range 4 {
@@ -182,7 +182,7 @@ func TestNoDigitWithBitsOfTheSecretIsLeft(t *testing.T) {
 	}
 }
 
-func TestPiecesOfALongValueThatAProgramBreaksIntoLinesAreNotLeft(t *testing.T) {
+func TestLineWrappedSecretIsRedacted(t *testing.T) {
 	value := strings.Repeat("k3y", 5) + "the quick brown fox jumps over the lazy dog 0123456789 " + strings.Repeat("Zx9", 40)
 	r := vault(t, map[string]string{"KEY": value}).Redactor()
 	for before := range 80 {
@@ -220,7 +220,7 @@ func TestTextWithoutSecretsIsNotCopied(t *testing.T) {
 	}
 }
 
-func TestWhatStandsInThePlaceOfASecretIsNoSecret(t *testing.T) {
+func TestReplacementContainsNoSecret(t *testing.T) {
 	values := map[string]string{"A": "abcdefgh", "B": "efghijkl", "C": "cdefgh", "D": "abcdefghijklmnop"}
 	for name, c := range map[string]struct{ name, value, text, want string }{
 		"one in another":     {"E", "other value", "-abcdefgh-", "-[secret A]-"},
@@ -237,7 +237,7 @@ func TestWhatStandsInThePlaceOfASecretIsNoSecret(t *testing.T) {
 	}
 }
 
-func TestADocumentStaysOneOfItsKind(t *testing.T) {
+func TestRedactedDocumentStaysValidJSON(t *testing.T) {
 	r := vault(t, map[string]string{"PIN": "12345678", "WORD": `pass"word`, "DOC": `{"type":"account","key":"k"}`, "ACROSS": `left","right`}).Redactor()
 	for doc, want := range map[string]string{
 		`{"pin":12345678,"n":1}`:                 `{"pin":"[secret PIN]","n":1}`,
@@ -263,7 +263,7 @@ func TestADocumentStaysOneOfItsKind(t *testing.T) {
 	}
 }
 
-func TestAStreamFindsWhatIsCutAndHoldsBackNothingElse(t *testing.T) {
+func TestStreamFindsSplitSecretsAndHoldsBackNoOtherText(t *testing.T) {
 	values := secrets(8, 3)
 	r := vault(t, values).Redactor()
 	random := rand.New(rand.NewPCG(5, 5))
@@ -303,7 +303,7 @@ func TestAStreamFindsWhatIsCutAndHoldsBackNothingElse(t *testing.T) {
 	}
 }
 
-func TestASecretThatIsCutBetweenTwoLinesOfALogIsNotTold(t *testing.T) {
+func TestSecretSplitAcrossLogLinesIsRedacted(t *testing.T) {
 	value := "0123456789abcdefghijklmnopqrstuvwxyz"
 	r := vault(t, map[string]string{"KEY": value, "AAA": strings.Repeat("A", 20)}).Redactor()
 	for cut := 1; cut < len(value); cut++ {
@@ -421,7 +421,7 @@ func TestLogsHaveNoSecrets(t *testing.T) {
 	}
 }
 
-func TestTheHandlerOfLogsIsOneForEverybody(t *testing.T) {
+func TestLogHandlerPassesSlogtest(t *testing.T) {
 	for name, r := range map[string]*secret.Redactor{"idle": nil, "with secrets": vault(t, map[string]string{"KEY": canary}).Redactor()} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

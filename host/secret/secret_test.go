@@ -60,7 +60,7 @@ func TestASecretComesFromTheEnvironmentAFileOrACommand(t *testing.T) {
 	}
 }
 
-func TestABadSecretHarmsNobodyElseAndItsErrorHasNoValue(t *testing.T) {
+func TestBadSecretFailsAloneWithoutRevealingItsValue(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
 	t.Setenv("SECRET_SHORT", "pin12")
@@ -146,7 +146,7 @@ func TestAnUnknownSecretIsAnErrorThatNamesTheKnown(t *testing.T) {
 	}
 }
 
-func TestAKeyInThePlaceOfItsNameIsNotTold(t *testing.T) {
+func TestKeyUsedAsANameIsNotRevealed(t *testing.T) {
 	t.Setenv("SECRET_TEST", canary)
 	v := secret.Open(t.Context(), "", map[string]secret.From{"KNOWN": {Env: "SECRET_TEST"}}, nil)
 	for _, key := range []string{
@@ -175,14 +175,14 @@ func TestAVaultIsPrintedWithoutItsValues(t *testing.T) {
 	}
 }
 
-func TestTwoVaultsTellWhichSecretsAreTheSame(t *testing.T) {
+func TestSameComparesSecretsOfTwoVaults(t *testing.T) {
 	a, b := vault(t, map[string]string{"A": canary, "B": canary}), vault(t, map[string]string{"A": canary, "B": canary + "2"})
 	if !a.Same(b, "A") || a.Same(b, "B") || a.Same(nil, "A") || !a.Same(a, "C") {
 		t.Error("not as it is")
 	}
 }
 
-func TestAToolGetsWhatIsDeclaredAndAllowed(t *testing.T) {
+func TestToolGetsDeclaredAndAllowedSecrets(t *testing.T) {
 	v := vault(t, map[string]string{"A": canary, "B": canary + "2"})
 	for name, c := range map[string]struct {
 		from           secret.Source

@@ -163,7 +163,7 @@ func TestOptionsAreTheSameBehindWallsAndInContainers(t *testing.T) {
 }
 
 // A room has a /tmp of its own. Files that a command names in this machine's /tmp are still there, and nothing else is.
-func TestAContainerHasWhatItsCommandNamesInTmp(t *testing.T) {
+func TestContainerSeesFilesNamedInTmp(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, err := os.MkdirTemp("/tmp", "named")
 	if err != nil {
@@ -246,7 +246,7 @@ func TestAContainerEndsWithItsProgram(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBeMeantAreRefused(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	for want, o := range map[string]spawn.Options{
 		`"A=B" cannot be the name`: {Env: map[string]string{"A=B": "c"}},
 		`"" cannot be the name`:    {Env: map[string]string{"": "c"}},

@@ -336,7 +336,7 @@ print(connect("127.0.0.1:3128"))`, plain, secure, other, ca)
 	}
 }
 
-func TestAConfinedCrowdLeavesNobodyBehind(t *testing.T) {
+func TestConfinedCrowdLeavesNothingBehind(t *testing.T) {
 	tooltest.NoLeaks(t)
 	address := peer(t, echo)
 	got, _ := confined(t, Network{address}, t.TempDir(), "python3", "-c", `
@@ -359,7 +359,7 @@ print(len(answers), set(answers))`, address)
 	}
 }
 
-func TestProgramsAreToldTheWayOut(t *testing.T) {
+func TestEnvironmentNamesTheProxy(t *testing.T) {
 	w, err := Options{Network: Network{"api.example.com"}}.Around(Needs{Dir: "/"})
 	must(t, err)
 	env := w.Environment([]string{"A=b"})
@@ -473,7 +473,7 @@ func TestNamesBelowAStarAreBounded(t *testing.T) {
 	}
 }
 
-func TestAPrivateAddressIsReachedByNameIfItIsNamedToo(t *testing.T) {
+func TestNameMayResolveToAListedPrivateAddress(t *testing.T) {
 	tooltest.NoLeaks(t)
 	address, s := site(t, httptest.NewTLSServer)
 	_, port, _ := net.SplitHostPort(address)
@@ -496,7 +496,7 @@ func TestAPrivateAddressIsReachedByNameIfItIsNamedToo(t *testing.T) {
 	}
 }
 
-func TestWhoeverIsNotOnTheListIsNotResolved(t *testing.T) {
+func TestUnlistedHostIsNotResolved(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, name := range strings.Fields(`evil.example evil.www.example.com example.com www.example.com.evil.example 0x7f.1 2130706433 127.1 0177.0.0.1 127.0.0.01
 		0x7f000001 127.0.0.1 [::1] [::ffff:127.0.0.1] 169.254.169.254 localhost 8.8.8.8 www.example.com%2f.evil www_example.com *.example.org .example.org a..example.org`) {
@@ -534,7 +534,7 @@ func socksSays(reply byte) string {
 	return string([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 }
 
-func TestWhatIsNoRequestIsRefused(t *testing.T) {
+func TestInvalidProxyRequestIsRefused(t *testing.T) {
 	tooltest.NoLeaks(t)
 	address := peer(t, func(*net.TCPConn) { t.Error("the host was reached") })
 	e := out(t, address, "www.example.com")
@@ -594,7 +594,7 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 	r.quiet()
 }
 
-func TestWhoeverIsRefusedMaySendOn(t *testing.T) {
+func TestRefusedClientMayKeepSending(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := out(t, "www.example.com").room(t, nil)
 	for _, send := range []string{
@@ -664,7 +664,7 @@ func shut(t *testing.T) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*unix.SockaddrInet4).Port))
 }
 
-func TestSOCKSIsSpokenByTheBook(t *testing.T) {
+func TestSOCKSProtocol(t *testing.T) {
 	tooltest.NoLeaks(t)
 	address := peer(t, func(c *net.TCPConn) { fmt.Fprint(c, "hello"); echo(c) })
 	to := netip.MustParseAddrPort(address)
@@ -749,7 +749,7 @@ func TestPlainHTTPGoesThroughWhole(t *testing.T) {
 	}
 }
 
-func TestHeadersBetweenNeighboursStayBetweenThem(t *testing.T) {
+func TestHopByHopHeadersAreNotForwarded(t *testing.T) {
 	tooltest.NoLeaks(t)
 	address, _ := site(t, httptest.NewServer)
 	answers := peer(t, func(c *net.TCPConn) {
@@ -972,7 +972,7 @@ func readUntil(t *testing.T, r io.Reader, text string) {
 	}
 }
 
-func TestALineInWhichNothingMovesIsEnded(t *testing.T) {
+func TestIdleConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := out(t, "8.8.8.8")
 		e.limits.look = time.Second
@@ -1039,7 +1039,7 @@ func TestTwoHundredAtOnceLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestAChildThatTriesForEverIsReportedForAWhile(t *testing.T) {
+func TestReportsOfRefusedHostsAreBounded(t *testing.T) {
 	tooltest.NoLeaks(t)
 	watch := &Watch{}
 	r := out(t, "www.example.com").room(t, watch)
@@ -1091,7 +1091,7 @@ func FuzzEgress(f *testing.F) {
 	})
 }
 
-func TestNobodyWaitsForTheHostsOfADeadChild(t *testing.T) {
+func TestDeadChildDoesNotWaitForItsHosts(t *testing.T) {
 	tooltest.NoLeaks(t)
 	over := make(chan struct{})
 	silent := peer(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); <-over })

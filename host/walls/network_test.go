@@ -65,7 +65,7 @@ func TestAHostIsANameOrAnAddress(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoHostIsAnError(t *testing.T) {
+func TestInvalidHostsAreErrors(t *testing.T) {
 	for _, text := range []string{
 		"", ".", "*", "*.", "*:80", "*.*.com", "a.*.com", "*a.example.com", "a..b", ".a", "-:", "a b", "münchen.example", "a/b", "http://a", "user@a",
 		"a:", "a:0", "a:65536", "a:x", "a:-1", "a:80:80", "[a", "[::1", "::1%lo", "[fe80::1%eth0]:80", strings.Repeat("a", 64), strings.Repeat("a.", 127) + "a",

@@ -9,7 +9,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestNoConfigGivesAwayWhatNobodySees(t *testing.T) {
+func TestConfigCannotExposeHiddenPaths(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, ".toolpost/sub"), 0o755))
 	must(t, os.MkdirAll(filepath.Join(dir, "free"), 0o755))

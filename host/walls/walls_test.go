@@ -13,7 +13,7 @@ import (
 )
 
 // The guarantees that hold around every call are those that take nothing more from a tool.
-func TestWallsHoldWhatTheyTakeAnyway(t *testing.T) {
+func TestWallsListTheGuaranteesTheyAlreadyHold(t *testing.T) {
 	needs := Needs{Dir: "/", Read: []string{"/usr"}}
 	for name, c := range map[string]struct {
 		o    Options
@@ -36,7 +36,7 @@ func TestWallsHoldWhatTheyTakeAnyway(t *testing.T) {
 }
 
 // If the walls are off there are none; a guarantee still builds the walls that it needs, and holds in full.
-func TestWallsThatAreOff(t *testing.T) {
+func TestGuaranteesHoldWithWallsOff(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, outside := t.TempDir(), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "own"), []byte("own"), 0o600))
@@ -83,7 +83,7 @@ func TestWallsThatAreOff(t *testing.T) {
 	}
 }
 
-func TestWallsSayWhatTheyAre(t *testing.T) {
+func TestWallsDescribeThemselves(t *testing.T) {
 	w, err := Options{Read: []string{"maps", "/srv/x", "/srv/x/y"}, Write: []string{"out"}, Network: Network{"a.example", "10.0.0.7:80"}, Memory: 1 << 30, Processes: -1}.
 		Around(Needs{Dir: "/base", Read: []string{"/base/tool"}})
 	must(t, err)
@@ -98,7 +98,7 @@ func TestWallsSayWhatTheyAre(t *testing.T) {
 }
 
 // The files that a program needs are found around it, and nothing else.
-func TestTheCodeOfAProgram(t *testing.T) {
+func TestCodeFilesOfAProgramAreFound(t *testing.T) {
 	home := t.TempDir()
 	for _, folder := range []string{"opt/py/bin", "opt/py/lib", "opt/py/share", "venv/bin", "venv/lib"} {
 		must(t, os.MkdirAll(filepath.Join(home, folder), 0o755))

@@ -8,7 +8,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestTheWayOutIsALineOfTheConfig(t *testing.T) {
+func TestWayOutNamesAConfigLine(t *testing.T) {
 	room := &tool.Room{
 		Base: "/home/ada/tools", Write: []string{"data"}, Reads: []string{"/home/ada/tools"}, Memory: 64 << 20, Tasks: 8,
 	}
@@ -72,7 +72,7 @@ func TestTheWayOutIsALineOfTheConfig(t *testing.T) {
 }
 
 // Endless attempts of a tool do not make an endless message.
-func TestTheWayOutIsShort(t *testing.T) {
+func TestWayOutIsBounded(t *testing.T) {
 	var all []tool.Blocked
 	for i := range 200 {
 		path := "/" + strings.Repeat("x", i*20) + "/a"

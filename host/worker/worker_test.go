@@ -199,7 +199,7 @@ func TestAWorkerTakesNoMoreCallsThanItHasPlaces(t *testing.T) {
 	}
 }
 
-func TestWhatAProgramAsksIsServedInTheScopeOfItsCall(t *testing.T) {
+func TestRequestOfAProgramIsServedInItsCallsScope(t *testing.T) {
 	var scopes []Scope
 	s := supervise(t, "fine", Options{
 		Names: func(*jsonrpc.Incoming) uint64 { return 0 },
@@ -226,7 +226,7 @@ func TestWhatAProgramAsksIsServedInTheScopeOfItsCall(t *testing.T) {
 
 // The last output of a program may be about one caller. The other pending callers, and later ones, get how it ended and
 // nothing of its output.
-func TestWhatACrashedProgramWroteIsNotToldToOtherCallers(t *testing.T) {
+func TestOutputOfACrashStaysWithItsCaller(t *testing.T) {
 	s := supervise(t, "fine", Options{Restart: backoff.Breaker{Failures: 1, First: -1, Open: time.Minute}})
 	other := make(chan error)
 	go func() {
@@ -253,7 +253,7 @@ func TestWhatACrashedProgramWroteIsNotToldToOtherCallers(t *testing.T) {
 	}
 }
 
-func TestACrashFailsTheCallAndTheProgramComesBackByItself(t *testing.T) {
+func TestCrashFailsTheCallAndTheProgramRestarts(t *testing.T) {
 	s := supervise(t, "fine", Options{})
 	_, err := call(t.Context(), s, "die", `{}`)
 	refused(t, err, tool.CodeCrash, "prog crashed", "exit status 3", "my last words")

@@ -37,7 +37,7 @@ func offLimits(err error) bool {
 	return err != nil && tool.CodeOf(err) == tool.CodeAccessDenied && tool.AsError(err).Reason == "off_limits"
 }
 
-func TestWhatIsOffLimitsIsNotReadOrFound(t *testing.T) {
+func TestOffLimitsFilesAreNotReadOrFound(t *testing.T) {
 	w := kept(t)
 	w.link("state", "way")
 	w.link("keys/door", "plain")
@@ -80,7 +80,7 @@ func TestWhatIsOffLimitsIsNotReadOrFound(t *testing.T) {
 	}
 }
 
-func TestWhatIsOffLimitsIsNotChanged(t *testing.T) {
+func TestOffLimitsFilesAreNotChanged(t *testing.T) {
 	w := kept(t)
 	w.write("root/evil/script.py", "evil")
 	w.write("root/evil/tools/tool.py", "evil")
@@ -150,7 +150,7 @@ func TestARootThatWasMadeAgainWorksAgain(t *testing.T) {
 	}
 }
 
-func TestNoLinkTakesThePlaceOfARootThatToolsMayChange(t *testing.T) {
+func TestLinkInPlaceOfAWritableRootIsRefused(t *testing.T) {
 	w := newWorld(t)
 	list := &offlimits.List{Writable: []offlimits.Owned{{Path: w.root}}}
 	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true}, {Path: "root/sub", Codebase: "inner"}}, OffLimits: offlimits.NewBook(list)})

@@ -55,7 +55,7 @@ func TestTheConfigAddsAndAllowsNamesButNeverOurOwnState(t *testing.T) {
 	}
 }
 
-func TestEveryPartOfAPathIsLookedAt(t *testing.T) {
+func TestSensitiveNamesMatchAnyPartOfAPath(t *testing.T) {
 	s := defaults(t, Sensitive{})
 	for path, want := range map[string]bool{".ssh/config": true, "a/.env/b": true, "a/b/x.key": true, "a/b/c": false, "": false} {
 		if s.path(path) != want {

@@ -89,7 +89,7 @@ func TestAnEntryKnowsItsPaths(t *testing.T) {
 	}
 }
 
-func TestOptionsSayWhatAWalkComesTo(t *testing.T) {
+func TestWalkOptionsSelectEntries(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{".hidden", "src/a.go", "src/a_test.go", "src/b.ts", "src/node_modules/x.ts", "top.ts", ".env"} {
 		w.write("root/"+name, "")
@@ -168,7 +168,7 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-func TestAFolderThatGoesAwayMeanwhileHasNoEntries(t *testing.T) {
+func TestWalkToleratesAFolderRemovedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/zz/x", "")
 	err := w.view().Walk(t.Context(), "", WalkOptions{Recursive: true}, func(e *Entry) error {
@@ -256,7 +256,7 @@ func TestIgnoreFilesCountFromTheRootDown(t *testing.T) {
 	}
 }
 
-func TestAnIgnoreFileThatIsALinkOrHugeSaysNothing(t *testing.T) {
+func TestLinkedOrHugeIgnoreFileIsIgnored(t *testing.T) {
 	w := newWorld(t)
 	w.write("outside/rules", "notes.txt\n")
 	w.link("../outside/rules", ".gitignore")
@@ -270,7 +270,7 @@ func TestAnIgnoreFileThatIsALinkOrHugeSaysNothing(t *testing.T) {
 }
 
 // For a random tree, a walk lists the same as git.
-func TestAWalkComesToWhatGitLists(t *testing.T) {
+func TestWalkAgreesWithGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
 	}

@@ -197,7 +197,7 @@ func TestLinksWithinTheRootAreFollowedAndOthersNot(t *testing.T) {
 	})
 }
 
-func TestAFileSaysWhereItReallyIs(t *testing.T) {
+func TestOpenFileKnowsItsRealPath(t *testing.T) {
 	bothWays(t, func(t *testing.T, w *world) {
 		w.link("sub", "folder")
 		for path, want := range map[string]string{"sub/deep/a.go": "sub/deep/a.go", "folder/deep/a.go": "sub/deep/a.go"} {
@@ -216,7 +216,7 @@ func TestAFileSaysWhereItReallyIs(t *testing.T) {
 	})
 }
 
-func TestASensitiveFileThatIsGoneWhenItIsCheckedIsRefused(t *testing.T) {
+func TestDeletedSensitiveFileIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/.env", secret)
 	f, err := os.Open(filepath.Join(w.root, ".env"))
@@ -319,7 +319,7 @@ func TestTheScopeOfACallIsAskedForTheRealName(t *testing.T) {
 	}
 }
 
-func TestAFolderIsNotMovedWithWhatPolicyDeniesInIt(t *testing.T) {
+func TestFolderWithADeniedFileIsNotMoved(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/open/closed/x.txt", secret)
 	v := w.ws.View(&tool.Call{Scope: deny{"/open/closed"}})
@@ -343,7 +343,7 @@ func (u unreadable) Path(abs string, write bool) error {
 	return nil
 }
 
-func TestWhatMayNotBeReadIsNotMovedToWhereItMay(t *testing.T) {
+func TestUnreadableFileCannotBeMovedToAReadablePlace(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/open/closed/x.txt", secret)
 	v := w.ws.View(&tool.Call{Scope: unreadable{"/closed"}})
@@ -373,7 +373,7 @@ func TestReadAtKeepsTheContractOfReaderAt(t *testing.T) {
 	}
 }
 
-func TestTheWorkingFolderIsTheFirstRootWhereNobodySaysOtherwise(t *testing.T) {
+func TestWorkingFolderDefaultsToTheFirstRoot(t *testing.T) {
 	w := newWorld(t)
 	w.link("../outside", "out")
 	for path, want := range map[string]string{"": w.root, "sub": filepath.Join(w.root, "sub")} {

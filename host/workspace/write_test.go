@@ -80,7 +80,7 @@ func TestAWriteKeepsModeAndOwner(t *testing.T) {
 	}
 }
 
-func TestWhatMayNotBeWrittenIsRefusedAndNothingIsLeft(t *testing.T) {
+func TestRefusedWriteLeavesNothingBehind(t *testing.T) {
 	bothWays(t, func(t *testing.T, w *world) {
 		w.write("root/.env", "KEY=1")
 		w.write("outside/dir/x", secret)
@@ -197,7 +197,7 @@ func TestAnEditThatMeetsAnotherWriterWritesNothing(t *testing.T) {
 	w.noTemps()
 }
 
-func TestWhatAKilledWriterLeftIsSweptAndWhatALivingOneHoldsIsNot(t *testing.T) {
+func TestSweepRemovesOnlyStaleTemporaryFiles(t *testing.T) {
 	w := newWorld(t)
 	old := time.Now().Add(-2 * staleAge)
 	paths := map[string]string{}
@@ -334,7 +334,7 @@ func TestStatDescribesTheEntryItself(t *testing.T) {
 }
 
 // Another process makes the file after our check and before we are done.
-func TestCreateOnlyDoesNotReplaceWhatCameMeanwhile(t *testing.T) {
+func TestCreateOnlyDoesNotReplaceAConcurrentFile(t *testing.T) {
 	w := newWorld(t)
 	s, err := w.view().newSpot("new")
 	if err != nil {

@@ -197,7 +197,7 @@ func rounds() int {
 	return 400
 }
 
-func TestOurAnswersAreGits(t *testing.T) {
+func TestRulesAgreeWithGit(t *testing.T) {
 	r := newRepository(t)
 	rng := rand.New(rand.NewPCG(4, 2))
 	for i := range rounds() {
