@@ -11,7 +11,7 @@ import (
 )
 
 // A connection that showed a certificate is not anonymous, even if the certificate is no longer accepted.
-func TestWhoShowsACertificateIsNotAnonymous(t *testing.T) {
+func TestClientWithACertificateIsNotAnonymous(t *testing.T) {
 	a := identity.Anonymous{Name: "guest"}
 	shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
 	for state, want := range map[*tls.ConnectionState]string{nil: "guest", {}: "guest", shown: ""} {
@@ -25,7 +25,7 @@ func TestWhoShowsACertificateIsNotAnonymous(t *testing.T) {
 }
 
 // An operator with a proxy in front of a door learns that it is the reason why a token is required.
-func TestItIsSaidWhatKeepsARequestFromBeingAnonymous(t *testing.T) {
+func TestReasonAgainstAnonymityIsNamed(t *testing.T) {
 	guest, anywhere := identity.Anonymous{Name: "guest"}, identity.Anonymous{Name: "guest", Anywhere: true}
 	for _, c := range []struct {
 		a            identity.Anonymous
@@ -45,7 +45,7 @@ func TestItIsSaidWhatKeepsARequestFromBeingAnonymous(t *testing.T) {
 }
 
 // Credentials always come first: the gate never falls back to the anonymous caller.
-func TestTheGateNeverTakesWrongCredentialsForNone(t *testing.T) {
+func TestWrongCredentialsAreNeverAnonymous(t *testing.T) {
 	callers, err := identity.New(identity.Options{
 		List: map[string]identity.Caller{"guest": {Tools: []tool.Pattern{"*"}}},
 	}, identity.Env{})

@@ -108,7 +108,7 @@ func TestACallerHasTheRightsOfItsRolesAndItsOwn(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeMeantIsAnErrorWithItsPlace(t *testing.T) {
+func TestInvalidCallersAreErrorsWithTheirPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		`{list: {ci: {roles: [admin]}}}`:                                                     `"ci" has the role "admin", which callers.roles does not have; there are none`,
 		`{roles: {a: {}}, list: {ci: {roles: b}}}`:                                           `there are a`,
@@ -196,7 +196,7 @@ func certificate(t testing.TB, change func(*x509.Certificate)) *x509.Certificate
 	return cert
 }
 
-func TestACertificateIsWhoItsSubjectOrItsNamesSay(t *testing.T) {
+func TestCertificateIdentifiesItsCaller(t *testing.T) {
 	c := of(t, acme(), Env{})
 	service, err := url.Parse("spiffe://acme/ci")
 	if err != nil {
@@ -238,7 +238,7 @@ func TestACertificateIsWhoItsSubjectOrItsNamesSay(t *testing.T) {
 }
 
 // An operator is recognised by its credentials, not by its id or door.
-func TestOperatorsAreTheOwnerAndWhoRunsTheProgram(t *testing.T) {
+func TestOperatorIsKnownByItsCredentials(t *testing.T) {
 	owner, err := StaticToken("the-owners-own-token")
 	if err != nil {
 		t.Fatal(err)
@@ -322,7 +322,7 @@ func (b *book) change(f func()) {
 
 func issuedToken(n int) string { return fmt.Sprintf("tp_%043d", n) }
 
-func TestATokenTakesAwayFromWhatItsCallerHas(t *testing.T) {
+func TestTokenNarrowsItsCallersRights(t *testing.T) {
 	for _, x := range []struct {
 		grant Grant
 		want  string
@@ -386,7 +386,7 @@ func TestRightsOfATokenAreNeverWider(t *testing.T) {
 	}
 }
 
-func TestWhatIsRememberedOfTokensIsForgottenSoon(t *testing.T) {
+func TestTokenCacheExpires(t *testing.T) {
 	b, clock := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan", Tools: tool.Patterns{"x"}}}}, newClock()
 	c := of(t, acme(), Env{Tokens: b.find, now: clock.now})
 	admit := func(n int) string { return shown(c.Admit(t.Context(), Credentials{Token: issuedToken(n)})) }
@@ -424,7 +424,7 @@ func TestWhatIsRememberedOfTokensIsForgottenSoon(t *testing.T) {
 	}
 }
 
-func TestWhoTriesManyTokensFillsNoMemoryAndAsksOnlyForPossibleOnes(t *testing.T) {
+func TestGuessedTokensDoNotFillTheCache(t *testing.T) {
 	b := &book{rows: map[string]Grant{}}
 	c := of(t, acme(), Env{Tokens: b.find})
 	for n := range 3*maxCached + 10 {
@@ -446,7 +446,7 @@ func TestWhoTriesManyTokensFillsNoMemoryAndAsksOnlyForPossibleOnes(t *testing.T)
 	}
 }
 
-func TestTheSameTextForEveryTokenThatDoesNotLetIn(t *testing.T) {
+func TestEveryRefusedTokenGetsTheSameError(t *testing.T) {
 	b := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan"}, digest(issuedToken(2)): {Caller: "dan", Tools: tool.Patterns{"*"}, Expires: time.Now().Add(-time.Hour)}}}
 	owner, err := StaticToken("the token of the owner")
 	if err != nil {
@@ -463,7 +463,7 @@ func TestTheSameTextForEveryTokenThatDoesNotLetIn(t *testing.T) {
 }
 
 // A caller that an issuer could also name cannot be anonymous: the two would have each other's data.
-func TestNobodyIsAnonymouslyACallerOfAnIssuer(t *testing.T) {
+func TestCallerOfAnIssuerCannotBeAnonymous(t *testing.T) {
 	c := of(t, `{callers: {roles: {a: {tools: "*"}}, jwt: [{issuer: "https://i", audience: x, prefix: "acme:", roles: {always: a}}],
 		list: {"acme:bob": {tools: "*"}, guest: {tools: "*"}}}}`, Env{})
 	for name, want := range map[string]string{"guest": "guest [] *", "acme:bob": "refused", "nobody": "refused"} {

@@ -245,7 +245,7 @@ func (d *issuerTest) refuses(t testing.TB, token string) {
 	}
 }
 
-func TestAJWTIsWhoItsClaimsSayWithTheRolesThatFollow(t *testing.T) {
+func TestJWTClaimsGiveCallerAndRoles(t *testing.T) {
 	d := newIssuerTest(t, nil)
 	r, e, o := rsaPen(t, "r"), ecPen(t, "e"), edPen(t, "o")
 	d.house.publish(r, e, o)
@@ -287,7 +287,7 @@ func TestAJWTIsWhoItsClaimsSayWithTheRolesThatFollow(t *testing.T) {
 	}
 }
 
-func TestRolesWithinOtherClaimsAndForEverybody(t *testing.T) {
+func TestRolesFromNestedClaimsAndDefaults(t *testing.T) {
 	p := edPen(t, "k")
 	for _, c := range []struct {
 		roles  ClaimRoles
@@ -383,7 +383,7 @@ func decode(t testing.TB, part string) string {
 	return string(b)
 }
 
-func TestABadJWTIsRefusedAndNobodyIsToldWhy(t *testing.T) {
+func TestBadJWTIsRefusedWithoutAReason(t *testing.T) {
 	d := newIssuerTest(t, nil)
 	r, o := rsaPen(t, "r"), edPen(t, "o")
 	d.house.publish(r, o)
@@ -394,7 +394,7 @@ func TestABadJWTIsRefusedAndNobodyIsToldWhy(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreSecretOrWeakOrForOtherThingsDoNotCount(t *testing.T) {
+func TestUnsuitableSigningKeysAreIgnored(t *testing.T) {
 	d := newIssuerTest(t, nil)
 	secret := pen{"s", jose.HS256, []byte(strings.Repeat("k", 32)), []byte(strings.Repeat("k", 32))}
 	key, err := rsa.GenerateKey(rand.Reader, 1024)
@@ -419,7 +419,7 @@ func TestKeysThatAreSecretOrWeakOrForOtherThingsDoNotCount(t *testing.T) {
 	d.lets(t, nameless.sign(t, d.claims(nil)))
 }
 
-func TestKeysAreLookedForAgainWhenOneIsUnknownButNotAllTheTime(t *testing.T) {
+func TestUnknownKeyReloadsTheKeysAtALimitedRate(t *testing.T) {
 	d := newIssuerTest(t, nil)
 	old, next := edPen(t, "1"), edPen(t, "2")
 	d.house.publish(old)
@@ -479,7 +479,7 @@ func TestWhileTheIssuerIsDownItsLastKeysCount(t *testing.T) {
 	d.lets(t, unknown.sign(t, d.claims(nil)))
 }
 
-func TestKeysAreWhereTheConfigurationOfTheIssuerSaysOrInAFile(t *testing.T) {
+func TestKeysComeFromDiscoveryOrAFile(t *testing.T) {
 	p := edPen(t, "1")
 	d := newIssuerTest(t, func(o *Options) { o.JWT[0].JWKS = "" })
 	d.house.publish(p)
@@ -560,7 +560,7 @@ func FuzzKeys(f *testing.F) {
 
 // A name that an issuer can give cannot belong to a caller that is known in another way: they would have each other's
 // sessions.
-func TestNobodyElseHasANameThatAnIssuerCanGive(t *testing.T) {
+func TestNamesOfAnIssuerAreReserved(t *testing.T) {
 	d := newIssuerTest(t, nil)
 	p := edPen(t, "k")
 	d.house.publish(p)
@@ -589,7 +589,7 @@ func TestNobodyElseHasANameThatAnIssuerCanGive(t *testing.T) {
 
 // If a config names callers and roles in one list, as for approvers, a caller with the name of a role would have that
 // role.
-func TestNobodyIsCalledAsARoleThatTheyDoNotHave(t *testing.T) {
+func TestCallerCannotBearTheNameOfAnotherRole(t *testing.T) {
 	d := newIssuerTest(t, func(o *Options) { o.JWT[0].Prefix, o.List = "", nil })
 	p := edPen(t, "k")
 	d.house.publish(p)

@@ -54,7 +54,7 @@ func TestATokenIsMadeOnceAndOnlyItsDigestIsKept(t *testing.T) {
 	}
 }
 
-func TestOfTwoStartsAtOnceOneMakesTheToken(t *testing.T) {
+func TestConcurrentStartsMakeOneToken(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
 	var fresh []string
@@ -147,7 +147,7 @@ func TestAFixedTokenIsNotTooShort(t *testing.T) {
 	}
 }
 
-func TestANewTokenHoldsAtAGateThatIsOpenAlready(t *testing.T) {
+func TestOpenGateTakesANewToken(t *testing.T) {
 	dir := t.TempDir()
 	gate, lost, err := identity.FileToken(dir)
 	if err != nil {

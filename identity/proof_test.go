@@ -23,7 +23,7 @@ func again(t *testing.T, c *Callers, p tool.Principal) string {
 	return now.ID
 }
 
-func TestAProofCountsAsLongAsWhatWasShownWouldLetIn(t *testing.T) {
+func TestProofLastsAsLongAsItsCredentials(t *testing.T) {
 	revoked := false
 	clock := time.Now()
 	const listed = "tok-0123456789abcdefghij"
