@@ -112,8 +112,8 @@ func tries(said string) int {
 	return strings.Count(strings.ReplaceAll(said, `\`, ""), `"how":`)
 }
 
-// TestNoRoomLetsGoOfWhatIsOurs makes every attempt in every room, as root and as an ordinary user.
-func TestNoRoomLetsGoOfWhatIsOurs(t *testing.T) {
+// TestNoRoomGivesAwayProtectedFiles makes every attempt in every room, as root and as an ordinary user.
+func TestNoRoomGivesAwayProtectedFiles(t *testing.T) {
 	bin := served.Build(t)
 	must(t, os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755))
 	users := map[string]int{"as ourselves": os.Geteuid()}

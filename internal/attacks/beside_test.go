@@ -321,9 +321,9 @@ func (s *street) names() (names []string) {
 	return names
 }
 
-// TestNoFileBesideAProgramTakesItsPlace lets every other writer put files beside the programs of every protocol, which
+// TestPlantedFileIsNotLoadedByAProgram lets every other writer put files beside the programs of every protocol, which
 // would load them and give them their secret.
-func TestNoFileBesideAProgramTakesItsPlace(t *testing.T) {
+func TestPlantedFileIsNotLoadedByAProgram(t *testing.T) {
 	bin := served.Build(t)
 	s := newStreet(t)
 	s.config(t, "", ", secrets: [KEY]", ".")
@@ -385,8 +385,8 @@ func TestAPlantedFileWouldTakeTheSecret(t *testing.T) {
 	}
 }
 
-// TestAProgramThatOthersMayReplaceHasNothingToGive makes the folders of the programs themselves writable.
-func TestAProgramThatOthersMayReplaceHasNothingToGive(t *testing.T) {
+// TestReplaceableProgramGetsNoSecretOrNetwork makes the folders of the programs themselves writable.
+func TestReplaceableProgramGetsNoSecretOrNetwork(t *testing.T) {
 	bin := served.Build(t)
 	const refusal = "could put code for its program there, which runs with"
 	for name, c := range map[string]struct {

@@ -13,9 +13,9 @@ import (
 	"toolpost/internal/served"
 )
 
-// TestTheFileToolsLeaveItAlone attacks the same files with the tools that run in our own process, by every name that
+// TestFileToolsCannotTouchProtectedFiles attacks the same files with the tools that run in our own process, by every name that
 // leads to them.
-func TestTheFileToolsLeaveItAlone(t *testing.T) {
+func TestFileToolsCannotTouchProtectedFiles(t *testing.T) {
 	p := newPlace(t, os.Geteuid())
 	files := room{source: "{name: files, protocol: builtin, roots: [{path: ., write: true, hard_links: allow}], " +
 		"sensitive: {allow: ['*.pem', '*.key']}, #%s}"}

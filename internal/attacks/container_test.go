@@ -11,8 +11,8 @@ import (
 	"toolpost/tool"
 )
 
-// TestNoContainerLetsGoOfWhatIsOurs makes the attempts in a podman container, which has nothing of the place in it.
-func TestNoContainerLetsGoOfWhatIsOurs(t *testing.T) {
+// TestNoContainerGivesAwayProtectedFiles makes the attempts in a podman container, which has nothing of the place in it.
+func TestNoContainerGivesAwayProtectedFiles(t *testing.T) {
 	p := newPlace(t, os.Geteuid())
 	image, err := p.image(t)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"toolpost/internal/served"
 )
 
-// TestACallerWhoLeavesTheConfigIsOutAtEveryDoor has a caller with open connections: of HTTP, with a cookie, of an MCP
+// TestRemovedCallerIsCutOffAtEveryDoor has a caller with open connections: of HTTP, with a cookie, of an MCP
 // session, of its stream, of NATS; with streams that begin with a POST, with running calls, and with a half-sent body.
-func TestACallerWhoLeavesTheConfigIsOutAtEveryDoor(t *testing.T) {
+func TestRemovedCallerIsCutOffAtEveryDoor(t *testing.T) {
 	dir := t.TempDir()
 	config := func(callers ...string) []byte {
 		text := "store: {url: none}\nsources: [{name: files, protocol: builtin, roots: [{path: .}]},\n" +

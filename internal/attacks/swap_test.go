@@ -9,9 +9,9 @@ import (
 	"toolpost/internal/served"
 )
 
-// TestALinkInTheWayLeadsNowhere swaps a folder that a room may write for a link to one that it may not, and calls again:
+// TestSwappedLinkIsNotFollowed swaps a folder that a room may write for a link to one that it may not, and calls again:
 // in the same server, and in one that is started after it.
-func TestALinkInTheWayLeadsNowhere(t *testing.T) {
+func TestSwappedLinkIsNotFollowed(t *testing.T) {
 	bin := served.Build(t)
 	must(t, os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755))
 	users := map[string]int{"as ourselves": os.Geteuid()}

@@ -9,7 +9,7 @@ import (
 )
 
 // The committed bundle must be what its sources build: no reader has to trust a bundle that cannot be read.
-func TestTheBundleIsWhatTheSourcesGive(t *testing.T) {
+func TestBundleMatchesItsSources(t *testing.T) {
 	built := t.TempDir()
 	node(t, "node_modules/vite/bin/vite.js", "build", "--outDir", built, "--emptyOutDir")
 	want, have := filesOf(t, built), filesOf(t, filepath.Join(app(), "..", "dist"))

@@ -61,9 +61,9 @@ func (h hog) source(python, mark string) string {
 		h.name, python, mark, strings.Join(slices.DeleteFunc([]string{h.walls, h.cpu}, func(s string) bool { return s == "" }), ", "), h.more)
 }
 
-// TestAHogTakesNothingFromOthers runs ten at once while the server continues to serve; then it kills the server under
+// TestServerStaysResponsiveUnderHogs runs ten at once while the server continues to serve; then it kills the server under
 // them.
-func TestAHogTakesNothingFromOthers(t *testing.T) {
+func TestServerStaysResponsiveUnderHogs(t *testing.T) {
 	tooltest.NoLeaks(t)
 	python := requirePython(t)
 	m := thisMachine(t)

@@ -179,7 +179,7 @@ func listPackages(t *testing.T) (module string, packages []listed) {
 }
 
 // The rule itself must work: each of these imports goes the wrong way.
-func TestArrowsThatGoTheWrongWayAreFound(t *testing.T) {
+func TestWrongImportsAreFound(t *testing.T) {
 	for _, c := range []struct {
 		from, to string
 		ok       bool

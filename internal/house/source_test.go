@@ -184,7 +184,7 @@ func operatorsIn(f *ast.File) (found []token.Pos) {
 	return found
 }
 
-func TestWhoMakesAnOperatorIsFound(t *testing.T) {
+func TestOperatorLiteralIsFound(t *testing.T) {
 	for src, n := range map[string]int{
 		`var p = tool.Principal{ID: "local", Operates: true}`:               1,
 		`var p = []tool.Principal{{Operates: true}}`:                        1,
@@ -201,7 +201,7 @@ func TestWhoMakesAnOperatorIsFound(t *testing.T) {
 	}
 }
 
-func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+func TestEveryPackageHasAComment(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
 		if p.Doc == "" && hasProgramFiles(p) {

@@ -37,7 +37,7 @@ const slow = `read -r r; echo begun >> out/marks; sleep 600; echo '{"version":"0
 
 // Two servers share a store and do not see each other's processes, as in two containers: neither treats the calls and
 // jobs of the other as lost, until it is killed.
-func TestServersWithOtherProcessNumbersDoNotTakeEachOtherForDead(t *testing.T) {
+func TestServersInOtherPIDNamespacesAreNotTakenForDead(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) string{
 		"sqlite":   func(*testing.T) string { return "sqlite:shared.db" },
 		"postgres": func(t *testing.T) string { return pg.New(t).Database(t) },

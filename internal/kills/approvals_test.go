@@ -222,7 +222,7 @@ func (c *crowd) tryForeign(ctx context.Context, who, team string) {
 	}
 }
 
-func TestEachWaitingCallIsDecidedOnceAndRunAtMostOnceThroughKills(t *testing.T) {
+func TestApprovalsAreDecidedOnceAcrossKills(t *testing.T) {
 	tooltest.NoLeaks(t)
 	c := &crowd{t: t, decided: map[string]string{}, seen: map[string]string{}, ended: map[string]string{}, jobs: map[string]string{}}
 	dir, bin := c.folder(), served.Build(t)

@@ -63,7 +63,7 @@ func (m *model) note(change func(*model)) {
 	change(m)
 }
 
-func TestWhatWasAcknowledgedSurvivesTheKillOfTheServer(t *testing.T) {
+func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 	tooltest.NoLeaks(t)
 	often := rounds.Of(12, 12, 500)
 	dir := newFolder(t)

@@ -451,7 +451,7 @@ func TestAnAnswerWithoutItsQuestionIsRefusedAtEveryDoor(t *testing.T) {
 
 // A token that does not allow approvals decides nothing, not even about its holder's own calls, whichever token made
 // them.
-func TestAnApprovalIsNotAnsweredWithATokenThatMayNotDecide(t *testing.T) {
+func TestTokenWithoutApprovalRightsDecidesNothing(t *testing.T) {
 	d := newDesk(t)
 	for door, e := range entries() {
 		t.Run(door, func(t *testing.T) {
@@ -503,7 +503,7 @@ func (d *desk) modern(t *testing.T, who, method, name, params string) string {
 }
 
 // The state of a question, too, is valid for one call of its caller, once, with a token that may decide.
-func TestAStateAnswersItsOwnCallAlone(t *testing.T) {
+func TestRequestStateIsBoundToItsCall(t *testing.T) {
 	d := newDesk(t)
 	call := func(who, name, args, more string) string {
 		return d.modern(t, who, "tools/call", name, `"name":"`+name+`","arguments":`+args+more)

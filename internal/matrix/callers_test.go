@@ -204,7 +204,7 @@ func (p *town) call(t *testing.T, token, name string, headers map[string]string,
 	return p.http(t, "POST", "/v1/tools/"+name+"/call", "Bearer "+token, headers, args)
 }
 
-func TestNobodyComesInWithoutBelonging(t *testing.T) {
+func TestEveryRouteRefusesStrangers(t *testing.T) {
 	p := newTown(t)
 	open := map[string]bool{"GET /healthz": true, "GET /readyz": true} // they only report that the server is alive
 	routes := rest.Routes()
@@ -411,7 +411,7 @@ func cancelsOthersCall(t *testing.T, p *town) {
 	}
 }
 
-func TestNobodyReachesWhatIsSomebodyElses(t *testing.T) {
+func TestNoRouteReachesAnotherCallersData(t *testing.T) {
 	p := newTown(t)
 	rows := routesToOthers()
 	for _, route := range append(rest.Routes(), "POST /tools", "POST /capabilities/handshake") {
@@ -454,7 +454,7 @@ func subjectsToOthers() map[string]func(*testing.T, *nats.Conn) {
 	}
 }
 
-func TestNobodyReachesOverNATSWhatIsSomebodyElses(t *testing.T) {
+func TestNoSubjectReachesAnotherCallersData(t *testing.T) {
 	p := newTown(t)
 	bob, err := nats.Connect(p.url["nats"], nats.Token(p.bob), nats.Timeout(time.Minute))
 	must(t, err)

@@ -33,9 +33,9 @@ type told struct {
 	Data json.RawMessage
 }
 
-// TestEveryRunnersCallsPlayAgainAsTheyWere records calls of every runner, and plays them in a node that has only the
+// TestRecordedCallsReplayForEveryRunner records calls of every runner, and plays them in a node that has only the
 // cassette.
-func TestEveryRunnersCallsPlayAgainAsTheyWere(t *testing.T) {
+func TestRecordedCallsReplayForEveryRunner(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	recorder, err := cassette.Create(file, "test")
 	if err != nil {

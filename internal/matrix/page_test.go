@@ -9,8 +9,8 @@ import (
 
 const page = "../../docs/matrix.md"
 
-// TestThePageSaysWhatTheTablesSay compares docs/matrix.md with the tables; -update writes it.
-func TestThePageSaysWhatTheTablesSay(t *testing.T) {
+// TestMatrixPageMatchesTheTables compares docs/matrix.md with the tables; -update writes it.
+func TestMatrixPageMatchesTheTables(t *testing.T) {
 	want := writePage()
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {

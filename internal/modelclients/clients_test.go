@@ -264,7 +264,7 @@ func TestEveryClientRunsTheWholeLoop(t *testing.T) {
 	})
 }
 
-func TestEveryClientHasItsOwnToolsAndTheModelIsToldWhatGoesWrong(t *testing.T) {
+func TestToolErrorsReachTheModelForEveryClient(t *testing.T) {
 	each(t, func(t *testing.T, model string, ask talk, stops words) {
 		wrong := `{"path":`
 		if model == "claude" {

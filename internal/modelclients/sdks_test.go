@@ -107,7 +107,7 @@ func sdkCases() map[string]sdkCase {
 	return all
 }
 
-func TestLibrariesGetThroughUsWhatTheyGetWithoutUs(t *testing.T) {
+func TestLibrariesGetTheSameAnswersThroughTheRelay(t *testing.T) {
 	peer, m := newJS(t, "sdks.mjs"), scripted.New(t)
 	h := scripted.Serve(t, m, "")
 	for name, api := range libraries() {
@@ -187,7 +187,7 @@ func checkAsked(t *testing.T, c sdkCase, direct, asked []scripted.Request, upstr
 }
 
 // A request that another API cannot express is refused, and the refusal names the API that can.
-func TestWhatOnlyOneAPIKnowsIsRefusedByOthers(t *testing.T) {
+func TestFeatureOfOneAPIIsRefusedByOthers(t *testing.T) {
 	peer, m := newJS(t, "sdks.mjs"), scripted.New(t)
 	h := scripted.Serve(t, m, "")
 	for _, c := range []struct{ name, member, upstream string }{
