@@ -86,7 +86,7 @@ func with(all map[string]string, more map[string]string) map[string]string {
 	return all
 }
 
-func TestWhoShowsNothingIsTheCallerThatTheDoorNames(t *testing.T) {
+func TestAnonymousClientIsTheCallerOfItsDoor(t *testing.T) {
 	got := meet(t, guests+`
 doors:
   http: {listen: "127.0.0.1:0", anonymous: guest}
@@ -104,7 +104,7 @@ doors:
 	}
 }
 
-func TestNobodyIsAnonymousWhereTheConfigDoesNotSaySo(t *testing.T) {
+func TestAnonymousClientIsRefusedByDefault(t *testing.T) {
 	got := meet(t, guests+`
 doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}, namel3ss: {listen: "127.0.0.1:0"}}
 `)
@@ -119,7 +119,7 @@ doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}, namel3ss: 
 	}
 }
 
-func TestAtAUnixSocketWhoShowsNothingIsTheCallerThatTheDoorNames(t *testing.T) {
+func TestAnonymousClientAtAUnixSocket(t *testing.T) {
 	const doors = "doors: {http: {listen: \"unix:s\", anonymous: guest}}\n"
 	for callers, want := range map[string]string{
 		guests: "reads writes", // the user who runs the server, as ever
@@ -138,7 +138,7 @@ func TestAtAUnixSocketWhoShowsNothingIsTheCallerThatTheDoorNames(t *testing.T) {
 	}
 }
 
-func TestAnonymousThatCannotBeMeantIsAnErrorOfTheConfig(t *testing.T) {
+func TestInvalidAnonymousIsAConfigError(t *testing.T) {
 	for doors, want := range map[string]string{
 		`http: {anonymous: nobody}`:                                                      `4:9: anonymous: "nobody" is not a caller of this config; add it to callers, such as`,
 		`http: {anonymous: owner}`:                                                       `"owner" is not a caller of this config and cannot be one; name another`,
@@ -215,7 +215,7 @@ func TestAnonymousIsForAddressesOfThisMachine(t *testing.T) {
 	}
 }
 
-func TestAnonymousAnywhereIsSaidTwice(t *testing.T) {
+func TestAnonymousAnywhereOpensPublicAddresses(t *testing.T) {
 	got := meet(t, guests+`
 doors:
   http: {listen: "0.0.0.0:0", hosts: ["0.0.0.0"], anonymous: guest, anonymous_anywhere: true}
@@ -232,7 +232,7 @@ doors:
 }
 
 // A caller that a reload removes is unknown from then on, even on open connections.
-func TestAnonymousCallersHaveTheRightsOfNow(t *testing.T) {
+func TestReloadChangesTheRightsOfAnonymousCallers(t *testing.T) {
 	dir := t.TempDir()
 	doors := "doors: {http: {anonymous: guest}}\n"
 	s := newStreet(t, parse(t, dir, guests+doors))

@@ -197,7 +197,7 @@ func TestAnAnswerArrivesThroughEveryDoorOnce(t *testing.T) {
 	}
 }
 
-func TestNoDoorPassesOverAHeaderThatItDoesNotUnderstand(t *testing.T) {
+func TestEveryDoorRefusesUnknownHeaders(t *testing.T) {
 	m := make(mirror, 1)
 	for _, door := range withHeaders(t, m.protocol()) {
 		for want, header := range map[string]map[string][]string{

@@ -102,7 +102,7 @@ func (s *street) issue(t *testing.T, args string) string {
 	return out.Token
 }
 
-func TestACallerSeesAndCallsWhatItsRightsLeave(t *testing.T) {
+func TestCallerSeesAndCallsOnlyPermittedTools(t *testing.T) {
 	s := newStreet(t, parse(t, t.TempDir(), twoTools+`
 callers:
   roles: {reader: {tools: "read*"}}
@@ -126,7 +126,7 @@ policy: {rules: [{name: readers, effect: deny, roles: reader, tools: writes}]}
 	}
 }
 
-func TestARevokedTokenIsRefusedWithinASecondAlsoByOtherPrograms(t *testing.T) {
+func TestRevokedTokenIsRefusedWithinASecond(t *testing.T) {
 	dir := t.TempDir()
 	cfg := parse(t, dir, twoTools)
 	s := newStreet(t, cfg)
@@ -162,7 +162,7 @@ func TestARevokedTokenIsRefusedWithinASecondAlsoByOtherPrograms(t *testing.T) {
 	}
 }
 
-func TestAReloadChangesWhoComesInAtTheNextRequest(t *testing.T) {
+func TestReloadChangesCallersAtTheNextRequest(t *testing.T) {
 	dir := t.TempDir()
 	before := parse(t, dir, twoTools+"callers: {roles: {reader: {tools: reads}}, list: {ci: {roles: reader}}}\n")
 	s := newStreet(t, before)
@@ -248,7 +248,7 @@ func TestTheOwnersTokenIsKeptUntilAnotherIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestATokenThatNobodyWasShownIsNotKept(t *testing.T) {
+func TestOwnerTokenIsNotKeptIfServingFails(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

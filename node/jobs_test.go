@@ -87,7 +87,7 @@ func TestWithoutAStoreThereAreNoJobs(t *testing.T) {
 	}
 }
 
-func TestJobsOfACallerWhoseTokenWasRevokedAreRefused(t *testing.T) {
+func TestJobsUnderARevokedTokenAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	cfg := parse(t, dir, "sources: [{name: echo, protocol: fake}]\ndoors: {http: {listen: '127.0.0.1:0'}}\nstore: {}\n")
 	n := open(t, cfg, node.Options{Protocols: newFake().protocol()})

@@ -132,7 +132,7 @@ func call(n *node.Node, name string) error {
 	return err
 }
 
-func TestASourceWhoseToolsChangeKeepsItsRunner(t *testing.T) {
+func TestChangedToolListKeepsTheRunner(t *testing.T) {
 	f := newFake()
 	n := open(t, parse(t, t.TempDir(), "sources: [{name: one, protocol: fake}]"), node.Options{Protocols: f.protocol()})
 	defer shut(t, n)
@@ -149,7 +149,7 @@ func TestASourceWhoseToolsChangeKeepsItsRunner(t *testing.T) {
 	}
 }
 
-func TestADeadSourceHarmsNobodyAndIsTriedAgain(t *testing.T) {
+func TestDeadSourceIsRetriedAndOthersStayAvailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		var tries []time.Duration
@@ -187,7 +187,7 @@ func TestADeadSourceHarmsNobodyAndIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestWhoDoesNotWaitForASourceLeavesItToOthers(t *testing.T) {
+func TestImpatientCallDoesNotAbortOpeningASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.open = func(ctx context.Context, _ config.Source) error {
@@ -479,7 +479,7 @@ func TestTheConfigIsWatched(t *testing.T) {
 	}
 }
 
-func TestAnUnknownProtocolIsSaidWithWhatThereIs(t *testing.T) {
+func TestUnknownProtocolErrorListsTheKnownOnes(t *testing.T) {
 	n := open(t, parse(t, t.TempDir(), "sources: [{name: a, protocol: narratorai}, {name: b, protocol: telepathy}]"), node.Options{})
 	defer shut(t, n)
 	s := n.Sources()

@@ -249,7 +249,7 @@ func must(t *testing.T, err error) {
 }
 
 // A room that outlives a call loses its cover of the config when an editor replaces the file.
-func TestAChangeOfTheConfigEndsTheRoomsThatMayWriteIt(t *testing.T) {
+func TestConfigChangeEndsRoomsThatMayWriteIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := fill(t)
 	path := filepath.Join(dir, "toolpost.yaml")

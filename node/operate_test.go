@@ -62,7 +62,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func TestOperatorsSeeTheConfigAndWhereItIsWrong(t *testing.T) {
+func TestOperatorsSeeTheConfigAndItsErrors(t *testing.T) {
 	t.Setenv("TOOLPOST_TEST_KEY", "correct-horse-battery")
 	n, path := opened(t, operated)
 	c := asked[operate.Config](t, n, "showConfig", `{}`)
@@ -108,7 +108,7 @@ func TestOperatorsSeeTheConfigAndWhereItIsWrong(t *testing.T) {
 	}
 }
 
-func TestOperatorsSeeWhoMayCallAndWithWhat(t *testing.T) {
+func TestOperatorsSeeCallersAndTokens(t *testing.T) {
 	t.Setenv("TOOLPOST_TEST_KEY", "correct-horse-battery")
 	n, _ := opened(t, operated)
 	type issued struct {
@@ -145,7 +145,7 @@ func TestOperatorsSeeWhoMayCallAndWithWhat(t *testing.T) {
 	}
 }
 
-func TestOperatorsSeeWhatThePolicyDecidesAndWhatIsFull(t *testing.T) {
+func TestOperatorsSeePolicyDecisionsAndUsage(t *testing.T) {
 	t.Setenv("TOOLPOST_TEST_KEY", "correct-horse-battery")
 	n, _ := opened(t, operated)
 	x := asked[operate.Explanation](t, n, "explainPolicy", `{"tool":"one","caller":"ada","door":"http"}`)

@@ -91,7 +91,7 @@ func TestAnUpstreamThatIsDeadSlowOrBrokenHidesNothingElse(t *testing.T) {
 }
 
 // Pins are for tools that others control; the config can override that for each source.
-func TestSourcesArePinnedWhereOthersDecideAboutTheirTools(t *testing.T) {
+func TestUpstreamSourcesArePinned(t *testing.T) {
 	upstream := map[string]bool{}
 	for _, p := range node.Protocols() {
 		upstream[p.Name] = p.Upstream

@@ -19,7 +19,7 @@ const lookAround = `{"plan":{"requestId":"r","parallel":true,"tools":[
 
 // If the program of a job dies between the end of the job's plan and its own end, the job is run again, but its tools are
 // not.
-func TestAPlanThatHasEndedIsNotRunAgainByItsCall(t *testing.T) {
+func TestEndedPlanIsNotRunAgain(t *testing.T) {
 	n := open(t, parse(t, t.TempDir(), "sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]\nstore: {}\n"),
 		node.Options{})
 	defer shut(t, n)

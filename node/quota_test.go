@@ -62,7 +62,7 @@ func TestTheQuotasFollowTheConfigAndKeepTheirCounts(t *testing.T) {
 	expect("without quotas again", 20, 20)
 }
 
-func TestOtherLimitsStillWaitForTheNextStart(t *testing.T) {
+func TestOtherLimitsNeedARestart(t *testing.T) {
 	for _, limits := range []string{"timeout: 7", "drain: 7", "queue: {wait: 7}"} {
 		dir := t.TempDir()
 		var logged log

@@ -99,7 +99,7 @@ func TestACallIsSeenAndCancelledThroughAnyDoor(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedForItsIDIsOnRecord(t *testing.T) {
+func TestRefusalOfADuplicateIDIsRecorded(t *testing.T) {
 	const text = `
 sources: [{name: s, protocol: hanging}]
 doors: {http: {listen: "127.0.0.1:0"}}

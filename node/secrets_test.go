@@ -96,7 +96,7 @@ func leaked(text string) bool {
 	return strings.Contains(text, canary) || strings.Contains(text, base64.StdEncoding.EncodeToString([]byte("KEY=" + canary))[8:24])
 }
 
-func TestASecretReachesItsToolAndNobodyElse(t *testing.T) {
+func TestSecretReachesOnlyItsTool(t *testing.T) {
 	t.Setenv("NODE_TEST_KEY", canary)
 	dir := t.TempDir()
 	logged := &shared{}
@@ -175,7 +175,7 @@ func contents(t *testing.T, dir string) string {
 	return all.String()
 }
 
-func TestASecretThatIsNotThereHarmsOnlyThoseWhoNeedIt(t *testing.T) {
+func TestMissingSecretFailsOnlyItsSources(t *testing.T) {
 	t.Setenv("NODE_TEST_KEY", canary)
 	l := &lending{newFake()}
 	n := open(t, parse(t, t.TempDir(), `
@@ -200,7 +200,7 @@ sources:
 	}
 }
 
-func TestAReloadOpensTheSourcesAgainWhoseSecretsChanged(t *testing.T) {
+func TestReloadReopensSourcesWithChangedSecrets(t *testing.T) {
 	dir := t.TempDir()
 	l := &lending{newFake()}
 	put := func(name, value string) {

@@ -71,7 +71,7 @@ func TestToolsOfALeasedTierNeedALeaseForEveryCall(t *testing.T) {
 	}
 }
 
-func TestALeaseIsAskedForFromTheReloadThatSaysSo(t *testing.T) {
+func TestLeaseTierFollowsAReload(t *testing.T) {
 	for _, store := range []string{"store: {url: none}\n", ""} {
 		dir, logged := t.TempDir(), &log{}
 		n := open(t, parse(t, dir, writes+store), node.Options{Log: slog.New(slog.NewTextHandler(logged, nil))})
@@ -140,7 +140,7 @@ func TestTheNATSDoorAsksForTheTokenAndAnswers(t *testing.T) {
 }
 
 // The right to issue leases depends on the caller, and not on the door.
-func TestLeasesAreIssuedByTheOwnerAtAnyDoorAndNotByOthers(t *testing.T) {
+func TestOnlyTheOwnerIssuesLeasesAtAnyDoor(t *testing.T) {
 	const owner, ada = "sixteen-letters-or-more", "tp_adas-own-token-of-the-config"
 	ready := make(chan node.Listening, 8)
 	text := fmt.Sprintf(`doors: {namel3ss: {listen: "127.0.0.1:0"}}
@@ -190,7 +190,7 @@ func serve(t *testing.T, n *node.Node) (stop func()) {
 }
 
 // Even a protocol without its own breaker has one: the program is not started for a call that the breaker refuses.
-func TestAToolThatBreaksCallAfterCallIsLeftAlone(t *testing.T) {
+func TestBrokenToolOpensTheBreaker(t *testing.T) {
 	const broken = `sources: [{name: b, protocol: narratoria, command: [sh, -c, 'echo ran >>ran; exit 3'], walls: {write: [.]}}]
 `
 	for limits, want := range map[string]string{
@@ -214,7 +214,7 @@ func TestAToolThatBreaksCallAfterCallIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestABreakerThatMakesNoSenseStopsTheStart(t *testing.T) {
+func TestInvalidBreakerStopsTheStart(t *testing.T) {
 	for _, limits := range []string{"{failures: -1}", "{open: -1s}", "{fails: 2}"} {
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), "limits: {breaker: "+limits+"}"), node.Options{})
 		if tool.CodeOf(err) != tool.CodeInvalidInput {

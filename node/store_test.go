@@ -82,7 +82,7 @@ func TestAStoreIsOpenedWhenItIsNeeded(t *testing.T) {
 	shut(t, n)
 }
 
-func TestAStoreThatCannotBeOpenedRefusesChangesAlone(t *testing.T) {
+func TestUnopenableStoreRefusesChanges(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestAStoreThatCannotBeOpenedRefusesChangesAlone(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsALinkToNothingIsSaid(t *testing.T) {
+func TestDanglingAuditKeyIsReported(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Symlink("nowhere", filepath.Join(dir, "log.key")))
 	n := open(t, parse(t, dir, "sources: [{name: echo, protocol: fake}]\nstore: {audit: {key: log.key}}"), node.Options{Protocols: newFake().protocol()})
@@ -209,7 +209,7 @@ func TestWithoutAStoreStagesKeepInMemoryAndNothingIsWritten(t *testing.T) {
 }
 
 // A copy contains everything that callers said, and must stay private.
-func TestACopyOfTheStoreIsNotPutWhereOthersReadIt(t *testing.T) {
+func TestStoreCopyIsRefusedIfOthersCanReadIt(t *testing.T) {
 	dir := t.TempDir()
 	cfg := parse(t, dir, "store: {}")
 	file := filepath.Join(dir, "copy.db")

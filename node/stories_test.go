@@ -84,7 +84,7 @@ func openTale(t *testing.T) tale {
 
 // contract(narratoria): Player selection becomes next prompt
 // contract(narratoria): `narrative_choice`: choices are strings or `{id, label, hint}`; the chosen label is the next prompt.
-func TestATurnGivesChoicesOfWhichTheNextPromptIsOne(t *testing.T) {
+func TestChosenLabelIsTheNextPrompt(t *testing.T) {
 	s := openTale(t)
 	first := s.turn("")
 	if choices, _ := json.Marshal(first.Choices); string(choices) !=
@@ -120,7 +120,7 @@ func TestATurnGivesChoicesOfWhichTheNextPromptIsOne(t *testing.T) {
 	}
 }
 
-func TestATurnWhoseToolFailsIsPlannedAgainWithoutIt(t *testing.T) {
+func TestFailedTurnIsReplannedWithoutTheTool(t *testing.T) {
 	s := openTale(t)
 	turn := s.turn("fail")
 	if turn.Narrative != "second" || !turn.Success || len(turn.Choices) != 1 || turn.Choices[0].Label != "Sit" || string(turn.State) != `{}` {

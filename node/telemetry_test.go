@@ -265,7 +265,7 @@ func read(t *testing.T, n *node.Node) (content string, cached bool) {
 	return string(r.Output), r.Trace.Cached
 }
 
-func TestTheCacheFollowsTheConfigAndWhatIsWritten(t *testing.T) {
+func TestCacheFollowsConfigAndWrites(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "x"), []byte("first"), 0o600); err != nil {
 		t.Fatal(err)

@@ -225,7 +225,7 @@ func TestAToolhostThatGoesAwayIsAStructuredError(t *testing.T) {
 	}
 }
 
-func TestHalfOfAFileTakesNoToolAway(t *testing.T) {
+func TestHalfWrittenFileRemovesNoTool(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := watched(t, map[string]string{
 		"toolpost.yaml": `
@@ -367,7 +367,7 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 }
 
 // The old callers of a config do not stay while a source of the new config hangs. The clock is the test's.
-func TestARemovedCallerIsOutTwoSecondsAfterTheConfigIsSaved(t *testing.T) {
+func TestRemovedCallerIsOutWithinTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.open = func(ctx context.Context, src config.Source) error {
@@ -410,7 +410,7 @@ func TestARemovedCallerIsOutTwoSecondsAfterTheConfigIsSaved(t *testing.T) {
 	})
 }
 
-func TestASourceThatWritesItsOwnFilesIsNotOpenedWithoutEnd(t *testing.T) {
+func TestSourceThatWritesItsOwnFilesIsNotReopenedForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		var opened atomic.Int32
@@ -477,7 +477,7 @@ func TestADeadSourceIsTriedAtOnceWhenItsFilesChange(t *testing.T) {
 }
 
 // Half of a file may be a valid file with less in it: the tools of this protocol are the words of a file.
-func TestAFileThatIsSavedWhileItIsReadTakesNoToolAway(t *testing.T) {
+func TestFileSavedWhileReadRemovesNoTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var saving, saved atomic.Bool
 		var reading func()
