@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestABinaryTellsWhatItIsMadeOf(t *testing.T) {
+func TestSBOMListsTheContentsOfABinary(t *testing.T) {
 	self, err := os.Executable() // a Go binary too
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestEveryModuleIsListed(t *testing.T) {
 	}
 }
 
-func TestAModuleIsWhatReplacedIt(t *testing.T) {
+func TestReplacedModuleIsListedAsItsReplacement(t *testing.T) {
 	sum := "h1:" + strings.Repeat("A", 43) + "="
 	got, err := moduleOf(&debug.Module{Path: "a", Version: "v1.0.0", Replace: &debug.Module{Path: "b", Version: "v2.0.0", Sum: sum}})
 	if err != nil {
