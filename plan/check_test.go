@@ -12,7 +12,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestWhatIsNoPlanIsRefusedWithItsPlace(t *testing.T) {
+func TestInvalidPlanErrorNamesThePlace(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"no JSON":              {`{`, "is not JSON"},
 		"nothing":              {``, "is not JSON"},
@@ -54,7 +54,7 @@ func TestWhatIsNoPlanIsRefusedWithItsPlace(t *testing.T) {
 	}
 }
 
-func TestWhatAPlanOfLaterDaysSaysIsIgnored(t *testing.T) {
+func TestUnknownMembersOfAPlanAreIgnored(t *testing.T) {
 	p := parse(t, `{'requestId':'r','mood':'dark','tools':[{'toolId':'a','tool':'do','colour':{'x':[1]}}],'metadata':{'by':'me'}}`)
 	if p.RequestID != "r" || len(p.Tools) != 1 {
 		t.Errorf("%+v", p)
@@ -125,7 +125,7 @@ func TestAPlanIsCheckedBeforeAnythingRuns(t *testing.T) {
 	}
 }
 
-func TestAllFaultsOfAPlanAreSaidAtOnceWithTheirTools(t *testing.T) {
+func TestCheckReportsAllFaultsWithTheirTools(t *testing.T) {
 	w := newWorld(t)
 	_, err := plan.Check(t.Context(), w, tool.Principal{ID: "ada"}, parse(t, one(
 		`{'toolId':'a','tool':'gett','dependencies':['bb']},{'toolId':'b','tool':'strict','input':{'as':1,'n':0},'dependencies':['c']},`+
@@ -199,7 +199,7 @@ func TestLongNamesDoNotComeBackInFaults(t *testing.T) {
 	}
 }
 
-func TestMembersThatNoPlanHasAreListed(t *testing.T) {
+func TestIgnoredListsUnknownMembers(t *testing.T) {
 	got := plan.Ignored([]byte(`{"requestId":"r","parallell":true,"metadata":{"by":1},
 		"tools":[{"toolId":"a","tool":"do","retryPolicy":{"backoffMS":1},"input":{"x":1}},{"toolId":"b","colour":1},3]}`))
 	want := []plan.Fault{
@@ -218,7 +218,7 @@ func TestMembersThatNoPlanHasAreListed(t *testing.T) {
 	}
 }
 
-func TestOneToolMoreThanThereMayBeIsRefused(t *testing.T) {
+func TestNumberOfToolsIsBounded(t *testing.T) {
 	w := newWorld(t)
 	p := &plan.Plan{RequestID: "r"}
 	for i := range plan.MaxTools {

@@ -91,7 +91,7 @@ func document(tools []modelTool, parallel bool) string {
 	return fmt.Sprintf(`{'requestId':'r','parallel':%v,'tools':[%s]}`, parallel, strings.Join(all, ","))
 }
 
-func TestRandomPlansDoWhatTheModelSays(t *testing.T) {
+func TestRandomPlansAgreeWithTheModel(t *testing.T) {
 	for range rounds.Of(1, 1, 20) {
 		rapid.Check(t, checkAgainstModel)
 	}

@@ -444,7 +444,7 @@ func TestCancellingAPlanCancelsWhatRuns(t *testing.T) {
 }
 
 // Events of plans are encoded by hand: they must match their types.
-func TestEventsOfAPlanAreThoseOfTheirTypes(t *testing.T) {
+func TestEncodedEventsMatchTheirTypes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var kinds [2]int
@@ -484,7 +484,7 @@ func TestEventsOfAPlanAreThoseOfTheirTypes(t *testing.T) {
 	})
 }
 
-func TestAPlanThatNobodyListensToStops(t *testing.T) {
+func TestPlanStopsWhenItsSinkFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		gone := errors.New("gone")
@@ -504,7 +504,7 @@ func TestAPlanThatNobodyListensToStops(t *testing.T) {
 }
 
 // A plan may run another, which has everything that the outer one has; but not without end.
-func TestAPlanThatRunsItselfEndsWhereItIsTooDeep(t *testing.T) {
+func TestRecursivePlanEndsAtTheMaximumDepth(t *testing.T) {
 	w := newWorld(t)
 	x := plan.Executor{Handler: w, Catalog: w}
 	itself := parse(t, `{'requestId':'r','tools':[{'toolId':'a','tool':'do','input':{'as':'a','patch':{'n':1}}},`+
@@ -556,7 +556,7 @@ func (s *shelf) End(_ context.Context, _, state string, _ []byte, _ []plan.Note)
 }
 
 // A tool can disappear between two processes. A plan that cannot be resumed ends, and does not seem to run for ever.
-func TestAPlanWhoseToolsAreGoneEndsWhenItIsResumed(t *testing.T) {
+func TestResumedPlanEndsIfItsToolsAreGone(t *testing.T) {
 	w := newWorld(t)
 	book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
 	x := plan.Executor{Handler: w, Catalog: w, Book: book}
@@ -567,7 +567,7 @@ func TestAPlanWhoseToolsAreGoneEndsWhenItIsResumed(t *testing.T) {
 }
 
 // A planner can disappear between two processes too, or no longer be available to the caller.
-func TestAPlanWhosePlannerIsGoneFailsWithoutAnother(t *testing.T) {
+func TestResumedPlanFailsIfItsPlannerIsGone(t *testing.T) {
 	w := newWorld(t)
 	book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Planner: "gone", Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
 	x := plan.Executor{Handler: w, Catalog: w, Book: book}
@@ -622,7 +622,7 @@ func TestAResumedPlanWaitsForItsTools(t *testing.T) {
 }
 
 // A call that ends meanwhile waits no longer; and if it is made again, as after a shutdown, the plan is resumed then.
-func TestAResumedPlanThatIsEndedMeanwhileHasNotFailed(t *testing.T) {
+func TestCancelledResumeIsNotAFailure(t *testing.T) {
 	for _, c := range []struct {
 		why  *tool.Error
 		want string
@@ -649,7 +649,7 @@ func TestAResumedPlanThatIsEndedMeanwhileHasNotFailed(t *testing.T) {
 }
 
 // The events of tools are kept up to a limit of the whole plan; a tool with too much data about assets is stopped.
-func TestWhatToolsTellIsBounded(t *testing.T) {
+func TestEventsOfAPlanAreBounded(t *testing.T) {
 	w := newWorld(t)
 	x := plan.Executor{Handler: w, Catalog: w}
 	p := parse(t, one(many(4, retry(0), `'say':300,'size':8192`)+`,{'toolId':'p','tool':'do','required':false,'input':{'as':'p','much':80},`+retry(0)+`}`))
@@ -673,7 +673,7 @@ func TestWhatToolsTellIsBounded(t *testing.T) {
 }
 
 // One tool may emit a lot, and a plan has ten thousand of them: their output and events are bounded together.
-func TestWhatAllToolsGiveIsBounded(t *testing.T) {
+func TestTotalOutputOfAPlanIsBounded(t *testing.T) {
 	w := newWorld(t)
 	x := plan.Executor{Handler: w, Catalog: w}
 	p := parse(t, one(many(6, `'required':false,`+retry(0), `'much':20`)))

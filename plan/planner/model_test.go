@@ -167,7 +167,7 @@ func TestABusyServerIsAskedAgainAndNotForever(t *testing.T) {
 	}
 }
 
-func TestWhatAServerDoesWrongIsSaidClearly(t *testing.T) {
+func TestServerErrorsAreExplained(t *testing.T) {
 	elsewhere := serve(t, completion(goodPlan))
 	for name, c := range map[string]struct {
 		act  act
@@ -200,7 +200,7 @@ func TestWhatAServerDoesWrongIsSaidClearly(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsAwayOrSilentIsAnErrorInTime(t *testing.T) {
+func TestUnreachableOrSilentServerIsAnError(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
 	if err != nil {

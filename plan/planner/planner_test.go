@@ -130,7 +130,7 @@ func sameJSON(t *testing.T, got []byte, want string) bool {
 	return string(x) == string(y)
 }
 
-func TestAPlanWithoutTheToolsThatFailedIsTheNextThatFits(t *testing.T) {
+func TestReplanSkipsDisabledTools(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "story.yaml"), story)
 	b := book(t, dir, "planners: [{name: hill, file: story.yaml}]")
@@ -163,7 +163,7 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	}
 }
 
-func TestAMistypedMemberOfAPlanIsIgnoredAndToldAsAProblem(t *testing.T) {
+func TestMistypedMemberIsReportedAsAProblem(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.yaml")
 	b := book(t, filepath.Dir(path), "planners: [{name: x, file: s.yaml}]")
 	write(t, path, "answers: [{prompts: [a], plan: {narrative: one, tools: [{toolId: x, tool: t, dependencis: [y]}]}}]")
