@@ -132,7 +132,7 @@ func service(name string) string {
 
 const sharing = `doors: {http: {listen: "127.0.0.1:0"}, namel3ss: {listen: "127.0.0.1:0", anonymous: guest}}`
 
-func TestTwoDoorsAnswerOnOneAddressEachInItsWords(t *testing.T) {
+func TestTwoDoorsShareOneAddress(t *testing.T) {
 	s := openStreet(t, sharing)
 	base := s.url["http"]
 	if s.url["namel3ss"] != base+"/tools" {
@@ -162,7 +162,7 @@ func TestTwoDoorsAnswerOnOneAddressEachInItsWords(t *testing.T) {
 	}
 }
 
-func TestACallIsCancelledByItsIDThroughAnotherDoorOfTheAddress(t *testing.T) {
+func TestCallIsCancelledThroughAnotherDoor(t *testing.T) {
 	s := openStreet(t, sharing)
 	done := make(chan string, 1)
 	go func() {

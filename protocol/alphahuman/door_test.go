@@ -381,7 +381,7 @@ func TestACallCanBeCancelled(t *testing.T) {
 	}
 }
 
-func TestALineThatIsTooLongEndsTheDoorWithAnError(t *testing.T) {
+func TestOverlongLineEndsTheDoor(t *testing.T) {
 	got := serve(t, shelf{}, `{"jsonrpc":"2.0","id":1,"method":"lifecycle/onTick"}`, `{"x":"`+strings.Repeat("x", defaultMaxLine)+`"}`)
 	if len(got) != 2 || !strings.Contains(got[1], "-32700") || !strings.Contains(got[1], "longer than") {
 		t.Errorf("got %d lines, the last is %.200s", len(got), got[len(got)-1])

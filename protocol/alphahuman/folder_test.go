@@ -196,7 +196,7 @@ func TestAManifestMayBeASkillJSON(t *testing.T) {
 }
 
 // contract(alphahuman): a folder with `skill.py` and no manifest is listed as unavailable with its reason, also beside a `SKILL.md`.
-func TestAFolderThatIsAlmostASkillIsListedWithTheReason(t *testing.T) {
+func TestIncompleteSkillIsListedWithTheReason(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
 	for file, text := range map[string]string{
@@ -441,7 +441,7 @@ with zipfile.ZipFile(sys.argv[1], "w") as z:
 	}
 }
 
-func TestInstallSaysWhatDoesNotWork(t *testing.T) {
+func TestInstallExplainsFailures(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var log bytes.Buffer
 	dir := filepath.Join(t.TempDir(), "sk")

@@ -26,7 +26,7 @@ import (
 const short = 400 * time.Millisecond // the timeout of calls that are never answered
 
 // Whatever a skill does wrong in one call, there is a clear error, quickly, and the next call works.
-func TestWhatASkillDoesWrongInOneCallHarmsNoOther(t *testing.T) {
+func TestMisbehavingCallDoesNotAffectTheNext(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, c := range []struct {
 		mode  string
@@ -74,7 +74,7 @@ func TestWhatASkillDoesWrongInOneCallHarmsNoOther(t *testing.T) {
 	}
 }
 
-func TestAnErrorThatIsNotAnObjectIsATextOfTheSkills(t *testing.T) {
+func TestNonObjectErrorIsReportedAsText(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := hostile(t, "error is text", Options{})
 	result, err := call(t, r, "bad", `{}`)
@@ -325,7 +325,7 @@ func TestAllCallsOfAWorkerThatDiesFail(t *testing.T) {
 
 // A skill that stops reading fills its pipe. It does not block callers, and it is replaced; a call that could not be sent to
 // it goes to the new one.
-func TestASkillThatStopsReadingHoldsNobody(t *testing.T) {
+func TestSkillThatStopsReadingDoesNotBlockCallers(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := hostile(t, "stops reading", Options{})
 	w := r.current(t)

@@ -26,7 +26,7 @@ func packages(t testing.TB) (dir, skill string) {
 var noTmp = walls.Options{Tmp: -1}
 
 // contract(alphahuman): a second-generation skill that is a package (`__main__.py` or `__init__.py` with relative imports) is run as `python -m <parent folder>.<folder>` from above its parent
-func TestASkillThatIsAPackageIsRunAsOne(t *testing.T) {
+func TestPackageSkillIsRunAsAModule(t *testing.T) {
 	tooltest.NoLeaks(t)
 	t.Setenv("PYTHONSAFEPATH", "1") // for the skill that names it
 	for name, manifest := range map[string]string{
@@ -61,7 +61,7 @@ func move(t testing.TB, from, to string) {
 }
 
 // A skill that is a script stays one: its imports start in its folder.
-func TestASkillThatIsAScriptStaysOne(t *testing.T) {
+func TestScriptSkillIsRunAsAScript(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "sk")
 	copySkill(t, "first", dir)
@@ -129,7 +129,7 @@ func TestAPackageImportsFromItsRoot(t *testing.T) {
 }
 
 // The folders of a package are parts of its name, so they must be valid names.
-func TestAPackageWhoseFoldersCannotBeNamesSaysSo(t *testing.T) {
+func TestPackageWithInvalidFolderNamesIsExplained(t *testing.T) {
 	dir, _ := packages(t)
 	move(t, filepath.Join(dir, "skills"), filepath.Join(dir, "skills.d"))
 	r, _ := open(t, Options{Skills: filepath.Join(dir, "skills.d")})

@@ -335,7 +335,7 @@ func TestEventsOfASkillAreEventsOfTheCall(t *testing.T) {
 }
 
 // Patches that a skill sends without waiting for the answers all arrive before the outcome.
-func TestAllThatASkillAsksBeforeItAnswersIsServedFirst(t *testing.T) {
+func TestRequestsBeforeTheAnswerAreServedFirst(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := open(t, Options{Skill: "testdata/second"})
 	var got tooltest.Collect

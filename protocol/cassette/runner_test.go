@@ -91,7 +91,7 @@ func TestPlayedLooselyTheLastOutcomeIsRepeated(t *testing.T) {
 	}
 }
 
-func TestOfManyAtOnceEachRecordedCallIsPlayedOnce(t *testing.T) {
+func TestConcurrentCallsPlayEachRecordingOnce(t *testing.T) {
 	r := open(t, cassette.Options{})
 	var answered atomic.Int64
 	var wg sync.WaitGroup

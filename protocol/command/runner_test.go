@@ -213,7 +213,7 @@ func TestAFloodOnStdoutIsEnded(t *testing.T) {
 	}
 }
 
-func TestExitCodesMeanWhatTheSourceSays(t *testing.T) {
+func TestExitCodesAreMapped(t *testing.T) {
 	const fields = `
 command: [sh, -c, 'echo out; echo "$2" >&2; exit "$1"', sh, "{code}", "{says}"]
 exits:
@@ -251,7 +251,7 @@ exits:
 	wantError(t, got.err, tool.CodeUnavailable, "no-such-program-at-all")
 }
 
-func TestAFailureIsNotToldByItsProgress(t *testing.T) {
+func TestFailureMessageOmitsProgressLines(t *testing.T) {
 	const progress = "\nprogress: '(?P<done>\\d+)/(?P<total>\\d+)'"
 	for words, want := range map[string]string{
 		`printf "1/2\r2/2\nno paper\n  in tray 1\n"`: "no paper\n  in tray 1",
@@ -360,7 +360,7 @@ func slicesWithout(all []string, word string) (rest []string) {
 }
 
 // A link that a program leaves is followed with the program's rights, not with ours.
-func TestAnAssetIsNoWayOut(t *testing.T) {
+func TestLinkedAssetCannotLeaveTheFolder(t *testing.T) {
 	top := t.TempDir()
 	secret := filepath.Join(top, "secret.txt")
 	if err := os.WriteFile(secret, []byte("the secret"), 0o600); err != nil {
@@ -462,7 +462,7 @@ func TestAMistakeInTheConfigIsFoundBeforeACall(t *testing.T) {
 }
 
 // These look like mistakes but are not.
-func TestCodeMayHaveArgumentsOfItsOwn(t *testing.T) {
+func TestHarmlessCommandLinesAreAccepted(t *testing.T) {
 	for _, command := range []string{
 		`[sh, -c, 'grep -e "$1" notes.txt', sh, "{x}"]`, `[python3, tool.py, -c, "{x}"]`, `[python3, -m, json.tool, "{x}"]`, `[node, cli.js, -p, "{x}"]`,
 		`[awk, -v, "a={x}", '{{print a}}']`, `[awk, '{{print}}', "{x}"]`, `[sed, -n, -e, 1p, "{x}"]`, `[nice, -n, "{x}", git, status]`, `[grep, -e, "{x}"]`, `[env, "A={x}", git, log, "{y}"]`,
@@ -481,7 +481,7 @@ func TestCodeMayHaveArgumentsOfItsOwn(t *testing.T) {
 }
 
 // An argument cannot leave the folder that the config puts before it.
-func TestNamesStayInTheirFolder(t *testing.T) {
+func TestArgumentCannotLeaveItsFolder(t *testing.T) {
 	const fields = `command: [echo, "notes/{name}.md", "--out=../out/{name}", "{name}"]`
 	for _, name := range []string{"../x", "a/../../x", "..//x", "../..", "x/.."} {
 		if got := run(t, fields, fmt.Sprintf(`{"name":%q}`, name)); got.err == nil || !strings.Contains(got.err.Error(), "leads out of the folder") {

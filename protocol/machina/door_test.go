@@ -502,7 +502,7 @@ func TestAPeerThatDoesNotReadEndsServing(t *testing.T) {
 	}
 }
 
-func TestWhatTheProtocolCannotCarryIsLogged(t *testing.T) {
+func TestEventsAndBadInputAreLogged(t *testing.T) {
 	var log, out bytes.Buffer
 	s := newStack(&store.Leases{}, 0)
 	in := strings.NewReader(ask("AID.TOOLTEST.EVENTS.v1", `{"count":2}`) + "\nnot JSON\n")
@@ -604,7 +604,7 @@ func TestStateOfAPythonToolhost(t *testing.T) {
 	})
 }
 
-func TestAHitsStateIsNeverReadAsFull(t *testing.T) {
+func TestIdempotentHitDoesNotReplaceTheState(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := probe(t, machina.Options{Sessions: 1})
 	state := json.RawMessage(`{"slots":{"1":{"type":"kept"}}}`)

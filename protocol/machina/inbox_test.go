@@ -12,7 +12,7 @@ import (
 
 // Requests that arrive together are answered as if they came one by one: each sees the effects of those before it, and an
 // invalid line is refused in its place. Lines after an empty one are ignored.
-func TestRequestsThatCameTogetherAreAnsweredAsOneByOne(t *testing.T) {
+func TestBatchedRequestsAreAnsweredInOrder(t *testing.T) {
 	const most = 1000 // more than are read at once
 	var lines strings.Builder
 	for i := range most {

@@ -213,7 +213,7 @@ func TestACrashIsAStructuredError(t *testing.T) {
 }
 
 // The exit codes 3 and 4 belong to a toolhost; from a tool they mean nothing.
-func TestAnExitWithoutAWordIsACrash(t *testing.T) {
+func TestSilentExitIsACrash(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		r := probe(t, machina.Options{Mode: mode})
 		for _, code := range []string{"3", "4"} {
@@ -362,7 +362,7 @@ func TestAToolhostThatCrashesAgainAndAgainOpensTheBreaker(t *testing.T) {
 	}
 }
 
-func TestAToolhostThatEndsWithoutAReplyGaveEmptyOutput(t *testing.T) {
+func TestToolhostEndingWithoutAReplyIsEmptyOutput(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		_, err := invoke(probe(t, machina.Options{Mode: mode, Plugin: "hostile"}), call("silent", `{}`), tool.Discard)
 		structured(t, err, tool.CodeProtocol, "empty_output", "AID.PROBE.SILENT.v1", "without a reply")
@@ -467,7 +467,7 @@ func TestAnIdleSessionThatDiedIsReplacedBeforeTheCall(t *testing.T) {
 }
 
 // contract(machina): | `status` | string | `"OK"` / `"INVALID_PICK"` / `"TOOL_ERROR"` / `"BREAKER_TRIP"` |
-func TestTheStatusDecidesAndElseOK(t *testing.T) {
+func TestStatusTakesPrecedenceOverOK(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		r := probe(t, machina.Options{Mode: mode})
 		for args, want := range map[string]struct {
@@ -567,7 +567,7 @@ func TestLeasesAndKeysArePassedThrough(t *testing.T) {
 }
 
 // The key space of a toolhost is its process: to the toolhost, all callers share their keys.
-func TestAKeyIsSharedWithNobody(t *testing.T) {
+func TestIdempotencyKeysAreSeparatePerCaller(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		dir := t.TempDir()
 		record := filepath.Join(dir, "lines")

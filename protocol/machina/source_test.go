@@ -24,7 +24,7 @@ func sources(t *testing.T, dir, text string) []config.Source {
 }
 
 // Existing hosts name the file that a toolhost is to load by its full path.
-func TestTheSourceThatAPathMeans(t *testing.T) {
+func TestPluginPathSelectsItsSource(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	if err := os.MkdirAll("plugins", 0o700); err != nil {

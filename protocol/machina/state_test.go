@@ -101,7 +101,7 @@ func anyDocument(t *rapid.T, name string) map[string]any {
 	return doc
 }
 
-func TestNothingOfADocumentIsLostOnTheWire(t *testing.T) {
+func TestStateDocumentSurvivesTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		doc := anyDocument(t, "doc")
 		s, err := slotsOf(doc)
@@ -154,7 +154,7 @@ func TestBadStatesAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheSlotForTheRestIsTheLastThatIsFree(t *testing.T) {
+func TestRestGoesIntoTheLastFreeSlot(t *testing.T) {
 	under := map[string]any{"255": map[string]any{}, "254": map[string]any{}}
 	s, err := slotsOf(map[string]any{"slots": under, "torch": "lit"})
 	if err != nil || len(s) != 3 || !strings.Contains(string(s[253]), restType) {
@@ -187,7 +187,7 @@ func TestAIDs(t *testing.T) {
 	}
 }
 
-func TestAIDsAreUniqueWhateverTheNames(t *testing.T) {
+func TestAIDsAreUniqueForAnyNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var specs []*tool.Spec
 		for _, name := range rapid.SliceOfDistinct(rapid.StringMatching(`(AID\.)?[aA_.-]{1,4}(_2)?`), rapid.ID).Draw(t, "names") {
@@ -203,7 +203,7 @@ func TestAIDsAreUniqueWhateverTheNames(t *testing.T) {
 	})
 }
 
-func TestSideEffectsInTheFieldsWords(t *testing.T) {
+func TestSideEffectWordsMapToEffects(t *testing.T) {
 	for words, want := range map[string]tool.Effects{
 		`["none"]`:                               {Reads: true},
 		`["filesystem_read"]`:                    {Reads: true},

@@ -54,7 +54,7 @@ func TestInputIsAStringOrAnObject(t *testing.T) {
 // contract(machina): | `error` | `std::string` | `"error"` | Error description (empty on success) |
 // contract(machina): "ok": true,
 // contract(machina): "status": "OK",
-func TestARepliesWords(t *testing.T) {
+func TestReplyEncoding(t *testing.T) {
 	r := reply{ok: true, status: statusOK, output: []byte(`{"result": "..."}`), state: nothingChanged}
 	if got := string(r.append(nil)); got != `{"ok":true,"status":"OK","output_json":"{\"result\": \"...\"}","error":"","ds_state":{"delta":true,"slots":{},"removed_slots":[]}}` {
 		t.Error(got)
@@ -77,7 +77,7 @@ func TestARepliesWords(t *testing.T) {
 // contract(machina): "type": "timeout|crash|parse_error|not_found|exception",
 // contract(machina): "detail": "human-readable description"
 // contract(machina): | `exception` | Python-side exception |
-func TestHowAToolhostEnded(t *testing.T) {
+func TestToolhostExitsAreClassified(t *testing.T) {
 	ok, no := []byte(`{"ok":true,"status":"OK"}`), []byte(`{"ok":false,"error":"no"}`)
 	for name, c := range map[string]struct {
 		p    process.Printout

@@ -103,7 +103,7 @@ func allText(r *sdk.CallToolResult) (text string) {
 	return text
 }
 
-func TestWhoMayApproveTheirOwnCallIsAskedInPlace(t *testing.T) {
+func TestCallerWhoMayApproveIsAskedInPlace(t *testing.T) {
 	for _, version := range []string{"2026-07-28", "2025-11-25"} {
 		for _, c := range []struct {
 			name, action string
@@ -127,7 +127,7 @@ func TestWhoMayApproveTheirOwnCallIsAskedInPlace(t *testing.T) {
 	}
 }
 
-func TestWhoCannotBeAskedIsToldToCallAgain(t *testing.T) {
+func TestClientIsToldToCallAgainAfterApproval(t *testing.T) {
 	boss := tool.Principal{ID: "boss"}
 	for _, version := range []string{"2026-07-28", "2025-11-25"} {
 		for name, o := range map[string]*sdk.ClientOptions{"a client that can be asked": says("accept", map[string]any{"approve": true}), "one that cannot": nil} {

@@ -130,7 +130,7 @@ func roundOf(t *testing.T, s said) (r round) {
 	return r
 }
 
-func TestAClientIsAskedOnlyForWhatItSaysItCan(t *testing.T) {
+func TestClientIsAskedWithinItsCapabilities(t *testing.T) {
 	link := tool.Need{Key: "page", Kind: tool.NeedLink, Message: "Go there", Params: json.RawMessage(`{"url":"https://example.com"}`)}
 	optional := func(n tool.Need) tool.Need { n.Optional = true; return n }
 	for name, c := range map[string]struct {
@@ -189,7 +189,7 @@ func TestALinkHasItsAddress(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsAskedForAgainAndTheRestIsKept(t *testing.T) {
+func TestOnlyMissingAnswersAreAskedAgain(t *testing.T) {
 	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name"), form("what", "thing")}})
 	r := roundOf(t, askAs(t, url, allCapabilities, ""))
 	const who, what = `"who":{"action":"accept","content":{"name":"Ada"}}`, `"what":{"action":"accept","content":{"thing":"x"}}`
@@ -215,7 +215,7 @@ func TestWhatIsMissingIsAskedForAgainAndTheRestIsKept(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNotWhatWasAskedForAreRefused(t *testing.T) {
+func TestUnfittingAnswersAreRefused(t *testing.T) {
 	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}})
 	r := roundOf(t, askAs(t, url, allCapabilities, ""))
 	for _, responses := range []string{
@@ -278,7 +278,7 @@ func TestAQuestionIsAnsweredInAnotherProgramThatSharesTheStore(t *testing.T) {
 	}
 }
 
-func TestALegacyClientIsToldThatNobodyWaitsForItsAnswer(t *testing.T) {
+func TestLegacyClientLearnsThatItsQuestionTimedOut(t *testing.T) {
 	in, toDoor := io.Pipe()
 	fromDoor, out := io.Pipe()
 	ended := make(chan error, 1)
@@ -309,7 +309,7 @@ func TestALegacyClientIsToldThatNobodyWaitsForItsAnswer(t *testing.T) {
 }
 
 // A response without the state of a question is no answer, since nothing was asked yet: the client is asked.
-func TestAnswersThatComeWithTheFirstCallCountForNothing(t *testing.T) {
+func TestAnswersWithoutAQuestionAreIgnored(t *testing.T) {
 	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}})
 	for _, responses := range []string{
 		`{"who":{"action":"accept","content":{"name":"Ada"}}}`, `{"who":7}`, `{"other":{"action":"accept"}}`, `{}`, `[]`, `7`, `null`,
@@ -320,7 +320,7 @@ func TestAnswersThatComeWithTheFirstCallCountForNothing(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNoObjectIsAFieldOfAForm(t *testing.T) {
+func TestNonObjectAnswerIsWrappedInAForm(t *testing.T) {
 	url := serveAsker(t, &tool.Ask{ID: "q", Message: "sure?", Schema: json.RawMessage(`{"type":"boolean"}`)})
 	r := roundOf(t, askAs(t, url, allCapabilities, ""))
 	if !strings.Contains(string(r.Requests["answer"]), `"requestedSchema":{"type":"object","properties":{"answer":{"type":"boolean"}},"required":["answer"]}`) {
@@ -341,7 +341,7 @@ func TestAnAnswerThatIsNoObjectIsAFieldOfAForm(t *testing.T) {
 }
 
 // A client that sends no answer is asked again; no other caller may see the question.
-func TestTheStateOfAQuestionTellsNobodyElseWhatWasAsked(t *testing.T) {
+func TestRequestStateRevealsNothingToOtherCallers(t *testing.T) {
 	b := newBench()
 	url, _ := serveTwo(t, mcp.Options{}, carrying(asker{b, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}}}), b)
 	ask := func(caller, name, params string) said {

@@ -50,7 +50,7 @@ func TestHeadersThatRepeatArgumentsMustRepeatThem(t *testing.T) {
 }
 
 // A caller without a token is told where to get one if tokens of an issuer are accepted, and only then.
-func TestAStrangerIsToldWhereTokensAreToBeHad(t *testing.T) {
+func TestChallengeNamesTheTokenIssuer(t *testing.T) {
 	issuers := []string{"https://login.example.org"}
 	b := newBench()
 	for name, c := range map[string]struct {
@@ -144,7 +144,7 @@ func TestOtherHostsAndForeignPagesAreRefusedInJSONRPC(t *testing.T) {
 }
 
 // The properties of a call come in _meta or in headers; in both they are refused, except for a trace.
-func TestMetaAndHeadersCarryWhatBelongsToACall(t *testing.T) {
+func TestCallPropertiesComeFromMetaOrHeaders(t *testing.T) {
 	s := newShop()
 	s.sell(&tool.Spec{Name: "patch", Output: []byte(`{"type":"object"}`)})
 	url := serveHTTP(t, mcp.Options{}, s, s)

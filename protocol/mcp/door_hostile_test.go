@@ -149,7 +149,7 @@ func stateOf(t *testing.T, s said) string {
 	return r.State
 }
 
-func TestTheStateOfAQuestionIsGoodForItsAnswerOnce(t *testing.T) {
+func TestRequestStateIsUsableOnce(t *testing.T) {
 	b := newBench()
 	url := serveHTTP(t, mcp.Options{}, carrying(b), b)
 	const answer = `"inputResponses":{"answer":{"action":"accept","content":{"colour":"red"}}},`
@@ -245,7 +245,7 @@ func TestSessionsAreTheirOwnersAndBounded(t *testing.T) {
 
 // A client's data is kept for as long as its session or its subscription lasts, of which it may have many: so it must
 // be small.
-func TestWhatASessionOrASubscriptionKeepsIsBounded(t *testing.T) {
+func TestSessionAndSubscriptionDataIsBounded(t *testing.T) {
 	b := newBench()
 	url, _ := serveTwo(t, mcp.Options{}, b, b)
 	huge := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"x":"` +

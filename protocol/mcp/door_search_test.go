@@ -163,7 +163,7 @@ func TestTooManyToolsAreSearchedInsteadOfListed(t *testing.T) {
 	})
 }
 
-func TestThroughCallToolNothingIsGoneAround(t *testing.T) {
+func TestCallToolPassesEveryCheck(t *testing.T) {
 	eras(t, func(t *testing.T, version string) {
 		heard := make(chan float64, 10)
 		client := &sdk.ClientOptions{
@@ -247,7 +247,7 @@ func TestFewToolsAreListedAsTheyAre(t *testing.T) {
 	})
 }
 
-func TestHowManyAreManyIsANumberOrOff(t *testing.T) {
+func TestManyIsANumberOrOff(t *testing.T) {
 	for text, want := range map[string]toolfind.Many{"off": -1, "0": -1, "7": 7} {
 		var got toolfind.Many
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {

@@ -183,7 +183,7 @@ func listening(t *testing.T, url, who, filter string) (next func() told, ack tol
 	return next, ack
 }
 
-func TestASubscriptionHearsOfWhatChangedForItsCaller(t *testing.T) {
+func TestSubscriptionReportsChangesForItsCaller(t *testing.T) {
 	s := newShop()
 	url, closed := serveTwo(t, mcp.Options{}, s, s)
 	tools, _ := listening(t, url, "ada", `{"toolsListChanged":true}`)
@@ -219,7 +219,7 @@ func handshake(t *testing.T, url, who string) string {
 	return got.header.Get("Mcp-Session-Id")
 }
 
-func TestWhoSubscribesToASessionHearsOfItsChangesAndNobodyElseDoes(t *testing.T) {
+func TestOnlySubscribersHearOfSessionChanges(t *testing.T) {
 	s := newShop()
 	s.sell(&tool.Spec{Name: "patch", Output: []byte(`{"type":"object"}`)})
 	url, _ := serveTwo(t, mcp.Options{}, s, s)

@@ -163,7 +163,7 @@ const notes = "toolpost://sources/one/mem://"
 
 // An MCP client behind the door gets the prompts and resources of MCP servers as it would get them directly, whatever
 // the eras of the client and the server and the transport of the client.
-func TestWhatServersHaveBesideToolsIsOfferedOn(t *testing.T) {
+func TestPromptsAndResourcesOfServersAreOffered(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, upstream := range []string{"modern", "legacy"} {
 		for _, version := range []string{"2026-07-28", "2025-11-25"} {
@@ -339,7 +339,7 @@ func completes(t *testing.T, s *sdk.ClientSession) {
 }
 
 // The official test server offers the same behind our door as in front of it.
-func TestWhatTheOfficialServerHasBesideToolsIsOfferedOn(t *testing.T) {
+func TestPromptsAndResourcesOfTheOfficialServerAreOffered(t *testing.T) {
 	tooltest.NoLeaks(t)
 	e := engineOf(t, "", map[string]string{"all": fromNPM(t, "@modelcontextprotocol/server-everything/dist/index.js", "", "stdio")})
 	for over, version := range map[string]string{"http": "2026-07-28", "stdio": "2025-11-25"} {
@@ -591,7 +591,7 @@ func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A server gets one subscription for a resource, however many clients follow it, and only they are notified.
-func TestUpdatesReachThoseWhoSubscribed(t *testing.T) {
+func TestUpdatesReachOnlySubscribers(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, era := range []string{"modern", "legacy"} {
 		t.Run(era, func(t *testing.T) {

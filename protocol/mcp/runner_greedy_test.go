@@ -61,7 +61,7 @@ func greedy(t *testing.T, answer func(method, cursor string) (before, result str
 	return r.(*mcp.Runner), log
 }
 
-func TestAListOfToolsIsBoundedInBytesAndInWhatIsSaidOfIt(t *testing.T) {
+func TestToolListAndItsLogLinesAreBounded(t *testing.T) {
 	tooltest.NoLeaks(t)
 	pages := 0
 	r, _ := greedy(t, func(string, string) (string, string) {
@@ -86,7 +86,7 @@ func TestAListOfToolsIsBoundedInBytesAndInWhatIsSaidOfIt(t *testing.T) {
 	}
 }
 
-func TestAServerThatTalksDoesNotFillTheLog(t *testing.T) {
+func TestChattyServerDoesNotFillTheLog(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const said = `data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"blah"}}` + "\n\n"
 	r, log := greedy(t, func(method, _ string) (string, string) {

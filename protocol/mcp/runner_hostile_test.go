@@ -28,7 +28,7 @@ func unharmed(t *testing.T, r *mcp.Runner) {
 	}
 }
 
-func TestServersThatMisbehaveHarmNobodyElse(t *testing.T) {
+func TestMisbehavingServerDoesNotAffectOtherCalls(t *testing.T) {
 	ways(t, ", max_message: 1000000", func(t *testing.T, r *mcp.Runner, modern bool) {
 		http := strings.Contains(t.Name(), "http")
 		if got := works(t, r, "twice", `{}`); got != `"first"` {
@@ -143,7 +143,7 @@ func TestAServerThatNeverAnswersIsReplaced(t *testing.T) {
 	}
 }
 
-func TestErasAreFoundOut(t *testing.T) {
+func TestProtocolEraIsDetected(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for era, want := range map[string]string{"modern": "modern", "legacy": "legacy", "mute": "legacy", "blunt": "legacy"} {
 		r := open(t, pyServer(t, era))
@@ -223,7 +223,7 @@ func TestASessionThatIsForgottenIsBegunAgain(t *testing.T) {
 	unharmed(t, r)
 }
 
-func TestASecretGoesNowhereElse(t *testing.T) {
+func TestSecretHeaderIsNotSentAfterARedirect(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var stolen atomic.Value
 	thief := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { stolen.Store(r.Header.Get("X-Key")) }))
@@ -279,7 +279,7 @@ func TestWrongSourcesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatIsNoMCPServerIsNamedWithWhatToCheck(t *testing.T) {
+func TestNonMCPAddressErrorNamesWhatToCheck(t *testing.T) {
 	answers := func(status int, kind, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", kind)

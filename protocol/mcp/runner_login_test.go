@@ -180,7 +180,7 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 }
 
 // A login sends its secrets to the server of the config, and to no other that this one names.
-func TestALoginTakesNoSecretElsewhere(t *testing.T) {
+func TestLoginSendsItsSecretsOnlyToTheConfiguredServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	var stolen atomic.Int64
 	thief := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

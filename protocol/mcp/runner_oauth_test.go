@@ -7,7 +7,7 @@ import (
 )
 
 // A server may refer us to public addresses, and to those that are no nearer than the server itself.
-func TestTheWordOfAServerLeadsNoNearerThanTheServer(t *testing.T) {
+func TestServerCannotReferToInnerAddresses(t *testing.T) {
 	for server, reach := range map[string]map[string]bool{
 		"https://93.184.216.34/mcp": {
 			"93.184.216.34:443": true, "8.8.8.8:80": true, "[2606:4700::1]:443": true, "127.0.0.1:80": false, "127.8.9.1:80": false,
@@ -37,7 +37,7 @@ func TestTheWordOfAServerLeadsNoNearerThanTheServer(t *testing.T) {
 	}
 }
 
-func TestOnlyDocumentsMayBeElsewhere(t *testing.T) {
+func TestOnlyDocumentRequestsFollowRedirects(t *testing.T) {
 	request := func(method, url string) *http.Request {
 		r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 		if err != nil {

@@ -185,7 +185,7 @@ func TestToolsAreListedAsTheyAre(t *testing.T) {
 	})
 }
 
-func TestHintsOnlyAddToWhatTheConfigSays(t *testing.T) {
+func TestHintsCountOnlyIfTrusted(t *testing.T) {
 	tooltest.NoLeaks(t)
 	if e := list(t, open(t, pyServer(t, "modern")+", effects: {reads: true}"))["echo"].Effects; e != (tool.Effects{Reads: true}) {
 		t.Errorf("with effects of the config: %+v", e)
@@ -323,7 +323,7 @@ func TestQuestionsGoToTheCallerAndBack(t *testing.T) {
 }
 
 // The runner relies on the engine's stages for questions, which precede every runner.
-func TestAnAnswerIsForItsQuestionAlone(t *testing.T) {
+func TestAnswerIsBoundToItsQuestion(t *testing.T) {
 	ways(t, "", func(t *testing.T, runner *mcp.Runner, _ bool) {
 		r := carrying(runner)
 		ada := tool.Principal{ID: "ada"}
@@ -359,7 +359,7 @@ func TestAnAnswerIsForItsQuestionAlone(t *testing.T) {
 	})
 }
 
-func TestAQuestionThatNobodyAnswersEndsItsCall(t *testing.T) {
+func TestUnansweredQuestionEndsItsCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := open(t, pyServer(t, "legacy")+", ask_timeout: 200ms")
 	res, err := invoke(t, r, &tool.Call{Tool: "ask"}, tool.Discard)
@@ -568,7 +568,7 @@ func TestStartTimeoutIsNotCutShort(t *testing.T) {
 }
 
 // If a program introduces itself and then hangs, the error has its last output.
-func TestAServerThatDoesNotListItsToolsSaysWhatItWrote(t *testing.T) {
+func TestFailedListingQuotesTheServersOutput(t *testing.T) {
 	tooltest.NoLeaks(t)
 	script := `import json, sys
 for line in sys.stdin:

@@ -77,7 +77,7 @@ func TestTheChildThatWaitsTakesTheCall(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsForCallsThatDoNotCome(t *testing.T) {
+func TestWaitingChildrenEndWhenIdle(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	must(t, r, "t", `{"do":"1"}`)
@@ -95,7 +95,7 @@ func TestNobodyWaitsForCallsThatDoNotCome(t *testing.T) {
 }
 
 // A call that finds a waiting child finds nothing of earlier calls, and nothing that the children share.
-func TestACallThatWasWaitedForKeepsNothingOfTheCallBefore(t *testing.T) {
+func TestWaitingChildKeepsNothingOfEarlierCalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const code = `
 import os, random, secrets, signal, tempfile, uuid
@@ -159,7 +159,7 @@ func pipesOf(t *testing.T, pid int) (all []string) {
 }
 
 // A waiting child holds its own four pipes, which no other process below us has, and nothing of another call.
-func TestAChildThatWaitsHoldsNothingOfAnotherCall(t *testing.T) {
+func TestWaitingChildHoldsNothingOfAnotherCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := python(t, "import os, time\ndef run(p):\n    time.sleep(p.get('s', 0))\n", Options{})
 	slept, stop := context.WithCancel(t.Context())
@@ -210,7 +210,7 @@ func TestAChildThatDiesWhileItWaitsIsReplaced(t *testing.T) {
 }
 
 // Nor does it if the child dies after it was given the call and before it has read it.
-func TestACallThatWasNotReadIsRunByAnother(t *testing.T) {
+func TestUnreadCallIsRunByAnotherChild(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	pid := waiter(t, r, `{"do":"1"}`)
@@ -256,7 +256,7 @@ func TestACallThatWasReadIsRunOnce(t *testing.T) {
 }
 
 // The time of a call begins with the call. At its end the child ends too, and serves no other call.
-func TestAChildThatWaitedEndsWithTheTimeOfItsCall(t *testing.T) {
+func TestTimeoutEndsAWaitingChild(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	pid := waiter(t, r, `{"do":"1"}`)
@@ -323,7 +323,7 @@ func idleFor(root string) {
 	time.Sleep(time.Hour)
 }
 
-func TestChildrenThatWaitDieWithAProgramThatIsKilled(t *testing.T) {
+func TestWaitingChildrenDieWithAKilledServer(t *testing.T) {
 	root := write(t, map[string]string{"code.py": "def run(p):\n    return 1\n"})
 	cmd, out := startAgain(t, idleVariable+"="+root)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "waiting\n" {

@@ -76,7 +76,7 @@ func TestTimeoutOrder(t *testing.T) {
 // contract(namel3ss): `timeout_ms` and `duration_ms`
 // contract(namel3ss): `protocol_version`: current tool protocol version
 // contract(namel3ss): local runner: `python_env`, `python_path`, `deps_source`
-func TestAppOffersWhatItDeclaresAndBinds(t *testing.T) {
+func TestAppOffersDeclaredAndBoundTools(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := write(t, map[string]string{
 		"app.ai": "tool \"greet\":\n  implemented using python\n  purity is \"pure\"\n  input:\n    name is text\n  output:\n    hello is text\n" +
@@ -141,7 +141,7 @@ func TestSummaryTellsFormAndNotContent(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBe(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	root := write(t, map[string]string{"app.ai": "tool \"a\":\n  implemented using node\n  input:\n  output:\n",
 		".namel3ss/tools.yaml": "tools: {a: {kind: python, entry: 'a:b'}}\n"})
 	for name, c := range map[string]struct {
@@ -210,7 +210,7 @@ func TestOpenReadsASourceOfTheConfig(t *testing.T) {
 	}
 }
 
-func TestInterpreterIsTheVenvsWhereThereIsOne(t *testing.T) {
+func TestInterpreterOfTheVenvIsPreferred(t *testing.T) {
 	tooltest.NoLeaks(t)
 	files := map[string]string{"code.py": "import sys\ndef run(p):\n    return sys.executable\n", "requirements.txt": ""}
 	root := write(t, files)

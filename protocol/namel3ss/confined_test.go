@@ -153,7 +153,7 @@ func much(outside string) Options {
 }
 
 // With a guarantee a tool cannot do what it can do without, and the stopped attempt is reported.
-func TestGuaranteesHoldWhateverAToolTries(t *testing.T) {
+func TestGuaranteesHoldAgainstEveryAttempt(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
 			tooltest.NoLeaks(t)
@@ -198,7 +198,7 @@ func checkSeen(t *testing.T, a attempt, res *tool.Result, logs []string, source 
 }
 
 // The programs that a fork tries to start are not watched. The trace then reports that.
-func TestProgramsThatAToolTriesToBecomeAreSeenOrSaidToBeUnseen(t *testing.T) {
+func TestExecAttemptsAreReportedOrDeclaredUnwatched(t *testing.T) {
 	for _, way := range modes() {
 		t.Run(way, func(t *testing.T) {
 			tooltest.NoLeaks(t)
@@ -214,7 +214,7 @@ func TestProgramsThatAToolTriesToBecomeAreSeenOrSaidToBeUnseen(t *testing.T) {
 }
 
 // Without any settings for walls a tool can read its own folder, and nothing of others.
-func TestDefaultWallsLetAToolReadItsOwnFolderAndNothingElse(t *testing.T) {
+func TestDefaultWallsAllowOnlyTheToolsFolder(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
 			tooltest.NoLeaks(t)
@@ -255,7 +255,7 @@ func TestDefaultWallsLetAToolReadItsOwnFolderAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestASourceThatSaysSoGetsMore(t *testing.T) {
+func TestConfiguredWallsGrantMore(t *testing.T) {
 	for _, way := range ways() {
 		t.Run(way, func(t *testing.T) {
 			tooltest.NoLeaks(t)
@@ -364,7 +364,7 @@ func TestAForkCannotReachItsServer(t *testing.T) {
 }
 
 // Only a limited number of attempts per child are reported, and a server has many calls.
-func TestAttemptsOfLaterCallsAreSeenToo(t *testing.T) {
+func TestAttemptsOfLaterCallsAreReported(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := python(t, "import os\ndef run(p):\n    for n in range(p['n']):\n        try:\n            open('/new', 'w')\n        except OSError:\n            pass\n", Options{})
 	for range 3 {
@@ -411,7 +411,7 @@ func TestAModuleWithObjectsIsNotForked(t *testing.T) {
 
 // If a call has left something in its server's room, the server ends with that call, not with the next one, which may never
 // come.
-func TestWhatACallLeavesEndsItsServer(t *testing.T) {
+func TestLeftoversOfACallEndItsServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{Workers: 1})
 	for leaves, want := range map[string]int{
@@ -460,7 +460,7 @@ func TestALimitThatAToolReachesIsNamed(t *testing.T) {
 	}
 }
 
-func TestWarmInterpretersAreKeptForSoManySetsOfGuaranteesAlone(t *testing.T) {
+func TestWarmPoolsAreBounded(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{Options: spawn.Options{Env: map[string]string{"S0": "0", "S1": "1"}, Walls: walls.Options{Off: true}}})
 	for n := range maxPools + 2 {
@@ -481,7 +481,7 @@ func TestWarmInterpretersAreKeptForSoManySetsOfGuaranteesAlone(t *testing.T) {
 	}
 }
 
-func TestACallThatCannotBeForkedBehindWallsRunsFreshBehindThem(t *testing.T) {
+func TestCallRunsFreshIfItCannotBeForkedBehindWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	localOf(r, "t").fork = func(sandbox.Profile) ([]byte, error) {
@@ -518,7 +518,7 @@ func TestAForkWithoutWallsIsNotRun(t *testing.T) {
 	}
 }
 
-func TestTheRecordOfACallSaysWhatWasEnforced(t *testing.T) {
+func TestRecordNamesTheEnforcedGuarantees(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	record := &tool.Record{}
@@ -529,7 +529,7 @@ func TestTheRecordOfACallSaysWhatWasEnforced(t *testing.T) {
 }
 
 // A tool gets the secrets that its source declares and its guarantees allow, and no others.
-func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
+func TestOnlyDeclaredSecretsReachATool(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := obedience(t)
 	kept := tooltest.Vault{"KEY_A": "value-of-a", "KEY_B": "value-of-b", "KEY_C": "value-of-c"}

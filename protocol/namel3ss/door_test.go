@@ -97,7 +97,7 @@ func TestDoorTranscripts(t *testing.T) {
 	}
 }
 
-func TestDoorCallsItsOwnToolWhereOneIsSet(t *testing.T) {
+func TestDoorCallsItsConfiguredTool(t *testing.T) {
 	got := serve(t, Door{Tool: "echo"}, `{"protocol_version":1,"tool":"fail","entry":"a:b","payload":{"a":1}}`)
 	if got != `{"ok":true,"protocol_version":1,"result":{"a":1}}`+"\n" {
 		t.Errorf("got %s", got)

@@ -164,7 +164,7 @@ func TestAFolderHasNothingOfThisMachine(t *testing.T) {
 	}
 }
 
-func TestAFolderHasTheNetworkOfTheHostWhereItIsSaid(t *testing.T) {
+func TestFolderHasHostNetworkIfConfigured(t *testing.T) {
 	needRooms(t)
 	m := around(t)
 	v := look(t, rooted(t, m.dir, Options{Options: spawn.Options{Container: container.Options{Network: "host"}}}), m.request)
@@ -277,7 +277,7 @@ func TestAFolderWithoutTheProgramSaysSo(t *testing.T) {
 	}
 }
 
-func TestAFolderIsOneThatTheUserChose(t *testing.T) {
+func TestFolderMustBeChosenByTheUser(t *testing.T) {
 	needRooms(t)
 	app, outside := t.TempDir(), t.TempDir()
 	for _, folder := range []string{"root", "bare"} {

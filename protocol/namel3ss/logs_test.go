@@ -44,7 +44,7 @@ func TestNothingIsEmittedAfterTheEndOfTheCall(t *testing.T) {
 	}
 }
 
-func TestASlowCallerLosesNoEventsOfAToolThatHasEnded(t *testing.T) {
+func TestSlowCallerLosesNoEventsOfAnEndedTool(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p, err := forks.NewPipes(ctx, 1)
 	if err != nil {

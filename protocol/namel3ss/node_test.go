@@ -85,7 +85,7 @@ function raise(e) { throw e; }
 	}
 }
 
-func TestNodeEntriesThatCannotBe(t *testing.T) {
+func TestInvalidNodeEntriesAreExplained(t *testing.T) {
 	for entry, want := range map[string]string{"nothing:run": "no module nothing; looked for nothing.mjs", "code:walk": "has no function walk; it has run", "broken:run": "SyntaxError"} {
 		r := open(t, write(t, map[string]string{"code.mjs": "export const run = 1;\n", "broken.mjs": "{"}), Options{Tool: "t", Kind: appfile.KindNode, Entry: entry})
 		if err := r.Unavailable("t"); err != nil {

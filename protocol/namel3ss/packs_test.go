@@ -84,7 +84,7 @@ func TestPackChoosesTheRunner(t *testing.T) {
 	}
 }
 
-func TestChecksSayWhatAPackDeclaredAndWhoDeniesIt(t *testing.T) {
+func TestCapabilityChecksNameDeclarationsAndDenials(t *testing.T) {
 	tooltest.NoLeaks(t)
 	files := packOf("packs/a", "a", "one")
 	r := open(t, write(t, files), Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true}}})
@@ -139,7 +139,7 @@ func unavailable(t *testing.T, files map[string]string, name string) error {
 	return r.Unavailable(name)
 }
 
-func TestOneNameInTwoPlacesIsAnErrorThatNamesBoth(t *testing.T) {
+func TestNameClashErrorNamesBothPlaces(t *testing.T) {
 	binding := map[string]string{".namel3ss/tools.yaml": "tools: {one: 'a:b'}\n"}
 	for want, c := range map[string]struct {
 		tool  string
@@ -196,7 +196,7 @@ func TestMistakesInPacksNameTheFile(t *testing.T) {
 }
 
 // A pack that cannot be run takes no name from those that can.
-func TestAPackThatIsRefusedDisputesNoName(t *testing.T) {
+func TestRefusedPackTakesNoName(t *testing.T) {
 	bound := map[string]string{
 		".namel3ss/tools.yaml": "tools: {bound: 'a:b'}\n",
 		"app.ai":               "tool \"found\":\n  implemented using python\n  input:\n  output:\n", "tools/found.py": "def run(p):\n    return 1\n",
@@ -243,7 +243,7 @@ func TestLocalPacksAlsoLiveInACapabilityFolder(t *testing.T) {
 }
 
 // An installed pack is third-party code, and runs if the user trusts it; the app's own packs run anyway.
-func TestInstalledPacksRunWhereTheyAreTrusted(t *testing.T) {
+func TestInstalledPacksRunOnlyIfTrusted(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := write(t, join(packOf("packs/a", "a", "own"), packOf(".namel3ss/packs/b", "b", "unsigned"), packOf(".namel3ss/packs/c", "c", "signed"),
 		packOf("packs/d", "d", "changed")))

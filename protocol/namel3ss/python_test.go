@@ -189,7 +189,7 @@ def run(payload):
 	})
 }
 
-func TestFilesOfTheAppDoNotShadowWhatTheHostNeeds(t *testing.T) {
+func TestAppFilesDoNotShadowTheHostsModules(t *testing.T) {
 	tooltest.NoLeaks(t)
 	files := map[string]string{"tools/greet.py": "import json\ndef run(payload):\n    return json.dumps(payload)\n"}
 	for _, name := range []string{"json", "socket", "gc", "atexit", "array", "importlib"} {
@@ -383,7 +383,7 @@ func TestTimeoutEndsTheCallInMilliseconds(t *testing.T) {
 	}
 }
 
-func TestSecretsPassedToAToolAreRedactedFromWhatItPrints(t *testing.T) {
+func TestSecretsAreRedactedFromToolOutput(t *testing.T) {
 	tooltest.NoLeaks(t)
 	t.Setenv("API_KEY", "sk-very-secret")
 	const code = "import os, sys\ndef run(payload):\n    print('key', os.environ['API_KEY'], file=sys.stderr)\n    os.abort()\n"

@@ -73,7 +73,7 @@ func TestRequestHasExactlyTheFieldsOfTheContract(t *testing.T) {
 }
 
 // contract(namel3ss): `trace_id` (string, optional): trace correlation id.
-func TestTraceIDIsAUUIDWhereTheCallHasNone(t *testing.T) {
+func TestMissingTraceIDIsReplacedByAUUID(t *testing.T) {
 	res, err := peer(t, Options{}).Invoke(t.Context(), &tool.Call{Tool: "greeter"}, tool.Discard)
 	if err != nil {
 		t.Fatal(err)

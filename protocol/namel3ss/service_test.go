@@ -111,7 +111,7 @@ func TestServiceGetsExactlyTheFieldsOfTheContract(t *testing.T) {
 	}
 }
 
-func TestWhatACallerChoseIsWrittenAsJSONToAService(t *testing.T) {
+func TestServiceRequestEscapesCallerValues(t *testing.T) {
 	odd := "a\"b\\c\n\u00e9"
 	f := &facts{spec: &tool.Spec{Name: odd}, kind: appfile.KindPython, entry: odd, root: odd}
 	form, err := f.serviceForm("")
@@ -251,7 +251,7 @@ func TestHandshakeLetsOnlyEnforcedGuaranteesPass(t *testing.T) {
 	}
 }
 
-func TestHandshakeIsAskedForWhereItIsRequired(t *testing.T) {
+func TestRequiredHandshakeIsMade(t *testing.T) {
 	url := peerService(t)
 	const file = "[python_tools]\nservice_handshake_required = true\nservice_url = %q\n"
 	root := write(t, map[string]string{"namel3ss.toml": fmt.Sprintf(file, url)})
@@ -267,7 +267,7 @@ func TestHandshakeIsAskedForWhereItIsRequired(t *testing.T) {
 	}
 }
 
-func TestUnsafeOverrideRunsWhatTheServiceDoesNotEnforce(t *testing.T) {
+func TestUnsafeOverrideRunsWithoutServiceGuarantees(t *testing.T) {
 	url := peerService(t)
 	for _, name := range []string{"declares", "half", "old"} {
 		r := remote(t, url, name, Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true}}, AllowUnsafeExecution: true})

@@ -144,7 +144,7 @@ func networkOnlyMissing() bool {
 	return covered(&tool.Spec{Name: "walled"}, tool.Guarantees{NoNetwork: true}) != nil
 }
 
-func TestServiceDoorPromisesWallsAroundToolsThatAreStartedHereAlone(t *testing.T) {
+func TestServiceDoorPromisesWallsOnlyForLocalTools(t *testing.T) {
 	cover, no := covered, tool.Guarantees{NoNetwork: true}
 	if here := cover(&tool.Spec{Name: "t", Protocol: "namel3ss", Walls: "none"}, no); tool.CodeOf(here) != tool.CodeOf(sandbox.Cover("t", no)) {
 		t.Errorf("around a tool of ours: %v", here)
@@ -178,7 +178,7 @@ func post(t testing.TB, url, body string, change func(*http.Request)) (int, stri
 	return resp.StatusCode, string(got)
 }
 
-func TestServiceDoorRefusesWhatIsNoCall(t *testing.T) {
+func TestServiceDoorRefusesInvalidRequests(t *testing.T) {
 	tooltest.NoLeaks(t)
 	url := serveHTTP(t, ServiceOptions{}, tooltest.Reference{})
 	const good = `{"protocol_version":1,"tool_name":"echo","payload":{}}`
@@ -222,7 +222,7 @@ func TestServiceDoorDoesNotOpenWithoutAGate(t *testing.T) {
 	}
 }
 
-func TestServiceDoorTakesTheTokenAsABearersOrAsAPassword(t *testing.T) {
+func TestServiceDoorTakesBearerTokenOrPassword(t *testing.T) {
 	tooltest.NoLeaks(t)
 	url := serveBare(t, tooltest.Reference{})
 	with := func(values ...string) func(*http.Request) {
@@ -329,7 +329,7 @@ func TestServiceDoorConforms(t *testing.T) {
 	})
 }
 
-func TestServiceDoorCancelsTheCallOfACallerWhoLeft(t *testing.T) {
+func TestServiceDoorCancelsTheCallOfAGoneCaller(t *testing.T) {
 	tooltest.NoLeaks(t)
 	began, ended := make(chan struct{}), make(chan struct{})
 	t.Setenv(tokenEnv, "right")
@@ -393,7 +393,7 @@ func FuzzServiceRequest(f *testing.F) {
 }
 
 // contract(namel3ss): `entry` and `kind` of a request that we answer do not choose what runs: the tool has its own. Nor does `project` choose the app or the session.
-func TestARequestChoosesNothingButTheTool(t *testing.T) {
+func TestServiceRequestChoosesOnlyTheTool(t *testing.T) {
 	tooltest.NoLeaks(t)
 	seen := make(chan tool.Call, 1)
 	h := tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -413,7 +413,7 @@ func TestARequestChoosesNothingButTheTool(t *testing.T) {
 	}
 }
 
-func TestServiceDoorReadsFromHeadersWhatTheDocumentHasNoPlaceFor(t *testing.T) {
+func TestServiceDoorReadsCallHeaders(t *testing.T) {
 	tooltest.NoLeaks(t)
 	seen := make(chan tool.Call, 1)
 	h := tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {

@@ -90,7 +90,7 @@ func TestUnsafeOverrideRunsAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestCapabilityContextSaysWhoAskedForWhat(t *testing.T) {
+func TestCapabilityContextNamesTheSourceOfEachGuarantee(t *testing.T) {
 	r := peer(t, Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{"A", "B"}}}, AllowUnsafeExecution: true})
 	spec := &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true, SecretsAllowed: []string{"B", "C"}}}
 	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "greeter", Spec: spec}, tool.Discard)

@@ -151,7 +151,7 @@ func TestARequestForASandboxGetsOne(t *testing.T) {
 	}
 }
 
-func TestWishesThatCannotBeReadOrKeptAreRefused(t *testing.T) {
+func TestInvalidOrUnenforceableWishesAreRefused(t *testing.T) {
 	ran := false
 	ask := atDoor(handlerFunc(func(ctx context.Context) { ran = true }))
 	for _, c := range []struct{ fields, typ, reason string }{
@@ -175,7 +175,7 @@ func TestWishesThatCannotBeReadOrKeptAreRefused(t *testing.T) {
 }
 
 // A handler that cannot enforce what a request asks for reports it, and names the capability.
-func TestARefusalNamesWhatCannotBeHeld(t *testing.T) {
+func TestRefusalNamesTheUnenforceableCapability(t *testing.T) {
 	refusing := tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		return nil, tool.Errorf(tool.CodeUnsupported, "not here: %v", c.Guarantees.Asked()).Because("coverage_missing")
 	})
@@ -214,7 +214,7 @@ func (s shelf) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, erro
 //
 // contract(namel3ss): "enforcement": "enforced",
 // contract(namel3ss): "supported_guarantees": { "no_network": true },
-func TestTheHandshakeKnowsTheDefaultWalls(t *testing.T) {
+func TestHandshakeReportsTheDefaultWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := obedience(t)
 	for name, c := range map[string]struct {

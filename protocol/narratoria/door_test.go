@@ -264,7 +264,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-func TestDoorStopsTheCallWhenNobodyReads(t *testing.T) {
+func TestDoorStopsTheCallWhenItsOutputCloses(t *testing.T) {
 	door := narratoria.Door{Tool: "flood", Out: broken{}}
 	if err := door.Serve(t.Context(), tooltest.Reference{}, tooltest.Reference{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v", err)

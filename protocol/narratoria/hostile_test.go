@@ -211,7 +211,7 @@ func TestHostileGivesItsStdoutAway(t *testing.T) {
 }
 
 // A slow reader loses nothing that a tool wrote before it exited.
-func TestASlowSinkGetsEverythingFromAToolThatIsLongGone(t *testing.T) {
+func TestSlowSinkGetsEveryEventOfAnExitedTool(t *testing.T) {
 	tooltest.NoLeaks(t)
 	grace := 500 * time.Millisecond
 	r := newRunner(t, narratoria.Options{Tool: "events", Command: python("standard.py").Command, Grace: config.Duration(grace)})

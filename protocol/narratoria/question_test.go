@@ -21,7 +21,7 @@ func questioned(t *testing.T, what, answers, resume string) outcome {
 	return outcome{r, err, sink.Events()}
 }
 
-func TestAToolThatAsksHasEndedWithItsQuestion(t *testing.T) {
+func TestQuestionEndsTheCall(t *testing.T) {
 	for what, want := range map[string]struct{ message, schema string }{
 		"form":   {"What is your name?", `{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}`},
 		"twice":  {"second?", ``},
@@ -94,7 +94,7 @@ func TestAToolThatSaysNoDoesNotAsk(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatCannotBeReadIsAnEventLikeAnother(t *testing.T) {
+func TestUnreadableQuestionIsAnOrdinaryEvent(t *testing.T) {
 	got := questioned(t, "bad", "", "")
 	if got.err != nil || got.result.Ask != nil || !got.result.OK || !strings.Contains(eventsOf(got), "this question cannot be asked") {
 		t.Errorf("%+v, %v: %s", got.result, got.err, eventsOf(got))

@@ -499,7 +499,7 @@ func TestStderrIsFreeAndBecomesLogEvents(t *testing.T) {
 		`log {"level":"info","message":"{not json","fields":{"stream":"stderr"}}`, `log {"level":"info","message":"second","fields":{"stream":"stderr"}}`)
 }
 
-func TestLenientRecordsAndSkipsWhatTheFieldTolerates(t *testing.T) {
+func TestLenientRecordsAndSkipsBadLines(t *testing.T) {
 	got := say(t, narratoria.Options{Lenient: true}, lines(
 		`{"type":"log","level":"info","message":"no version"}`, `garbage`, `{"version":"0","type":"dance"}`, `{}`, `[1]`,
 		`{"version":"7","type":"log","level":"info","message":"m"}`, `{"type":"done","ok":true}`))
@@ -521,7 +521,7 @@ func TestLenientStillNeedsDone(t *testing.T) {
 	wantError(t, say(t, narratoria.Options{Lenient: true}, lines(hello)), tool.CodeProtocol, "without a done event")
 }
 
-func TestCapsAreNamed(t *testing.T) {
+func TestErrorsNameTheExceededLimit(t *testing.T) {
 	tooltest.NoLeaks(t)
 	long := `{"version":"0","type":"log","level":"info","message":"` + strings.Repeat("x", 2000) + `"}`
 	for _, lenient := range []bool{false, true} {
@@ -562,7 +562,7 @@ func TestTheRequestIsSentOnOneLineAndStdinIsClosed(t *testing.T) {
 	}
 }
 
-func TestTheToolGetsTheUsualFewVariablesAndWhatTheOptionsSay(t *testing.T) {
+func TestToolGetsOnlyUsualAndConfiguredVariables(t *testing.T) {
 	for name, value := range map[string]string{"LANG": "C.UTF-8", "TMPDIR": os.TempDir(), "SECRET": "mine", "PASSED": "on"} {
 		t.Setenv(name, value)
 	}
@@ -586,7 +586,7 @@ func TestTheToolGetsTheUsualFewVariablesAndWhatTheOptionsSay(t *testing.T) {
 	}
 }
 
-func TestANoticedDeadlineAndACancelNameThemselves(t *testing.T) {
+func TestDeadlineAndCancelAreDistinguished(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := newRunner(t, python("hostile.py", "ignores_sigterm"))
 	for code, end := range map[tool.Code]func(context.CancelCauseFunc){
@@ -846,7 +846,7 @@ func TestRunnerConforms(t *testing.T) {
 	}, Died: tool.CodeProtocol})
 }
 
-func TestSecretsGoToThoseWhoDeclareThem(t *testing.T) {
+func TestOnlyDeclaredSecretsReachATool(t *testing.T) {
 	tooltest.NoLeaks(t)
 	kept := tooltest.Vault{"KEY_A": "value-of-a", "KEY_B": "value-of-b", "KEY_C": "value-of-c"}
 	o := narratoria.Options{Tool: "torch", Lenient: true, Command: []string{"sh", "-c", `env | grep -o value-of-.; cat <&"$KEY_B_FD"; echo; echo '` + doneOK + `'`}}

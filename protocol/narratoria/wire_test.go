@@ -101,7 +101,7 @@ func TestSoundLines(t *testing.T) {
 	}
 }
 
-func TestNothingOfALineSurvivesIntoTheNext(t *testing.T) {
+func TestDecoderKeepsNothingOfTheLastLine(t *testing.T) {
 	d := newDecoder(false)
 	if _, err := d.decode([]byte(`{"version":"0","type":"log","level":"info","message":"m","fields":{"a":1}}`)); err != nil {
 		t.Fatal(err)

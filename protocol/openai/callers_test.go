@@ -38,7 +38,7 @@ func as(t *testing.T, token, method, url, body string, header ...string) (int, s
 }
 
 // Otherwise any caller of the door, even a guest, could spend the keys of all models.
-func TestAModelIsThereForItsCallersAlone(t *testing.T) {
+func TestModelIsAvailableOnlyToItsCallers(t *testing.T) {
 	m := scripted.New(t).Always(says("Yes."))
 	const opsToken = "the-token-of-somebody-in-ops"
 	at := start(t, t.TempDir(), fmt.Sprintf(`

@@ -204,7 +204,7 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 	}
 }
 
-func TestWhatAModelsServerDoesWrongIsToldAndNotTriedAgainOnceToolsHaveRun(t *testing.T) {
+func TestModelErrorIsNotRetriedAfterToolsRan(t *testing.T) {
 	for name, c := range map[string]struct {
 		step   scripted.Step
 		status int
@@ -311,7 +311,7 @@ func TestAStreamIsPassedOnAsItComes(t *testing.T) {
 	}
 }
 
-func TestAStreamThatWasCutIsAnErrorInTheWordsOfTheWire(t *testing.T) {
+func TestCutStreamEndsWithAnErrorOfTheAPI(t *testing.T) {
 	for path, c := range map[string]struct{ body, last string }{
 		"/v1/chat/completions": {chat(`,"stream":true`), `{"error":{`},
 		"/v1/responses":        {`{"model":"demo","input":"x","stream":true}`, `"status":"failed"`},

@@ -8,7 +8,7 @@ import (
 )
 
 // The cost of a million words is linear in their length, not quadratic.
-func TestWhatIsHeardBitByBitIsKeptOnce(t *testing.T) {
+func TestStreamedTextIsAccumulatedInLinearTime(t *testing.T) {
 	const bits = 100_000
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -40,7 +40,7 @@ func TestAModelReadsAFileAndAnswersUnderOneRun(t *testing.T) {
 	}
 }
 
-func TestWhatGoesWrongGoesToTheModelAndOnRecord(t *testing.T) {
+func TestToolErrorsReachTheModelAndTheAuditLog(t *testing.T) {
 	m := scripted.New(t, calls(
 		scripted.Call{ID: "bad", Name: "readFile", Args: `{"path":`},
 		scripted.Call{ID: "none", Name: "launchRocket", Args: `{}`},
@@ -83,7 +83,7 @@ func TestWhatGoesWrongGoesToTheModelAndOnRecord(t *testing.T) {
 }
 
 // The tools of one answer run concurrently: both hang at the same time.
-func TestCallsRunSideBySideAndAreEndedWhenTheClientGoes(t *testing.T) {
+func TestConcurrentCallsEndWhenTheClientLeaves(t *testing.T) {
 	m := scripted.New(t, calls(scripted.Call{ID: "a", Name: "hang", Args: "{}"}, scripted.Call{ID: "b", Name: "hang",
 		Args: "{}"}))
 	h := serve(t, m, "")
@@ -112,7 +112,7 @@ func TestCallsRunSideBySideAndAreEndedWhenTheClientGoes(t *testing.T) {
 	}
 }
 
-func TestAModelThatIsBeingAskedIsLeftWhenTheClientGoes(t *testing.T) {
+func TestModelRequestEndsWhenTheClientLeaves(t *testing.T) {
 	m := scripted.New(t, scripted.Step{Hold: make(chan struct{})})
 	h := serve(t, m, "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -169,7 +169,7 @@ func TestEveryLimitEndsARequestInTheWordsOfItsWire(t *testing.T) {
 	}
 }
 
-func TestTimeEndsARequestInTheMiddleOfAnything(t *testing.T) {
+func TestTimeLimitEndsARequest(t *testing.T) {
 	hold := make(chan struct{})
 	for name, c := range map[string]struct {
 		step scripted.Step
@@ -222,7 +222,7 @@ func TestTheCallersOwnToolsAreLeftToTheCaller(t *testing.T) {
 	}
 }
 
-func TestToolsSelectOursByAnyOfTheirNamesAndNoOtherIsRun(t *testing.T) {
+func TestOnlySelectedToolsRun(t *testing.T) {
 	m := scripted.New(t, calls(scripted.Call{ID: "1", Name: "dotted_name", Args: `{"x":1}`}, scripted.Call{ID: "2",
 		Name: "echo", Args: `{"x":1}`}), says("ok"))
 	h := serve(t, m, "")
@@ -252,7 +252,7 @@ func TestToolsSelectOursByAnyOfTheirNamesAndNoOtherIsRun(t *testing.T) {
 }
 
 // A server may ignore tool_choice. A call that a caller has ruled out is neither run nor left to the caller.
-func TestToolChoiceBindsWhateverTheModelCalls(t *testing.T) {
+func TestToolChoiceIsEnforced(t *testing.T) {
 	echo, paint := scripted.Call{ID: "e", Name: "echo", Args: `{"x":1}`}, scripted.Call{ID: "p", Name: "paint", Args: `{}`}
 	once := func(list ...scripted.Call) []scripted.Step { // and then another time
 		return []scripted.Step{calls(list...), calls(scripted.Call{ID: "e2", Name: "echo", Args: `{"x":2}`}), says("The end.")}
@@ -326,7 +326,7 @@ func TestToolChoiceBindsWhateverTheModelCalls(t *testing.T) {
 }
 
 // A call that the model had no room to finish may be wrong: it is not made.
-func TestACallThatWasCutOffIsNotMade(t *testing.T) {
+func TestTruncatedToolCallIsNotRun(t *testing.T) {
 	m := scripted.New(t, scripted.Step{Text: "I read", Finish: "length", Calls: []scripted.Call{readFile("c")}})
 	h := serve(t, m, "")
 	a := h.Do("POST", "/v1/chat/completions", chat(""))
@@ -340,7 +340,7 @@ func TestACallThatWasCutOffIsNotMade(t *testing.T) {
 	}
 }
 
-func TestAToolThatSaysMuchIsCutForTheModel(t *testing.T) {
+func TestLongToolOutputIsTruncatedForTheModel(t *testing.T) {
 	long := `{"x":"` + strings.Repeat("ä", 200<<10) + `"}`
 	m := scripted.New(t, calls(scripted.Call{ID: "c", Name: "echo", Args: long}), says("Much."))
 	h := serve(t, m, "")

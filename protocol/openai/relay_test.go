@@ -32,7 +32,7 @@ func strangers() map[string]struct{ path, model, body string } {
 }
 
 // A request with nothing of ours reaches a server of its own API as it came, and so does the answer.
-func TestWhatIsNotOursPassesUnchanged(t *testing.T) {
+func TestRequestWithoutOurToolsPassesUnchanged(t *testing.T) {
 	const whole = "{\"id\":\"x\", \"usage\":{\"cache_creation\":{\"e\":1}},\"content\":[{\"type\":\"text\",\"text\":\"s\"}],\n \"z\":1.0}"
 	const events = ": hello\n\nevent: message_start\r\ndata: {\"type\":\"message_start\", \"x\": 1.0}\r\n\r\n" +
 		"id: 7\nevent: future\ndata: {\"delta\":\"the-\"}\n\nevent: ping\ndata: {}\n\ndata: {\"delta\":\"end\"}\n\ndata: not JSON\n\ndata: [DONE]\n\n"
@@ -80,7 +80,7 @@ func TestWhatIsNotOursPassesUnchanged(t *testing.T) {
 }
 
 // A server's refusal is passed on to the client, unless it concerns our key.
-func TestAServersRefusalIsPassedOnButForOneOfOurKey(t *testing.T) {
+func TestServerRefusalIsPassedOnUnlessItConcernsOurKey(t *testing.T) {
 	for name, c := range strangers() {
 		m := scripted.New(t, scripted.Step{Status: 429, Body: `{"error":{"type":"slow","x":1}}`, Header: map[string]string{
 			"Retry-After": "7", "X-Should-Retry": "true"}}, scripted.Step{Status: 401, Body: `{"error":{"message":"bad the-key"}}`})
@@ -114,7 +114,7 @@ func TestAPassedStreamThatBreaksOffSaysSo(t *testing.T) {
 }
 
 // Our tools are only offered to a request that asks for them.
-func TestToolsAreOfferedToThoseWhoAsk(t *testing.T) {
+func TestToolsAreOfferedOnlyOnRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		model, more string
 		header      []string
@@ -146,7 +146,7 @@ func TestToolsAreOfferedToThoseWhoAsk(t *testing.T) {
 
 // Between two APIs, tools of a namespace and those that take a text become functions; tools that the server runs are
 // left out.
-func TestToolsThatOnlyResponsesHaveReachOtherServers(t *testing.T) {
+func TestResponsesToolsAreTranslatedForOtherServers(t *testing.T) {
 	for _, model := range []string{"bare-openai", "bare-anthropic"} {
 		for _, stream := range []string{"false", "true"} {
 			m := scripted.New(t, scripted.Calling(scripted.Call{ID: "c1", Name: "git__log", Args: `{"n":1}`},
@@ -314,7 +314,7 @@ store: {}
 var waits = regexp.MustCompile(`(?:waits for the approval |"event":\{"data":\{"id":")([^ "]+)`)
 
 // With tools of ours a request stays as it came, except for those, and the following rounds add to it.
-func TestWhatIsNotOursStaysBesideToolsOfOurs(t *testing.T) {
+func TestRequestKeepsItsOwnFieldsBesideOurTools(t *testing.T) {
 	ours := map[string]string{
 		"messages": `{"name":"readFile","input_schema":{"type":"object"}}`, "responses": `{"type":"function","name":"readFile"}`,
 		"chat": `{"type":"function","function":{"name":"readFile"}}`,

@@ -36,7 +36,7 @@ func TestTheTableOfCodesIsComplete(t *testing.T) {
 	}
 }
 
-func TestStrictModeIsSaidWhereTheSchemaAllowsIt(t *testing.T) {
+func TestStrictModeIsSetIfTheSchemaAllowsIt(t *testing.T) {
 	closed := func(members string) string {
 		return `{"type":"object","properties":{` + members + `},"required":["a"],"additionalProperties":false}`
 	}

@@ -339,7 +339,7 @@ func TestServersAreThoseOfTheDocument(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoOperationIsNoTool(t *testing.T) {
+func TestOnlyOperationsBecomeTools(t *testing.T) {
 	s := open(t, `document: webhooks.yaml, server: %q`, startAPI(t))
 	if want := []string{"get_subscriptions", "subscribe", "head_subscriptions"}; !slices.Equal(s.names, want) {
 		t.Errorf("%v, want %v", s.names, want)

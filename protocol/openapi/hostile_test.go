@@ -341,7 +341,7 @@ func TestErrorsDoNotTellSecrets(t *testing.T) {
 }
 
 // allowReserved is for queries: in a cookie it would let a value begin another cookie, before ours.
-func TestACookieOrANameOfAPartIsNothingElse(t *testing.T) {
+func TestValuesCannotInjectCookiesOrPartHeaders(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {

@@ -138,7 +138,7 @@ func (g *gallery) bring(t *testing.T, name, mediaType, id string, content []byte
 	return hex.EncodeToString(sum[:])
 }
 
-func TestAnAssetIsServedToWhoBroughtIt(t *testing.T) {
+func TestAssetIsServedToItsCaller(t *testing.T) {
 	tooltest.NoLeaks(t)
 	g := openGallery(t)
 	content := bytes.Repeat([]byte("0123456789"), 300_000)
@@ -176,7 +176,7 @@ func TestAnAssetIsServedToWhoBroughtIt(t *testing.T) {
 	}
 }
 
-func TestSomebodyElsesAssetIsNotThere(t *testing.T) {
+func TestAssetOfAnotherCallerIsNotFound(t *testing.T) {
 	tooltest.NoLeaks(t)
 	g := openGallery(t)
 	sum := g.bring(t, "ada", "text/plain", "a", []byte("ada's"))
@@ -325,7 +325,7 @@ func (c *clock) SetWriteDeadline(t time.Time) error { c.deadlines = append(c.dea
 
 func (c *clock) Write(b []byte) (int, error) { c.pieces++; return len(b), nil }
 
-func TestAPeerThatReadsSlowlyHasItsTimeForEachPiece(t *testing.T) {
+func TestWriteDeadlineIsRenewedForEachPiece(t *testing.T) {
 	var c clock
 	ctx, cancel := context.WithCancel(t.Context())
 	w := rest.Patient(&c, ctx, time.Minute)

@@ -57,7 +57,7 @@ func TestHeadersBecomeTheCall(t *testing.T) {
 	}
 }
 
-func TestHeadersThatCannotBeMeantAreRefused(t *testing.T) {
+func TestInvalidHeadersAreRefused(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{})
 	for name, header := range map[string]http.Header{
@@ -86,7 +86,7 @@ func TestHeadersThatCannotBeMeantAreRefused(t *testing.T) {
 	}
 }
 
-func TestAClientSendsNothingThatWouldNotArrive(t *testing.T) {
+func TestClientRefusesUnsendableCalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	c := open(t, setup{}).client(t)
 	for _, call := range []tool.Call{
@@ -214,7 +214,7 @@ func TestAnEventThatCannotBeSentStopsTheCall(t *testing.T) {
 	}
 }
 
-func TestAnEventIsThereBeforeTheNextIsMade(t *testing.T) {
+func TestEventsAreSentAtOnce(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := newProbe()
 	h := open(t, setup{handler: p})
@@ -421,7 +421,7 @@ func waitUntilClosed(t *testing.T, addr string) {
 	t.Fatal("the door still takes connections")
 }
 
-func TestACallThatDoesNotEndInTimeIsCancelledAndAnswered(t *testing.T) {
+func TestOverdueCallIsCancelledAndAnswered(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := newProbe()
 	s := setup{handler: p}
@@ -448,7 +448,7 @@ func TestACallThatDoesNotEndInTimeIsCancelledAndAnswered(t *testing.T) {
 	}
 }
 
-func TestACallThatCannotBeCancelledDoesNotHoldTheDoorOpen(t *testing.T) {
+func TestStuckCallDoesNotHoldTheDoorOpen(t *testing.T) {
 	tooltest.NoLeaks(t)
 	stuck, began := make(chan struct{}), make(chan struct{})
 	s := setup{handler: tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
@@ -480,7 +480,7 @@ func TestADoorThatCannotOpenSaysWhy(t *testing.T) {
 	}
 }
 
-func TestADoorWhoseTimeIsOverClosesInGoodOrder(t *testing.T) {
+func TestServeWithACancelledContextEndsCleanly(t *testing.T) {
 	tooltest.NoLeaks(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -138,7 +138,7 @@ func TestAServerThatFallsSilentIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestASinkThatTakesItsTimeIsNotASilentServer(t *testing.T) {
+func TestSlowSinkIsNotTakenForASilentServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	taken := make(chan struct{})
 	c := peer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -159,7 +159,7 @@ func TestASinkThatTakesItsTimeIsNotASilentServer(t *testing.T) {
 	}
 }
 
-func TestAStreamThatGoesOnAfterItsResultHoldsNobodyUp(t *testing.T) {
+func TestStreamOpenAfterItsResultDoesNotBlock(t *testing.T) {
 	tooltest.NoLeaks(t)
 	c := peer(t, func(w http.ResponseWriter, r *http.Request) {
 		streams("event: result\ndata: {\"ok\":true}\n\n")(w, r)
@@ -186,7 +186,7 @@ func TestTheSinksErrorIsReturnedAlsoWhenTheContextHasEnded(t *testing.T) {
 	}
 }
 
-func TestNothingThereSaysWhatToDo(t *testing.T) {
+func TestUnreachableServerErrorSaysWhatToDo(t *testing.T) {
 	tooltest.NoLeaks(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -212,7 +212,7 @@ func TestNothingThereSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestAddressesThatAreNone(t *testing.T) {
+func TestInvalidAddressesAreRefused(t *testing.T) {
 	for _, address := range []string{"", "localhost", "192.0.2.1:8700", "ftp://x", "http://", "http://me:secret@x", "http://x?y", "http://x/#y", "http://%"} {
 		if _, err := rest.Dial(address, token, ""); tool.CodeOf(err) != tool.CodeInvalidInput || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", address, err)
@@ -244,7 +244,7 @@ func (shop) Specs(context.Context, tool.Principal) iter.Seq2[*tool.Spec, error] 
 	}
 }
 
-func TestTheListingSaysWhatCanBeCalledAndWhyNot(t *testing.T) {
+func TestListingReportsAvailabilityWithReason(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{catalog: shop{}})
 	a := h.do(h.request("GET", "/v1/tools", ""))
@@ -370,7 +370,7 @@ func TestGuaranteesThatTheOtherServerHasNotPromisedRefuseTheCall(t *testing.T) {
 }
 
 // To the other server we are one caller. Ids that our callers chose independently must not collide there.
-func TestCallersOfASourceDoNotMeetAtTheOtherServer(t *testing.T) {
+func TestIDsOfCallersDoNotCollideUpstream(t *testing.T) {
 	tooltest.NoLeaks(t)
 	seen := make(chan tool.Call, 8)
 	h := open(t, setup{handler: tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {

@@ -38,7 +38,7 @@ func ended(conn net.Conn, r *bufio.Reader) bool {
 }
 
 // A client that opens connections and sends nothing, or sends it slowly, keeps no other out.
-func TestConnectionsThatShowNothingAreBoundedAndKeepNobodyOut(t *testing.T) {
+func TestIdleStrangersDoNotBlockCallers(t *testing.T) {
 	h := crowded(t, identity.Bounds{All: 8, Strangers: 4, Each: 2})
 	conns, readers := make([]net.Conn, 60), make([]*bufio.Reader, 60)
 	for i := range conns {
@@ -75,7 +75,7 @@ func TestConnectionsThatShowNothingAreBoundedAndKeepNobodyOut(t *testing.T) {
 	}
 }
 
-func TestOneCallerHasSoManyConnectionsAndTheOthersTheirs(t *testing.T) {
+func TestConnectionsAreBoundedPerCaller(t *testing.T) {
 	h := crowded(t, identity.Bounds{All: 8, Strangers: 4, Each: 2})
 	first, r1 := h.raw(t, asking(h, "ada"))
 	_, r2 := h.raw(t, asking(h, "ada"))
@@ -119,7 +119,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 }
 
 // A connection that two callers use, such as a proxy's, counts for the one that used it last.
-func TestAConnectionIsOfWhoeverUsedItLast(t *testing.T) {
+func TestConnectionCountsForItsLastCaller(t *testing.T) {
 	h := crowded(t, identity.Bounds{All: 8, Strangers: 4, Each: 1})
 	conn, r := h.raw(t, "")
 	for _, who := range []string{"ada", "eve", "ada"} {

@@ -239,7 +239,7 @@ func TestAnEmptyBodyMeansNoArguments(t *testing.T) {
 	}
 }
 
-func TestWhoDawdlesIsSentAway(t *testing.T) {
+func TestSlowClientIsDisconnected(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := setup{}
 	s.Times.Header, s.Times.Body = time.Second, time.Second
@@ -261,7 +261,7 @@ func TestWhoDawdlesIsSentAway(t *testing.T) {
 	})
 }
 
-func TestWhoIsRefusedIsToldBeforeTheBodyHasCome(t *testing.T) {
+func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := setup{}
 	s.Times.Body = time.Hour // only a refusal that does not wait for the body arrives in time

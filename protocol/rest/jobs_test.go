@@ -78,7 +78,7 @@ func TestACallCanBeAnsweredLater(t *testing.T) {
 	}
 }
 
-func TestALaterAnswerThatCannotBeMeantIsRefused(t *testing.T) {
+func TestInvalidAsyncRequestIsRefused(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h, b := openBureau(t)
 	for name, value := range map[string]string{
@@ -193,7 +193,7 @@ func TestWithoutTheirToolsThereAreNoJobs(t *testing.T) {
 	}
 }
 
-func TestAJobThatWasNotStartedHasNoPlace(t *testing.T) {
+func TestUnstartedJobHasNoLocation(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for name, c := range map[string]struct {
 		result *tool.Result
@@ -219,7 +219,7 @@ func TestAJobThatWasNotStartedHasNoPlace(t *testing.T) {
 	}
 }
 
-func TestMetricsAreForThoseWhoMaySeeAll(t *testing.T) {
+func TestMetricsNeedFullRightsOrTheMetricsRole(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const text = "# TYPE calls counter\ncalls 7\n"
 	rights := map[string]*tool.Rights{
@@ -253,7 +253,7 @@ func TestMetricsAreForThoseWhoMaySeeAll(t *testing.T) {
 }
 
 // If a caller's identity cannot be checked, the caller is neither admitted nor told that the token is wrong.
-func TestAGateThatCannotBeAskedIsNoRefusal(t *testing.T) {
+func TestFailingGateIsUnavailableNotUnauthorized(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{Options: web.Options{Gate: func(context.Context, identity.Credentials) (tool.Principal, error) {
 		return tool.Principal{}, tool.Errorf(tool.CodeUnavailable, "the store does not answer")

@@ -81,7 +81,7 @@ func anonymously(h *house) answer {
 	return h.do(req)
 }
 
-func TestWhoShowsNothingLearnsOfNoTool(t *testing.T) {
+func TestAnonymousDescriptionNamesNoTool(t *testing.T) {
 	h := open(t, setup{})
 	a := anonymously(h)
 	if a.status != http.StatusOK || strings.Contains(string(a.body), "echo") {
@@ -121,7 +121,7 @@ func TestAPublicValidatorAcceptsTheDocument(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreProblemDocumentsWhereAsked(t *testing.T) {
+func TestRefusalsAreProblemDocumentsOnRequest(t *testing.T) {
 	h := open(t, setup{})
 	for path, want := range map[string]string{
 		"/v1/tools/nosuch/call": `"type":"urn:toolpost:not_found","title":"not found","status":404,"detail":"`,

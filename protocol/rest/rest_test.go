@@ -292,7 +292,7 @@ func TestEveryCodeHasItsStatusAndComesBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestWhoeverComesTooSoonIsToldWhenToTryAgain(t *testing.T) {
+func TestRefusalCarriesRetryAfter(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, c := range []struct {
 		code          tool.Code

@@ -268,7 +268,7 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 	}
 }
 
-func TestAConnectionIsNotBelievedLongerThanItsAuthority(t *testing.T) {
+func TestConnectionIsRefusedOnceItsCAIsReplaced(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := secure(t)
 	ada := s.as(t, s.ours.issue("ada", x509.ExtKeyUsageClientAuth, nil))

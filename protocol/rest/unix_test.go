@@ -111,7 +111,7 @@ func TestAPeerOfAUnixSocketIsKnownByItsUser(t *testing.T) {
 	}
 }
 
-func TestOtherUsersAndOtherWaysInAreNobody(t *testing.T) {
+func TestUnknownUsersAndTCPClientsAreRefused(t *testing.T) {
 	tooltest.NoLeaks(t)
 	gate := peers(uint32(os.Getuid()) + 1)
 	socket := openSocket(t, filepath.Join(shortDir(t), "s"), setup{Options: web.Options{Gate: gate}})
@@ -136,7 +136,7 @@ func stale(t *testing.T, path string) {
 	_ = ln.Close()
 }
 
-func TestOnlyASocketThatNobodyListensOnIsReplaced(t *testing.T) {
+func TestOnlyAStaleSocketIsReplaced(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := shortDir(t)
 	left := filepath.Join(dir, "left")
@@ -180,7 +180,7 @@ func TestOnlyASocketThatNobodyListensOnIsReplaced(t *testing.T) {
 	}
 }
 
-func TestOfManyThatStartAtOnceOneHasTheSocket(t *testing.T) {
+func TestConcurrentStartsOpenTheSocketOnce(t *testing.T) {
 	tooltest.NoLeaks(t)
 	path := filepath.Join(shortDir(t), "s")
 	stale(t, path)

@@ -259,7 +259,7 @@ func TestTheRunnerUnderstandsEveryAnswerOfTheContractAsPrinted(t *testing.T) {
 }
 
 // contract(singularity): "content": "Error: Permission denied: /path/to/file.txt"
-func TestTheContractsOwnErrorOfAToolCallIsTheToolsFailure(t *testing.T) {
+func TestContractErrorIsTheToolsFailure(t *testing.T) {
 	res, err := decodeToolReply("call_abc123", []byte(`{
   "tool_call_id": "call_abc123",
   "role": "tool",

@@ -42,7 +42,7 @@ func TestASlowJobHoldsNoOtherUp(t *testing.T) {
 	}
 }
 
-func TestSlowJobsRunSideBySideUpToTheNumberOfWorkers(t *testing.T) {
+func TestSlowJobsRunConcurrentlyUpToTheWorkerLimit(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const workers = 50
 	var together sync.WaitGroup
@@ -72,7 +72,7 @@ func TestJobsOfOneWorkerAreDoneInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestABodyThatIsNoCallGoesToTheEngineAsItIs(t *testing.T) {
+func TestInvalidBodyReachesTheEngineUnchanged(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	e := engine.New(engine.Options{})

@@ -39,7 +39,7 @@ func TestAMessageWithoutAReplySubjectIsRunAndNotAnswered(t *testing.T) {
 	}
 }
 
-func TestARequestWhoseAnswerWouldBeARequestIsNotRun(t *testing.T) {
+func TestRequestWithAReservedReplySubjectIsNotRun(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	var ran atomic.Int32
 	box := toolbox{"readFile": func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
@@ -92,7 +92,7 @@ func TestHeadersBelongToTheCall(t *testing.T) {
 	}
 }
 
-func TestAnswersAreInTheBodyOrInAHeaderAndNotInBoth(t *testing.T) {
+func TestAnswersInBodyAndHeaderAreRefused(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	came := make(chan string, 1)
 	box := toolbox{"x": func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -126,7 +126,7 @@ func TestACallerMayShortenACall(t *testing.T) {
 	same(t, "the answer", askMsg(t, connect(t, s), m), `{"data":null,"error":"Timeout: hang ran longer than the 50ms that its caller gives it"}`)
 }
 
-func TestEventsComeInOrderBeforeTheReplyWhereTheCallerAsksForThem(t *testing.T) {
+func TestRequestedEventsPrecedeTheReplyInOrder(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
@@ -156,7 +156,7 @@ func TestEventsComeInOrderBeforeTheReplyWhereTheCallerAsksForThem(t *testing.T) 
 	}
 }
 
-func TestAnEventThatIsTooLargeIsReportedAndNotLostSilently(t *testing.T) {
+func TestOversizedEventIsReportedAsLost(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	box := toolbox{"big": func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true}, out.Emit(tool.LogEvent("info", strings.Repeat("x", maxPayload)))
@@ -192,7 +192,7 @@ func TestAReplyThatIsTooLargeSaysSo(t *testing.T) {
 	wantCode(t, err, tool.CodeInvalidInput, "8388608")
 }
 
-func TestARequestThatCannotBeTakenIsAnsweredAsBusyInItsStyle(t *testing.T) {
+func TestBusyReplyHasTheStyleOfItsRequest(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	inside, leave := make(chan struct{}), make(chan struct{})
@@ -305,7 +305,7 @@ func TestACallIsCancelledByItsName(t *testing.T) {
 	expect("1", "SystemError: the call was cancelled by its caller")
 }
 
-func TestAClosingDoorAnswersWhatItHasTaken(t *testing.T) {
+func TestClosingDoorAnswersAcceptedCalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	inside, leave := make(chan struct{}, 2), make(chan struct{})
@@ -351,7 +351,7 @@ func TestAClosingDoorAnswersWhatItHasTaken(t *testing.T) {
 		`{"data":null,"error":"SystemError: the call was cancelled because the server shut down before it had ended"}`)
 }
 
-func TestAPanicCostsNobodyTheAnswer(t *testing.T) {
+func TestPanicIsStillAnswered(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	box := toolbox{"bad": func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { panic("oh") },
 		"nothing": func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return nil, nil }}
@@ -445,7 +445,7 @@ func decode(t *testing.T, text string, into any) {
 	}
 }
 
-func TestAVersionThatIsNoSemverIsNotPassedOffAsOne(t *testing.T) {
+func TestNonSemverVersionIsReportedAsBuild(t *testing.T) {
 	if s := newService(DoorOptions{Version: "3850e3f-dirty"}); s.identity.Version != "0.0.0" || s.identity.Metadata["build"] != "3850e3f-dirty" {
 		t.Errorf("got %+v", s.identity)
 	}
@@ -474,7 +474,7 @@ func TestTwoDoorsOfAGroupShareTheRequests(t *testing.T) {
 	}
 }
 
-func TestADoorRefusesAServerWhereAStreamTakesItsSubjects(t *testing.T) {
+func TestDoorRefusesAServerWithAStreamOnItsSubjects(t *testing.T) {
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)

@@ -125,7 +125,7 @@ func tells(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: fmt.Appendf(nil, `{"id":%q,"door":%q,"roles":%q}`, c.Caller.ID, c.Caller.Door, strings.Join(c.Caller.Roles(), " "))}, nil
 }
 
-func TestEveryCallIsOfTheCallerWhoseConnectionItCameOn(t *testing.T) {
+func TestCallBelongsToTheCallerOfItsConnection(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := list("ada", "bob")
 	l.set("another-of-ada", "ada", &tool.Rights{Roles: []string{"reader"}})
@@ -237,7 +237,7 @@ func TestACallerCancelsNoCallButItsOwn(t *testing.T) {
 	}
 }
 
-func TestACallerSeesAndCallsTheToolsThatItsRightsLeaveIt(t *testing.T) {
+func TestCallerSeesAndCallsOnlyPermittedTools(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := list("bob")
 	l.set("token-of-ada", "ada", &tool.Rights{Tools: tool.Patterns{"e*"}})
@@ -277,7 +277,7 @@ func toolsOf(t *testing.T, nc *nats.Conn) []string {
 	return names
 }
 
-func TestWhatOneCallerDidIsNotInTheStatisticsOfAnother(t *testing.T) {
+func TestStatisticsAreSeparatePerCaller(t *testing.T) {
 	l := list("ada", "bob")
 	s := startWith(t, ServerOptions{Gate: l.gate})
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
@@ -291,7 +291,7 @@ func TestWhatOneCallerDidIsNotInTheStatisticsOfAnother(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotLetInAnyMoreIsCutOffAndItsCallsEnd(t *testing.T) {
+func TestRevokedCallerIsCutOffAndItsCallsEnd(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := list("ada", "bob")
 	s := startWith(t, ServerOptions{Gate: l.gate, again: recheckEvery})
@@ -321,7 +321,7 @@ func TestWhoIsNotLetInAnyMoreIsCutOffAndItsCallsEnd(t *testing.T) {
 	ask(t, bob, "tools.execute.who", `{}`)
 }
 
-func TestOfACallerWithTwoTokensOnlyTheRevokedOneIsCutOff(t *testing.T) {
+func TestOnlyTheRevokedTokenIsCutOff(t *testing.T) {
 	l := list("ada")
 	l.set("another-of-ada", "ada", nil)
 	s := startWith(t, ServerOptions{Gate: l.gate})
@@ -338,7 +338,7 @@ func TestOfACallerWithTwoTokensOnlyTheRevokedOneIsCutOff(t *testing.T) {
 	}
 }
 
-func TestACallerHasTheRightsOfNow(t *testing.T) {
+func TestChangedRightsApplyToOpenConnections(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := list("ada")
 	s := startWith(t, ServerOptions{Gate: l.gate})
@@ -358,7 +358,7 @@ func TestACallerHasTheRightsOfNow(t *testing.T) {
 	}
 }
 
-func TestAGateThatCannotTellForAMomentCutsNobodyOff(t *testing.T) {
+func TestBriefGateFailureKeepsConnections(t *testing.T) {
 	l := list("ada")
 	s := startWith(t, ServerOptions{Gate: l.gate})
 	ada := connectAs(t, s, "ada", nats.NoReconnect())
@@ -372,7 +372,7 @@ func TestAGateThatCannotTellForAMomentCutsNobodyOff(t *testing.T) {
 	}
 }
 
-func TestAGateThatCannotTellForLongCutsOff(t *testing.T) {
+func TestLongGateFailureCutsConnectionsOff(t *testing.T) {
 	k := newDoorkeeper(ServerOptions{Bounds: identity.Bounds{All: 2, Strangers: 1, Each: 1}, Callers: 1, Log: testLog(t)})
 	s := startWith(t, ServerOptions{Gate: list().gate})
 	k.srv = s.srv
@@ -436,7 +436,7 @@ func TestConnectionsAndCallersAreBounded(t *testing.T) {
 	}
 }
 
-func TestOneCallerHasSoManyConnectionsAndTheOthersTheirs(t *testing.T) {
+func TestConnectionsAreBoundedPerCaller(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startWith(t, ServerOptions{Gate: list("ada", "bob").gate, Bounds: identity.Bounds{All: 8, Strangers: 2, Each: 2}})
 	first := connectAs(t, s, "ada")
@@ -457,7 +457,7 @@ func TestOneCallerHasSoManyConnectionsAndTheOthersTheirs(t *testing.T) {
 }
 
 // Connections that show no credentials keep no client out.
-func TestConnectionsThatShowNothingAreBoundedAndKeepNobodyOut(t *testing.T) {
+func TestIdleStrangersDoNotBlockCallers(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startWith(t, ServerOptions{Gate: list("ada").gate, Bounds: identity.Bounds{All: 8, Strangers: 2, Each: 2}, Callers: 2})
 	ada := connectAs(t, s, "ada")
@@ -492,7 +492,7 @@ func TestConnectionsThatShowNothingAreBoundedAndKeepNobodyOut(t *testing.T) {
 	}
 }
 
-func TestACallEndsInPeaceThoughItsCallerHasGone(t *testing.T) {
+func TestCallOutlivesTheConnectionOfItsCaller(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := list("ada", "bob")
 	s := startWith(t, ServerOptions{Gate: l.gate, idle: time.Millisecond})
@@ -532,7 +532,7 @@ func TestACallEndsInPeaceThoughItsCallerHasGone(t *testing.T) {
 	})
 }
 
-func TestAConnectionSaysOnceWhoItIs(t *testing.T) {
+func TestConnectionAuthenticatesOnce(t *testing.T) {
 	l := list("ada", "bob")
 	s := startWith(t, ServerOptions{Gate: l.gate})
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.ClientURL(), "nats://"))
@@ -608,7 +608,7 @@ func TestACertificateStandsForACaller(t *testing.T) {
 	await(t, closed)
 }
 
-func TestACertificateThatHasRunOutIsNoneAnyMore(t *testing.T) {
+func TestExpiredCertificateIsRefused(t *testing.T) {
 	l := list()
 	l.set("ada", "ada", nil)
 	k := newDoorkeeper(ServerOptions{Gate: l.gate})
@@ -708,7 +708,7 @@ func TestADoorConfigThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
-func TestAllCallersOfAnExternalServerAreTheOneThatTheConfigNames(t *testing.T) {
+func TestExternalServerHasOneConfiguredCaller(t *testing.T) {
 	tooltest.NoLeaks(t)
 	url := outside(t, server.Options{})
 	box := toolbox{"who": tells}
@@ -734,7 +734,7 @@ func TestAllCallersOfAnExternalServerAreTheOneThatTheConfigNames(t *testing.T) {
 	})
 }
 
-func TestRightsThatMeanTheSameAreTheSameAccount(t *testing.T) {
+func TestEquivalentRightsShareAnAccount(t *testing.T) {
 	key := func(r *tool.Rights) accountKey { return keyOf(tool.Principal{ID: "ada", Door: "nats", Rights: r}) }
 	same := key(&tool.Rights{Roles: []string{"a", "b"}, Tools: tool.Patterns{"x", "y"}})
 	if same != key(&tool.Rights{Roles: []string{"b", "a"}, Tools: tool.Patterns{"y", "x"}}) {

@@ -83,7 +83,7 @@ func TestACatalogueThatNeedsManyMessagesComesWhole(t *testing.T) {
 	}
 }
 
-func TestAServerWithoutAnybodyOnItIsUnavailableAtOnce(t *testing.T) {
+func TestServerWithoutNodesIsUnavailableAtOnce(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	_, err := open(t, withToken(t, s.ClientURL(), ""))
@@ -215,7 +215,7 @@ func TestADoorWaitsForAServerThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-func TestWhatBelongsToACallArrivesAtTheOtherNode(t *testing.T) {
+func TestCallPropertiesReachTheOtherNode(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	came := make(chan *tool.Call, 1)
 	left := make(chan time.Duration, 1)
@@ -438,7 +438,7 @@ func TestSourcesThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-func TestADeclaredToolIsCalledWhereItsDeclarationSays(t *testing.T) {
+func TestDeclaredToolIsCalledOnItsSubject(t *testing.T) {
 	o, err := Options{Connect: Connect{URL: "nats://a:1"}, Timeout: 5_000_000_000, Tools: []Declared{
 		{Name: "readFile"}, {Name: "my tool"}, {Name: "x", Subject: "elsewhere.x", Timeout: 1_000_000_000},
 	}}.withDefaults()
@@ -456,7 +456,7 @@ func TestADeclaredToolIsCalledWhereItsDeclarationSays(t *testing.T) {
 }
 
 // The literal answers of an independent server, and their meaning here.
-func TestAnswersOfAnIndependentServerMeanWhatTheySay(t *testing.T) {
+func TestAnswersOfAnIndependentServerAreUnderstood(t *testing.T) {
 	tooltest.NoLeaks(t)
 	url := outside(t, server.Options{})
 	host, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "nats://"))

@@ -26,7 +26,7 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-func TestNobodyConnectsWithoutAToken(t *testing.T) {
+func TestConnectionNeedsAToken(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	for name, option := range map[string]nats.Option{
@@ -48,14 +48,14 @@ func TestNobodyConnectsWithoutAToken(t *testing.T) {
 	}
 }
 
-func TestAServerThatListensNeedsToKnowWhoMayComeIn(t *testing.T) {
+func TestListeningServerNeedsAGate(t *testing.T) {
 	_, err := StartServer(ServerOptions{Listen: "127.0.0.1:0"})
 	wantCode(t, err, tool.CodeInternal, "Gate")
 	_, err = StartServer(ServerOptions{Listen: "nowhere", Gate: auth})
 	wantCode(t, err, tool.CodeInvalidInput, "127.0.0.1:4222")
 }
 
-func TestAnAddressThatIsTakenIsAnErrorAndNotTheEndOfTheProcess(t *testing.T) {
+func TestAddressInUseIsAnError(t *testing.T) {
 	tooltest.NoLeaks(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -42,7 +42,7 @@ func TestATokenStandsForExactlyOneName(t *testing.T) {
 	}
 }
 
-func TestSubjectsThatACallerMayNotHaveAnsweredTo(t *testing.T) {
+func TestReservedReplySubjectsAreRefused(t *testing.T) {
 	for subject, ok := range map[string]bool{
 		"_INBOX.abc.1": true, "my.box": true, "toolsX": true, "tools": true, "a%20b": true,
 		"tools.file.read": false, "toolpost.cancel": false, "$SRV.PING": false, "$JS.ACK.x": false, "a.*": false, "a.>": false, "a b": false,
@@ -147,7 +147,7 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-func TestTidyChangesNothingThatItNeedNot(t *testing.T) {
+func TestTidyChangesOnlyNullsAndCamelCase(t *testing.T) {
 	for _, args := range []string{`{}`, `{ "a" : 1.50,	"b":{"codebaseId":null} }`, `{"\u0061":1}`} {
 		if got, err := tidy(json.RawMessage(args)); err != nil || string(got) != args {
 			t.Errorf("%s became %s (%v)", args, got, err)

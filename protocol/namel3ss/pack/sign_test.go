@@ -130,7 +130,7 @@ func TestChangedPackIsNotVerified(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreNone(t *testing.T) {
+func TestInvalidKeysAreRefused(t *testing.T) {
 	private, public, err := generateKey()
 	if err != nil {
 		t.Fatal(err)
