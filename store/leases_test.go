@@ -59,7 +59,7 @@ func TestALeaseFitsOneToolUpToItsTierOnce(t *testing.T) {
 	}
 }
 
-func TestALeaseOfACallerIsNobodyElses(t *testing.T) {
+func TestLeaseIsUsableOnlyByItsCaller(t *testing.T) {
 	l := &store.Leases{}
 	unknown := l.Consume(t.Context(), "tok_unknown", "eve", "rm", 1)
 	token, err := l.Issue(t.Context(), "ada", "rm", 1, 0)

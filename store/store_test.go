@@ -97,7 +97,7 @@ func TestAssetsAreKeptByContent(t *testing.T) {
 	}
 }
 
-func TestAnAssetIsOpenToWhoBroughtItAlone(t *testing.T) {
+func TestAssetIsReadableOnlyByItsCaller(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.txt")
 	if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // The writers' lock keeps two programs from using one lease. The statement must hold without it.
-func TestALeaseIsUsedOnceByTheStatementItself(t *testing.T) {
+func TestLeaseStatementConsumesOnce(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "leases.db"))
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func openNothing() *DB {
 }
 
 // The clock of a bubble stands still while any goroutine works, so these assertions do not measure time.
-func TestAWriteThatNobodyWaitsForIsNeverLaterThanItsBound(t *testing.T) {
+func TestBackgroundWriteIsBoundedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := openNothing()
 		var mu sync.Mutex
@@ -89,7 +89,7 @@ func TestAWriteThatNobodyWaitsForIsNeverLaterThanItsBound(t *testing.T) {
 	})
 }
 
-func TestTheEndWaitsForUpkeep(t *testing.T) {
+func TestCloseWaitsForUpkeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := openNothing()
 		kept := false
@@ -106,7 +106,7 @@ func TestTheEndWaitsForUpkeep(t *testing.T) {
 	})
 }
 
-func TestWhoIsFasterThanTheDiskWaits(t *testing.T) {
+func TestTooManyLateWritesWaitForTheDisk(t *testing.T) {
 	db := openNothing()
 	stuck, release := make(chan bool), make(chan bool)
 	var wg sync.WaitGroup
@@ -140,7 +140,7 @@ func TestWhoIsFasterThanTheDiskWaits(t *testing.T) {
 	}
 }
 
-func TestAPanicOfOneLeavesNobodyWaiting(t *testing.T) {
+func TestPanicInOneWriteDoesNotBlockOthers(t *testing.T) {
 	db := openNothing()
 	var wg sync.WaitGroup
 	for i := range 64 {
@@ -168,7 +168,7 @@ func TestAPanicOfOneLeavesNobodyWaiting(t *testing.T) {
 	}
 }
 
-func TestBucketsHoldWhatIsAboutTheSame(t *testing.T) {
+func TestBucketsGroupSimilarDurations(t *testing.T) {
 	last := int64(-1)
 	for took := int64(0); took < 1<<40; took += 1 + took/100 {
 		b := bucketOf(took)

@@ -19,7 +19,7 @@ import (
 // fullDisk makes this program the child that runs out of room for its files.
 const fullDisk = "SQLITE_TEST_FULL"
 
-func TestWithTheDiskFullReadsWorkChangesAreRefusedAndItRecovers(t *testing.T) {
+func TestFullDiskRefusesChangesAndRecovers(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fullDisk+"="+filepath.Join(t.TempDir(), "store.db"))
 	if out, err := cmd.CombinedOutput(); err != nil {

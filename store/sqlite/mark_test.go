@@ -11,7 +11,7 @@ import (
 )
 
 // A log that is shorter than it was is detected, even if no point of it was kept.
-func TestALogThatShouldNotBeEmptyIsFound(t *testing.T) {
+func TestTruncatedLogIsDetected(t *testing.T) {
 	dir := t.TempDir()
 	path, copied, mark := filepath.Join(dir, "store.db"), filepath.Join(dir, "copy.db"), filepath.Join(dir, "mark")
 	first := filepath.Join(dir, "mark.first")

@@ -15,7 +15,7 @@ import (
 
 // Damage to the files of an open store is noticed by the very next use, and everything is refused from then on: further
 // writes would be invisible to others.
-func TestAStoreWhoseFilesAreDeletedOrReplacedIsRefused(t *testing.T) {
+func TestDeletedOrReplacedFilesAreRefused(t *testing.T) {
 	for name, harm := range map[string]func(t *testing.T, path string){
 		"deleted":         func(t *testing.T, path string) { remove(t, path) },
 		"all deleted":     func(t *testing.T, path string) { remove(t, path, path+"-wal", path+"-shm") },
@@ -45,7 +45,7 @@ func TestAStoreWhoseFilesAreDeletedOrReplacedIsRefused(t *testing.T) {
 }
 
 // A file that is put back is the one that is open: the store goes on.
-func TestAStoreWhoseFileIsPutBackGoesOn(t *testing.T) {
+func TestStoreContinuesWhenItsFileIsPutBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	db := populate(t, path, 5)
 	must(t, os.Rename(path, path+".away"))
@@ -61,7 +61,7 @@ func TestAStoreWhoseFileIsPutBackGoesOn(t *testing.T) {
 
 // Other programs that come and go do not disturb: the last one to close a store removes the files beside it, and that
 // is right.
-func TestAStoreThatOthersCloseIsStillTheSame(t *testing.T) {
+func TestStoreSurvivesTheCloseOfAnotherProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	for range 3 {
 		db, other := populate(t, path, 1), populate(t, path, 1)

@@ -18,7 +18,7 @@ import (
 // smallDisk makes this program the child that has its store on a small disk of its own.
 const smallDisk = "SQLITE_TEST_SMALL"
 
-func TestOnASmallDiskTheLogDoesNotKeepTheRoomThatWasMade(t *testing.T) {
+func TestWALReleasesSpaceOnASmallDisk(t *testing.T) {
 	before := []string{"unshare", "--mount"}
 	if os.Getuid() != 0 {
 		before = append(before, "--user", "--map-root-user")
