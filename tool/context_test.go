@@ -50,7 +50,7 @@ func TestALazyContextEndsWithItsParent(t *testing.T) {
 }
 
 // A bubble ends only when its goroutines have: one that waits for the parent would be left.
-func TestAContextOfALazyOneTakesNoGoroutine(t *testing.T) {
+func TestChildOfALazyContextNeedsNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &tool.LazyContext{Parent: context.Background()}
 		child, stop := context.WithCancel(c)

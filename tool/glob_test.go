@@ -42,7 +42,7 @@ func FuzzGlob(f *testing.F) {
 	})
 }
 
-func TestRightsTakeAwayAndGiveNothing(t *testing.T) {
+func TestRightsOnlyRestrict(t *testing.T) {
 	spec := &tool.Spec{Name: "read", Source: "files"}
 	for _, c := range []struct {
 		rights *tool.Rights

@@ -6,7 +6,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestACallIsNamedOnceAndStartsATraceWhereItBelongsToNone(t *testing.T) {
+func TestCallWithoutATraceStartsOne(t *testing.T) {
 	var fresh tool.Call
 	fresh.Name()
 	if fresh.ID == "" || fresh.Trace != fresh.ID {

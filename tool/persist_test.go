@@ -10,7 +10,7 @@ import (
 )
 
 // A waiting caller is told about a store that is away, and does not wait for ever; a Patient call does.
-func TestWhatACallLeavesBehindWaitsForTheStoreWithAWord(t *testing.T) {
+func TestPersistReportsWhileTheStoreIsDown(t *testing.T) {
 	down := tool.Errorf(tool.CodeUnavailable, "around it: %w", tool.Errorf(tool.CodeUnavailable, "away").Because(tool.StoreDown)).Because("other")
 	for name, c := range map[string]struct {
 		call  tool.Call

@@ -32,7 +32,7 @@ func TestEveryCallEndsInOneOutcome(t *testing.T) {
 	}
 }
 
-func TestNobodyTakesNotesWithoutARecord(t *testing.T) {
+func TestNilRecordIsUsable(t *testing.T) {
 	var none *tool.Record
 	none.Judged("allow", "default")
 	none.Approved(tool.Approval{ID: "a"})

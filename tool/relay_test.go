@@ -9,7 +9,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestARelayEndsTheCallWhenNobodyListens(t *testing.T) {
+func TestRelayEndsTheCallWhenItsSinkFails(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
 	gone, n := errors.New("gone"), 0
@@ -31,7 +31,7 @@ func TestARelayEndsTheCallWhenNobodyListens(t *testing.T) {
 	}
 }
 
-func TestARelayUsesItsSinkByOneAtATimeAndNeverAfterClose(t *testing.T) {
+func TestRelaySerialisesItsSinkAndStopsAtClose(t *testing.T) {
 	n := 0 // unguarded, on purpose
 	r := tool.NewRelay(tool.SinkFunc(func(tool.Event) error { n++; return nil }), func(error) {})
 	var wg sync.WaitGroup

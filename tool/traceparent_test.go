@@ -37,7 +37,7 @@ func TestATraceparentIsReadAsW3CAsks(t *testing.T) {
 	}
 }
 
-func TestATraceparentSaysWhatItWasMadeOf(t *testing.T) {
+func TestTraceparentRoundTrips(t *testing.T) {
 	if got := tool.Traceparent(parentUUID, parentSpan); got != parent {
 		t.Error(got)
 	}

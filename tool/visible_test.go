@@ -8,7 +8,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestWhatNobodySeesIsWrittenAsAnEscape(t *testing.T) {
+func TestInvisibleCharactersAreEscaped(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain, äöü, 搜索, ✓, ⚠\ufe0f":               "plain, äöü, 搜索, ✓, ⚠\ufe0f",
 		"lines\r\nand\ttabs\n":                     "lines\r\nand\ttabs\n",

@@ -40,7 +40,7 @@ func (r *recorder) finish() string {
 	return strings.Join(r.errs, "\n")
 }
 
-func TestNoLeaksEndsWhatWasLeft(t *testing.T) {
+func TestNoLeaksEndsLeftoverProcesses(t *testing.T) {
 	r := &recorder{TB: t}
 	noLeaks(r, 50*time.Millisecond, nil)
 	startSleep(t, mark(), true)
