@@ -22,7 +22,7 @@ func TestTheSocketIsKeptFromTools(t *testing.T) {
 	}
 }
 
-func TestWhereADoorStandsIsReadStrictly(t *testing.T) {
+func TestListenConfigIsStrict(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []Config{
 		{Listen: "unix:s", Mode: "rw"}, {Listen: "unix:s", Mode: "0"}, {Listen: "unix:s", Mode: "4777"}, {Listen: "unix:s", Mode: "-1"}, {Mode: "0600"},
@@ -70,7 +70,7 @@ func TestASocketHasItsModeBeforeItHasItsName(t *testing.T) {
 	}
 }
 
-func TestDoorsThatShareAnAddressSayOnceHowToListen(t *testing.T) {
+func TestDoorsOnOneAddressMergeTheirListenOptions(t *testing.T) {
 	files := TLSFiles{Cert: "c", Key: "k"}
 	all := Options{TLS: files, Mode: 0o660, Hosts: []string{"h"}, Origins: []string{"o"}}
 	for what, x := range map[string]struct{ a, b, want Options }{

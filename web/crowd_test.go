@@ -68,7 +68,7 @@ func TestAdmittingAConnectionCostsTheSameAmongMany(t *testing.T) {
 
 // The one that leaves is the stranger that has waited longest, then a caller between two requests, and never one with a
 // request.
-func TestWhoHasWaitedLongestLeavesACrowd(t *testing.T) {
+func TestFullCrowdDropsTheLongestWaitingStranger(t *testing.T) {
 	c := newCrowd(identity.Bounds{All: 4, Strangers: 4, Each: 4}, nil)
 	enter := func() (*member, *member) {
 		conn, _ := net.Pipe()

@@ -44,7 +44,7 @@ func TestTheAddressesOfTheMachineAreTold(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeAnAddressToListenOnIsSaid(t *testing.T) {
+func TestInvalidListenAddressIsExplained(t *testing.T) {
 	for _, ok := range []string{"127.0.0.1:0", ":8700", "[::]:1", "localhost:80", "a-b.example.org:65535", "unix:x", "[fe80::1%eth0]:1"} {
 		if err := CheckListen(ok); err != nil {
 			t.Errorf("%q: %v", ok, err)

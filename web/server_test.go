@@ -35,7 +35,7 @@ func asked(s *Server, method, path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-func TestADoorMayHaveWhatNoOtherHas(t *testing.T) {
+func TestDoorsShareOneAddressWithTheirOwnRoutes(t *testing.T) {
 	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
 	api, mcp := doorWith("api", says("GET", "/v1/tools", "tools")), doorWith("mcp", says("POST", "/mcp", "mcp"), says("GET", "/mcp", "events"))
 	console := doorWith("console", says("GET", "/", "a page"))
@@ -123,7 +123,7 @@ func TestManyLargeBodiesAreBoundedTogetherAndForEachCaller(t *testing.T) {
 
 // A body counts by what it has sent, not by what it may send: bodies that send nothing, or are no longer needed, keep
 // no other out.
-func TestBodiesThatBringNothingKeepNobodyOut(t *testing.T) {
+func TestIdleBodiesDoNotBlockOthers(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	door := Door{Name: "api", Routes: func(s *Server, _ tool.Handler, _ tool.Catalog) []Route {
 		return []Route{{Method: "POST", Path: "/", Open: true, Serve: func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {

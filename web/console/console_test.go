@@ -219,7 +219,7 @@ func TestATokenSignsInAndSigningOutEndsIt(t *testing.T) {
 	}
 }
 
-func TestASessionHasTheRightsOfNowAndEndsWithItsToken(t *testing.T) {
+func TestSessionFollowsItsTokensRights(t *testing.T) {
 	d := newDesk(t)
 	c := d.client()
 	c.signIn(d.code(d.ada()))
@@ -284,7 +284,7 @@ func TestACookieCountsForOurOwnPageAlone(t *testing.T) {
 
 // A neighbour under the same domain can set any cookie but one with the prefix. If such a cookie counted over TLS, it
 // could sign a user in as itself, and see what they then do.
-func TestOverTLSOnlyACookieCountsThatNobodyElseCanSet(t *testing.T) {
+func TestOnlyPrefixedCookieCountsOverTLS(t *testing.T) {
 	d := newDesk(t)
 	signedIn := func(headers ...string) *http.Cookie {
 		t.Helper()
