@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestDaysAndWeeksAreReadBesideWhatGoReads(t *testing.T) {
+func TestParseAcceptsDaysAndWeeks(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"30d": 720 * time.Hour, "2w": 336 * time.Hour, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "0": 0, "0d": 0,
 		"90s": 90 * time.Second, "1m30s": 90 * time.Second, "-1d": -24 * time.Hour, "1h1d": 25 * time.Hour, ".5d": 12 * time.Hour,

@@ -37,7 +37,7 @@ func whole() *tool.Call {
 	}
 }
 
-func TestEveryFieldIsReadInWhateverCaseAndWritten(t *testing.T) {
+func TestEveryHeaderIsReadInAnyCaseAndWritten(t *testing.T) {
 	if sent := all(); len(sent) != len(envelope.Headers()) {
 		t.Fatalf("the test knows %d headers, the table has %v", len(sent), envelope.Headers())
 	}
@@ -68,7 +68,7 @@ func TestEveryFieldIsReadInWhateverCaseAndWritten(t *testing.T) {
 	}
 }
 
-func TestWhatNoHeaderSaysStaysAsItIs(t *testing.T) {
+func TestAbsentHeadersChangeNothing(t *testing.T) {
 	for name, h := range map[string]headers{
 		"no headers": nil, "others": {"Accept": {"a"}},
 		"empty ones": {"Toolpost-Session": {""}, "Toolpost-Dry-Run": {""}, "Toolpost-Timeout": {}},
@@ -84,7 +84,7 @@ func TestWhatNoHeaderSaysStaysAsItIs(t *testing.T) {
 	}
 }
 
-func TestHeadersThatCannotBeMeantAreRefused(t *testing.T) {
+func TestInvalidHeadersAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		h    headers
 		want string
@@ -136,7 +136,7 @@ func TestADoorMayKnowMoreHeaders(t *testing.T) {
 }
 
 // W3C: an invalid traceparent is treated as absent.
-func TestATraceStopsNoCall(t *testing.T) {
+func TestInvalidTraceparentIsIgnored(t *testing.T) {
 	for _, values := range [][]string{{"nonsense"}, {"\xff\n"}, {parent, parent}, {parent + "-more"}} {
 		c := new(tool.Call)
 		if _, err := envelope.Read(http.Header{"Traceparent": values}, c); err != nil || c.Trace != "" || c.Span != "" {
@@ -153,7 +153,7 @@ func TestTheIDCanBeReadFirst(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenThatWouldNotBeReadSo(t *testing.T) {
+func TestWriteRefusesUnreadableValues(t *testing.T) {
 	for _, c := range []*tool.Call{
 		{ID: "a b"}, {Session: "a\r\nToolpost-Lease: stolen"}, {Session: " a"}, {Key: "\xff"}, {Run: "a\x00"},
 		{Lease: strings.Repeat("x", 2000)}, {Answers: json.RawMessage(`{`)}, {Answers: json.RawMessage(`"` + strings.Repeat("x", 40<<10) + `"`)},
@@ -255,7 +255,7 @@ func filled(t *testing.T, vars map[string]string, c *tool.Call) (got *tool.Call,
 	return got, left
 }
 
-func TestTheEnvironmentGivesWhatACallDoesNotSay(t *testing.T) {
+func TestEnvironmentFillsMissingFields(t *testing.T) {
 	want := whole()
 	want.ID = "" // it names one call, and the program may make many
 	got, left := filled(t, variables(), new(tool.Call))
@@ -277,7 +277,7 @@ func TestTheEnvironmentGivesWhatACallDoesNotSay(t *testing.T) {
 	}
 }
 
-func TestVariablesThatCannotBeMeantAreRefused(t *testing.T) {
+func TestInvalidVariablesAreRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"TOOLPOST_SESSION": "a\nb", "TOOLPOST_LEASE": strings.Repeat("x", 2000), "TOOLPOST_ANSWERS": "yes",
 		"TOOLPOST_DRY_RUN": "1", "TOOLPOST_TIMEOUT": "5",

@@ -90,7 +90,7 @@ func TestBothSidesAskAtOnceInIdsOfTheirOwn(t *testing.T) {
 }
 
 // Everything received before the answer is served, by the goroutine that waits for it, before the answer is returned.
-func TestWhatBelongsToARequestIsServedBeforeItsAnswer(t *testing.T) {
+func TestMessagesOfARequestAreServedBeforeItsAnswer(t *testing.T) {
 	var b *Conn
 	var served []string
 	a, b := pair(t, Options{
@@ -119,7 +119,7 @@ func TestWhatBelongsToARequestIsServedBeforeItsAnswer(t *testing.T) {
 	}
 }
 
-func TestWhatNamesNoneOfSeveralRequestsBelongsToNone(t *testing.T) {
+func TestUnaddressedMessageBelongsToNoneOfSeveralRequests(t *testing.T) {
 	var b *Conn
 	asked, stray := make(chan *Incoming, 2), make(chan string, 1)
 	a, b := pair(t, Options{
@@ -141,7 +141,7 @@ func TestWhatNamesNoneOfSeveralRequestsBelongsToNone(t *testing.T) {
 	all.Wait()
 }
 
-func TestARequestIsAbandonedWithItsContextAndItsAnswerComesLate(t *testing.T) {
+func TestCancelledRequestIsAbandonedAndAnsweredLate(t *testing.T) {
 	var heard []string
 	var mu sync.Mutex
 	note := func(what string) func(*Request) {
@@ -235,7 +235,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 }
 
 // Messages beyond the bound of a waiting request are refused, and the rest is served.
-func TestWhatWaitsForARequestIsBounded(t *testing.T) {
+func TestPendingMessagesOfARequestAreBounded(t *testing.T) {
 	var told bytes.Buffer
 	c := NewConn(Options{
 		Writer: NewStream(&told, nil), Names: func(*Incoming) uint64 { return 1 }, Go: func(f func()) { f() },
@@ -285,7 +285,7 @@ func query(tag any, sent chan<- uint64) Query {
 	}
 }
 
-func TestARequestThatIsSentByItselfIsAnsweredByWhatIsHeard(t *testing.T) {
+func TestPutReturnsTheHeardAnswer(t *testing.T) {
 	c, hear := hears(t, Options{})
 	sent := make(chan uint64, 1)
 	go func() {
@@ -313,7 +313,7 @@ func TestARequestThatIsSentByItselfIsAnsweredByWhatIsHeard(t *testing.T) {
 	}
 }
 
-func TestWhatIsUrgentIsHeardBeforeAllOthers(t *testing.T) {
+func TestUrgentMessageIsHeardFirst(t *testing.T) {
 	var early, late []string
 	_, hear := hears(t, Options{
 		Early: func(in *Incoming) bool { early = append(early, in.Method); return in.Method == "now" },
@@ -326,7 +326,7 @@ func TestWhatIsUrgentIsHeardBeforeAllOthers(t *testing.T) {
 	}
 }
 
-func TestWhatNamesNoRequestBelongsToTheOneThatMayOwnIt(t *testing.T) {
+func TestUnaddressedMessageGoesToTheOwningRequest(t *testing.T) {
 	served := make(chan any, 4)
 	var stray []string
 	c, hear := hears(t, Options{

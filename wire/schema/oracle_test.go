@@ -193,7 +193,7 @@ func agrees(t *rapid.T) {
 	}
 }
 
-func TestTheVerdictIsTheOracles(t *testing.T) { rapid.Check(t, agrees) }
+func TestVerdictAgreesWithTheOracle(t *testing.T) { rapid.Check(t, agrees) }
 
 func FuzzAgainstOracle(f *testing.F) { f.Fuzz(rapid.MakeFuzz(agrees)) }
 

@@ -35,7 +35,7 @@ func TestPropertiesAreListedAsFarAsTheyArePlainToSee(t *testing.T) {
 	}
 }
 
-func TestWordsTellTheFirstFewFaults(t *testing.T) {
+func TestWordsListsTheFirstFaults(t *testing.T) {
 	faults := []schema.Fault{{At: "", Problem: "a"}, {At: "/b", Problem: "b"}, {At: "/c", Problem: "c"}, {At: "/d", Problem: "d"}}
 	if got := schema.Words(faults); got != "a; /b: b; /c: c; and 1 more" {
 		t.Error(got)

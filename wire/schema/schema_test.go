@@ -92,7 +92,7 @@ func TestFaultsAreInWordsForPeople(t *testing.T) {
 	}
 }
 
-func TestOfSeveralChoicesTheNearestIsExplained(t *testing.T) {
+func TestNearestAlternativeIsExplained(t *testing.T) {
 	const shapes = `{"anyOf":[
 		{"type":"object","properties":{"kind":{"const":"circle"},"radius":{"type":"number"}},"required":["kind","radius"]},
 		{"type":"object","properties":{"kind":{"const":"square"},"side":{"type":"number"},"name":{"type":"string"}},"required":["kind","side","name"]},
@@ -396,7 +396,7 @@ func TestASchemaCannotMakeUsWorkWithoutBound(t *testing.T) {
 	}
 }
 
-func TestFindingTheWordsIsBoundedToo(t *testing.T) {
+func TestExplainingFaultsIsBounded(t *testing.T) {
 	var doubling strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&doubling, `"a%d":{"anyOf":[{"$ref":"#/$defs/a%d"},{"$ref":"#/$defs/a%d"}]},`, i, i+1, i+1)
@@ -409,7 +409,7 @@ func TestFindingTheWordsIsBoundedToo(t *testing.T) {
 	})
 }
 
-func TestLargeThingsAreChecked(t *testing.T) {
+func TestLargeValuesAreChecked(t *testing.T) {
 	items := make([]any, 40_000)
 	for i := range items {
 		items[i] = map[string]any{"id": json.Number(fmt.Sprint(i)), "name": "item"}
@@ -468,7 +468,7 @@ func TestTheSizeOfAllPatternsIsBounded(t *testing.T) {
 	})
 }
 
-func TestReferencesThatLeadNowhereDoNoHarmWhereNobodyGoes(t *testing.T) {
+func TestDanglingReferencesInUnusedSchemasAreHarmless(t *testing.T) {
 	s := compile(t, `{"$ref":"#/$defs/a","$defs":{"a":{"type":"string"},"b":{"$ref":"#/components/c"},"c":{"$ref":"#/$defs/c"}}}`)
 	if faults := s.Validate("x"); faults != nil {
 		t.Error(faults)
@@ -526,7 +526,7 @@ func TestLongNamesDoNotComeBack(t *testing.T) {
 	}
 }
 
-func TestAnyTextIsSaidOnlyWhereNoStringIsLookedInto(t *testing.T) {
+func TestAnyTextIsTrueOnlyWithoutStringConstraints(t *testing.T) {
 	for text, want := range map[string]bool{
 		`true`: true, `false`: true, `{"type":"string"}`: true, `{"type":"object","properties":{"a":{"const":"x"}}}`: true,
 		`{"oneOf":[{"type":"string"},{"type":"object","properties":{"a":{"minLength":1}}}]}`:                                true,

@@ -300,7 +300,7 @@ func withoutX(v any) any {
 	return v
 }
 
-func TestWhatDoesNotFitIsToldInTheWordsOfJSON(t *testing.T) {
+func TestTypeErrorsUseJSONTerms(t *testing.T) {
 	type part struct {
 		Name  string    `json:"name"`
 		List  []string  `json:"list"`

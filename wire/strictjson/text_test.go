@@ -22,7 +22,7 @@ func texts() []string {
 	}
 }
 
-func TestQuoteSaysWhatTheLibrarySays(t *testing.T) {
+func TestQuoteAgreesWithTheLibrary(t *testing.T) {
 	for _, text := range texts() {
 		got := Quote([]byte(text))
 		if err := Check(got); err != nil {
@@ -41,7 +41,7 @@ func TestQuoteSaysWhatTheLibrarySays(t *testing.T) {
 	}
 }
 
-func TestAWriterWritesWhatTheLibraryWouldWrite(t *testing.T) {
+func TestWriterAgreesWithTheLibrary(t *testing.T) {
 	if got := NewWriter(0).Done(); string(got) != "{}" {
 		t.Errorf("nothing: %s", got)
 	}
@@ -68,7 +68,7 @@ func TestAWriterWritesWhatTheLibraryWouldWrite(t *testing.T) {
 	}
 }
 
-func TestEveryByteIsFoundWhereverItStands(t *testing.T) {
+func TestPlainUntilFindsEveryByteAtAnyPosition(t *testing.T) {
 	for c := range 256 {
 		for length := 1; length < 20; length++ {
 			for at := range length {

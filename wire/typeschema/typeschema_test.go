@@ -50,7 +50,7 @@ func written(t *testing.T, o *typeschema.Object) string {
 	return string(b)
 }
 
-func TestASchemaFollowsFromTheTagsInTheOrderOfTheFields(t *testing.T) {
+func TestInputSchemaFollowsTagsInFieldOrder(t *testing.T) {
 	got := written(t, typeschema.Input(reflect.TypeFor[search]()))
 	want := `{"type":"object","properties":{` +
 		`"query":{"type":"string","maxLength":10},` +
@@ -67,7 +67,7 @@ func TestASchemaFollowsFromTheTagsInTheOrderOfTheFields(t *testing.T) {
 	}
 }
 
-func TestAnOutputHasAllThatIsNotLeftOutAndMayHaveMore(t *testing.T) {
+func TestOutputRequiresFieldsThatAreNotOmitted(t *testing.T) {
 	got := written(t, typeschema.Output(reflect.TypeFor[[]found]()))
 	want := `{"type":"array","items":{"type":"object","properties":{` +
 		`"path":{"type":"string","minLength":1,"description":"Where it is."},"size":{"type":"integer"},` +
@@ -85,7 +85,7 @@ func TestAStructWithoutFieldsIsAnEmptyObject(t *testing.T) {
 	}
 }
 
-func TestASchemaCanBeChangedWhereItStands(t *testing.T) {
+func TestSchemaCanBeModifiedInPlace(t *testing.T) {
 	s := typeschema.Input(reflect.TypeFor[place]())
 	s.At("properties", "path").Set("minLength", 2).Set("examples", []string{"a"})
 	s.At("properties").Set("more", new(typeschema.Object).Set("type", "boolean"))
