@@ -326,7 +326,9 @@ func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 	}
 }
 
-func TestNoLinkOfAToolLeadsOutAsAnOrdinaryUser(t *testing.T) { asNobody(t, "TestNoLinkOfAToolLeadsOut") }
+func TestNoLinkOfAToolLeadsOutAsAnOrdinaryUser(t *testing.T) {
+	asNobody(t, "TestNoLinkOfAToolLeadsOut")
+}
 
 func TestToolsLinkIsRefusedUntilReplacedByAFolder(t *testing.T) {
 	tooltest.NoLeaks(t)
