@@ -41,9 +41,9 @@ func TestToolsOfALeasedTierNeedALeaseForEveryCall(t *testing.T) {
 		config string
 		o      node.Options
 	}{
-		"the config asks":                   {writes + "limits: {lease_tier: 1}", node.Options{}},
-		"the start asks, the config less":   {writes + "limits: {lease_tier: 3}", node.Options{LeaseTier: 1}},
-		"the start asks, the config nobody": {writes, node.Options{LeaseTier: 1}},
+		"the config asks":                     {writes + "limits: {lease_tier: 1}", node.Options{}},
+		"the start asks, the config less":     {writes + "limits: {lease_tier: 3}", node.Options{LeaseTier: 1}},
+		"the start asks, the config does not": {writes, node.Options{LeaseTier: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := open(t, parse(t, t.TempDir(), c.config), c.o)

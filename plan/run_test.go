@@ -336,7 +336,7 @@ func eventCases() map[string]runCase {
 				}
 			},
 		},
-		"patches come in the plan's order, whoever is quicker": {
+		"patches come in the plan's order, not in that of completion": {
 			plan: parallel(`{'toolId':'a','tool':'do','async':true,'input':{'as':'a','take':90,'patch':{'last':'a'}}},` +
 				`{'toolId':'b','tool':'do','async':true,'input':{'as':'b','take':10,'patch':{'last':'b'}}},{'toolId':'c','tool':'do','async':true,'input':{'as':'c'},'dependencies':['b']}`),
 			states: "a:success b:success c:success",
@@ -755,7 +755,7 @@ func TestAPlanThatFailedIsReplaced(t *testing.T) {
 		"at the first try":    {fails, []string{works}, 2, true, 1},
 		"at the second":       {fails, []string{forbidden, works}, 3, true, 2},
 		"never":               {fails, []string{bad, forbidden, forbidden, forbidden, forbidden, works}, 6, false, 5},
-		"nobody knows":        {fails, nil, 1, false, 1},
+		"no other plan":       {fails, nil, 1, false, 1},
 		"a circle is, too":    {one(`{'toolId':'a','tool':'do','dependencies':['a']}`), []string{works}, 2, true, 1},
 		"one that succeeds":   {works, []string{works}, 1, true, 0},
 		"the fifth replan":    {`{'metadata':{'generationAttempt':5},` + fails[1:], []string{bad, works}, 6, false, 1},
@@ -782,7 +782,7 @@ func TestAPlanThatFailedIsReplaced(t *testing.T) {
 				if c.attempt == 6 && c.first == fails && !slices.Equal(r.DisabledSkills, []string{"do", "get"}) {
 					t.Error(r.DisabledSkills)
 				}
-				if r.CanReplan != (name == "nobody knows") {
+				if r.CanReplan != (name == "no other plan") {
 					t.Error("it can be replaced:", r.CanReplan)
 				}
 			})

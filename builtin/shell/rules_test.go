@@ -50,7 +50,7 @@ func ruleCases() map[string]ruleCase {
 			Options{Rules: []Rule{{Program: "ls", MaxArgs: 2}}},
 			[]string{"ls -l sub"}, []string{"ls -l -a sub"},
 		},
-		"a program that nobody knows": {
+		"an unknown program": {
 			Options{Allow: []string{"mytool"}},
 			nil, []string{"mytool", "mytool x", "mytool --version"},
 		},

@@ -38,7 +38,7 @@ func TestDescribeSaysWhy(t *testing.T) {
 			"exit status 1; the last it wrote to stderr: Error [ERR_MODULE_NOT_FOUND]: Cannot find module 'x'",
 		},
 		{"killed by us", sigkill, "", true, "killed by SIGKILL (killed) by toolpost"},
-		{"killed by somebody", sigkill, "", false, "killed by SIGKILL (killed), but not by toolpost: the machine may have run out of memory"},
+		{"killed by another process", sigkill, "", false, "killed by SIGKILL (killed), but not by toolpost: the machine may have run out of memory"},
 		{
 			"a missing library", Exit{Code: 127},
 			"x: error while loading shared libraries: libfoo.so.1: cannot open shared object file: No such file or directory\n", false,

@@ -202,7 +202,7 @@ func environment() []attempt {
 		{"its own /proc", "py", `b"SANDBOX_TEST_GIVEN" in open("/proc/self/environ","rb").read() and escaped()`, ""},
 		{"the parent's", "py", `b"PATH=" in open("/proc/$PARENT/environ","rb").read() and escaped()`, ""},
 		{"the parent's memory", "py", `open("/proc/$PARENT/mem","rb"); escaped()`, "maybe"},
-		{"anybody's", "py", "import glob\nfor p in glob.glob('/proc/*/environ'):\n if p.split('/')[2] in ('self','thread-self',str(os.getpid())): continue\n try: open(p,'rb').read() and escaped()\n except OSError: pass", "root"},
+		{"every process's", "py", "import glob\nfor p in glob.glob('/proc/*/environ'):\n if p.split('/')[2] in ('self','thread-self',str(os.getpid())): continue\n try: open(p,'rb').read() and escaped()\n except OSError: pass", "root"},
 		{"the shell's", "sh", `[ -n "$SANDBOX_TEST_GIVEN" ] && echo ESCAPED`, ""},
 	}
 }
@@ -247,7 +247,7 @@ func kernel() []attempt {
 		{"a realtime schedule", "py alone", `os.sched_setscheduler(0,os.SCHED_FIFO,os.sched_param(1)); escaped()`, "root"},
 		{"the clock", "py", `import time; time.clock_settime(time.CLOCK_REALTIME,time.time()); escaped()`, "walls"},
 		{"its cgroup", "py", `open("/sys/fs/cgroup/cgroup.procs"); escaped()`, "maybe"},
-		{"a Unix socket nobody gave", "py", `s=socket.socket(socket.AF_UNIX); s.connect("$DIR/hidden"); escaped()`, "maybe"},
+		{"a Unix socket that was not given", "py", `s=socket.socket(socket.AF_UNIX); s.connect("$DIR/hidden"); escaped()`, "maybe"},
 		{"an abstract socket of others", "py", `s=socket.socket(socket.AF_UNIX); s.connect("\0$ABSTRACT"); escaped()`, ""},
 		{"writing into the terminal", "py", "import fcntl,pty\na,b=pty.openpty(); fcntl.ioctl(b,0x5412,b'x'); escaped()", "maybe"},
 	}

@@ -13,8 +13,8 @@ import (
 	"toolpost/internal/served"
 )
 
-// TestFileToolsCannotTouchProtectedFiles attacks the same files with the tools that run in our own process, by every name that
-// leads to them.
+// TestFileToolsCannotTouchProtectedFiles attacks the same files with the tools that run in our own process, by every name
+// that leads to them.
 func TestFileToolsCannotTouchProtectedFiles(t *testing.T) {
 	p := newPlace(t, os.Geteuid())
 	files := room{source: "{name: files, protocol: builtin, roots: [{path: ., write: true, hard_links: allow}], " +

@@ -27,7 +27,7 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		{"a lost connection comes back", lostConnectionComesBack},
 		{"a restart asks to sign in and goes on at the same place", restartAsksToSignIn},
 		{"a server that is started again is found again", serverComesBack},
-		{"the first view is small and asks nobody else", firstViewIsSmall},
+		{"the first view is small and asks no other server", firstViewIsSmall},
 		{"each kind of tool is called from its form", callsEachKindOfTool},
 		{"a call is watched and cancelled", callIsWatchedAndCancelled},
 		{"a lease is issued and used", leaseIsIssuedAndUsed},

@@ -272,9 +272,9 @@ func (g *ground) attempt(r *Runner, name, value string) bool {
 	return result != nil
 }
 
-// TestHostileCorpusIsEffectiveUnguarded shows what its values do if nothing is refused: as literal words of the command line, and in
-// the text of a shell.
-func TestHostileCorpusIsEffectiveUnguarded(t *testing.T) {
+// TestCorpusWorksWithoutGuards shows what its values do if nothing is refused: as literal words of the command
+// line, and in the text of a shell.
+func TestCorpusWorksWithoutGuards(t *testing.T) {
 	g := newGround(t)
 	values := g.values()
 	for _, c := range []struct {
