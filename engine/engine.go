@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/engine/hint"
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
-	"toolpost/engine/wayout"
 	"toolpost/tool"
 )
 
@@ -180,7 +180,7 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		given("redact"),
 		// Innermost: what the walls stopped is reported where it happens, and paths in the report are redacted like all
 		// else.
-		of("wayout", func(it *item) tool.Middleware { return wayout.Stage(it.spec) }),
+		of("wayout", func(it *item) tool.Middleware { return hint.Stage(it.spec) }),
 	}
 	return outer, ofTool
 }

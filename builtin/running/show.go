@@ -167,7 +167,7 @@ func wallsOf(call *recent.Call) Walls {
 	for _, b := range call.Blocked {
 		w.Blocked = append(w.Blocked, Blocked{
 			What: strings.TrimSpace(b.Capability + " " + b.Target),
-			Line: strings.TrimPrefix(walls.WayOut(call.Spec, []tool.Blocked{b}, ""), "; "),
+			Line: strings.TrimPrefix(walls.Hint(call.Spec, []tool.Blocked{b}, ""), "; "),
 		})
 	}
 	return w

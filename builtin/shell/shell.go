@@ -103,7 +103,7 @@ func (t *Tools) carryOut(ctx context.Context, c *define.Call, p *plan) (result, 
 	c.Details = map[string]any{}
 	walls.Enforced(c.Call, c.Details, s.guarantees, s.layers, s.watch.Checks())
 	if blocked := s.watch.Blocked(); code != 0 && len(blocked) > 0 { // a failing command is a result, not an error
-		c.Summary = fmt.Sprintf("exit status %d%s", code, walls.WayOut(c.Spec, blocked, ""))
+		c.Summary = fmt.Sprintf("exit status %d%s", code, walls.Hint(c.Spec, blocked, ""))
 	}
 	return s.result(code), nil
 }

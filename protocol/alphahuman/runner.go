@@ -326,7 +326,7 @@ func (p *program) explained(err error) error {
 	spec, e := &tool.Spec{Name: p.name, Source: p.o.source}, *tool.AsError(err)
 	if found := p.found.Load(); found != nil {
 		found.Publish(spec)
-		e.Message += walls.WayOut(spec, nil, e.Message)
+		e.Message += walls.Hint(spec, nil, e.Message)
 	}
 	return &e
 }

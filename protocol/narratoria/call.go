@@ -157,7 +157,7 @@ func (c *call) asset(number int) error {
 	}
 	if c.Spec != nil { // the call goes on, so no stage reports it at the end
 		elsewhere := func(b tool.Blocked) bool { return filepath.Dir(b.Target) != filepath.Dir(a.Path) }
-		bad.Message += walls.WayOut(c.Spec, slices.DeleteFunc(c.watch.Blocked(), elsewhere), bad.Message)
+		bad.Message += walls.Hint(c.Spec, slices.DeleteFunc(c.watch.Blocked(), elsewhere), bad.Message)
 	}
 	return c.events.Emit(tool.NewEvent(tool.KindError, bad))
 }

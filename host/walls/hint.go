@@ -33,13 +33,13 @@ func (w *Walls) Room() *tool.Room {
 // Publish adds what a tool may do to its spec.
 func (w *Walls) Publish(s *tool.Spec) { s.Walls, s.Held, s.Room = w.String(), w.Holds(), w.Room() }
 
-// WayOut completes the message of a failed call: what the walls around its tool stopped, and the line of the config that
+// Hint completes the message of a failed call: what the walls around its tool stopped, and the line of the config that
 // would allow it. If nothing was seen to be stopped, but the message reads as if it had been, it says that the walls may
 // be the cause. It returns "" if the walls seem to have nothing to do with it.
 //
 // A stopped attempt is reported as such, and not as the cause of the failure: a tool may try something, do without, and
 // fail for another reason.
-func WayOut(s *tool.Spec, blocked []tool.Blocked, said string) string {
+func Hint(s *tool.Spec, blocked []tool.Blocked, said string) string {
 	a := advice{spec: s, room: s.Room}
 	if a.room == nil {
 		a.room = &tool.Room{}

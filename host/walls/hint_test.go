@@ -8,7 +8,7 @@ import (
 	"toolpost/tool"
 )
 
-func TestWayOutNamesAConfigLine(t *testing.T) {
+func TestHintNamesAConfigLine(t *testing.T) {
 	room := &tool.Room{
 		Base: "/home/ada/tools", Write: []string{"data"}, Reads: []string{"/home/ada/tools"}, Memory: 64 << 20, Tasks: 8,
 	}
@@ -64,7 +64,7 @@ func TestWayOutNamesAConfigLine(t *testing.T) {
 		"a word that has another in it":  {room, nil, "MyENOENTx /srv/a", ""},
 		"what was seen goes before that": {room, []tool.Blocked{wrote("/a/b")}, "MemoryError", "`walls: {write: [data, /a]}`"},
 	} {
-		got := walls.WayOut(&tool.Spec{Name: "t", Source: "s", Room: c.room}, c.blocked, c.said)
+		got := walls.Hint(&tool.Spec{Name: "t", Source: "s", Room: c.room}, c.blocked, c.said)
 		if c.want == "" && got != "" || !strings.HasSuffix(got, c.want) || strings.ContainsAny(got, "\n\x1b") {
 			t.Errorf("%s: %q and not ...%q", name, got, c.want)
 		}
@@ -72,14 +72,14 @@ func TestWayOutNamesAConfigLine(t *testing.T) {
 }
 
 // Endless attempts of a tool do not make an endless message.
-func TestWayOutIsBounded(t *testing.T) {
+func TestHintIsBounded(t *testing.T) {
 	var all []tool.Blocked
 	for i := range 200 {
 		path := "/" + strings.Repeat("x", i*20) + "/a"
 		all = append(all, tool.Blocked{Capability: "filesystem_write", Target: path, By: "engine"},
 			tool.Blocked{Capability: "filesystem_write", Target: path, By: "policy"})
 	}
-	if got := walls.WayOut(&tool.Spec{Name: "t", Source: "s"}, all, ""); len(got) > 4<<10 {
+	if got := walls.Hint(&tool.Spec{Name: "t", Source: "s"}, all, ""); len(got) > 4<<10 {
 		t.Errorf("it has %d bytes", len(got))
 	}
 }

@@ -1,7 +1,7 @@
-// Package wayout is the stage that appends to the message of a failed call what the walls around its tool stopped, and
+// Package hint is the stage that appends to the message of a failed call what the walls around its tool stopped, and
 // the config line that would allow it. One place serves every protocol: each starter of a program behind walls reports
 // attempts through the events of the call, and each reader of an error reads its end.
-package wayout
+package hint
 
 import (
 	"context"
@@ -23,11 +23,11 @@ func Stage(spec *tool.Spec) tool.Middleware {
 			switch {
 			case err != nil:
 				e := *tool.AsError(err)
-				e.Message += walls.WayOut(spec, seen.all(), e.Message)
+				e.Message += walls.Hint(spec, seen.all(), e.Message)
 				return nil, &e
 			case !r.OK && r.Failure != nil:
 				told, failed := *r, *r.Failure
-				failed.Message += walls.WayOut(spec, seen.all(), failed.Message)
+				failed.Message += walls.Hint(spec, seen.all(), failed.Message)
 				told.Failure = &failed
 				return &told, nil
 			}
