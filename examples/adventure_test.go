@@ -19,7 +19,7 @@ import (
 	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 )
 
 // unpacked returns a folder with the samples, as `toolpost init` writes them.
@@ -122,7 +122,7 @@ type spot struct {
 const winning, losing = 20, 2
 
 // seeds returns the seeds with which to try a choice.
-func (spot) seeds(c prose.Choice) []int {
+func (spot) seeds(c modeltext.Choice) []int {
 	if strings.Contains(c.Hint, "on two dice") {
 		return []int{winning, losing}
 	}

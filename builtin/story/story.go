@@ -15,7 +15,7 @@ import (
 	"toolpost/plan"
 	"toolpost/plan/planner"
 	"toolpost/tool"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
@@ -61,15 +61,15 @@ type tools struct {
 
 // A Turn is the outcome of a prompt.
 type Turn struct {
-	PlanID      string          `json:"planId"`
-	Narrative   string          `json:"narrative"`
-	Choices     []prose.Choice  `json:"choices"`
-	Assets      []tool.Asset    `json:"assets"`
-	Unsupported []tool.UIEvent  `json:"unsupported" doc:"ui events of tools that no story view knows"`
-	State       json.RawMessage `json:"state"`
-	Success     bool            `json:"success"`
-	Error       *plan.Error     `json:"error,omitzero"`
-	Tools       []Tool          `json:"tools"`
+	PlanID      string             `json:"planId"`
+	Narrative   string             `json:"narrative"`
+	Choices     []modeltext.Choice `json:"choices"`
+	Assets      []tool.Asset       `json:"assets"`
+	Unsupported []tool.UIEvent     `json:"unsupported" doc:"ui events of tools that no story view knows"`
+	State       json.RawMessage    `json:"state"`
+	Success     bool               `json:"success"`
+	Error       *plan.Error        `json:"error,omitzero"`
+	Tools       []Tool             `json:"tools"`
 }
 
 // A Tool is the outcome of one tool of a turn.
@@ -84,7 +84,7 @@ type Tool struct {
 // patches.
 func turnOf(p *plan.Plan, r *plan.Result) Turn {
 	t := Turn{
-		PlanID: r.PlanID, Narrative: p.Narrative, Choices: []prose.Choice{}, Assets: r.Assets, Unsupported: []tool.UIEvent{},
+		PlanID: r.PlanID, Narrative: p.Narrative, Choices: []modeltext.Choice{}, Assets: r.Assets, Unsupported: []tool.UIEvent{},
 		State: r.AggregatedState, Success: r.Success, Error: r.Error, Tools: []Tool{},
 	}
 	if t.Assets == nil {
@@ -111,7 +111,7 @@ func (t *Turn) shown(data json.RawMessage) {
 	if err := strictjson.Unmarshal(data, &ev); err != nil {
 		return // the runner has validated it
 	}
-	if choices := prose.Choices(ev); len(choices) > 0 {
+	if choices := modeltext.Choices(ev); len(choices) > 0 {
 		t.Choices = append(t.Choices, choices...)
 		return
 	}
@@ -202,15 +202,15 @@ type showArgs struct {
 
 // A Past is a remembered turn.
 type Past struct {
-	Story     string         `json:"story,omitzero"`
-	Prompt    string         `json:"prompt"`
-	Narrative string         `json:"narrative"`
-	Choices   []prose.Choice `json:"choices"`
-	Assets    []tool.Asset   `json:"assets"`
-	PlanID    string         `json:"planId"`
-	At        time.Time      `json:"at"`
-	Other     []tool.UIEvent `json:"unsupported,omitzero"`
-	Tools     []Tool         `json:"tools"`
+	Story     string             `json:"story,omitzero"`
+	Prompt    string             `json:"prompt"`
+	Narrative string             `json:"narrative"`
+	Choices   []modeltext.Choice `json:"choices"`
+	Assets    []tool.Asset       `json:"assets"`
+	PlanID    string             `json:"planId"`
+	At        time.Time          `json:"at"`
+	Other     []tool.UIEvent     `json:"unsupported,omitzero"`
+	Tools     []Tool             `json:"tools"`
 }
 
 // Shown is the outcome of story.show.
@@ -293,6 +293,6 @@ func offer(_ context.Context, c *define.Call, a offerArgs) (offerOut, error) {
 		return offerOut{}, err
 	}
 	c.Summary = define.Count(len(a.Choices), "choice") + " offered"
-	ev := tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: prose.Choosing, Payload: payload})
+	ev := tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: modeltext.Choosing, Payload: payload})
 	return offerOut{len(a.Choices)}, c.Out.Emit(ev)
 }

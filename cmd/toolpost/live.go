@@ -6,7 +6,7 @@ import (
 
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/tool"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
@@ -77,7 +77,7 @@ func (l *live) line(ev tool.Event) string {
 // uiLine lists the choices of a narrative_choice. Every other request gets a line with its name and data, since a command
 // line cannot act on it.
 func uiLine(u tool.UIEvent) string {
-	choices := prose.Choices(u)
+	choices := modeltext.Choices(u)
 	if len(choices) == 0 {
 		return fmt.Sprintf("ui: %s %s", clean(u.Event), short(clean(string(u.Payload)), 200))
 	}

@@ -20,7 +20,7 @@ import (
 	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
@@ -50,7 +50,7 @@ type player struct {
 
 	b       *backend
 	lines   *prompter
-	choices []prose.Choice
+	choices []modeltext.Choice
 	state   map[string]any // as last shown
 }
 
@@ -261,7 +261,7 @@ func bytesOf(n int64) string {
 }
 
 // offer prints the choices.
-func (p *player) offer(choices []prose.Choice) {
+func (p *player) offer(choices []modeltext.Choice) {
 	if p.choices = choices; p.json {
 		return
 	}

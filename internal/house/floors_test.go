@@ -25,7 +25,7 @@ type floor struct {
 func floors() []floor {
 	return []floor{
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
-		{name: "wire", rooms: []string{"wire/regex", "wire/nearest", "wire/duration", "wire/strictjson", "wire/schema", "wire/typeschema", "wire/envelope", "wire/listing", "wire/prose", "wire/jsonrpc"}, ordered: true},
+		{name: "wire", rooms: []string{"wire/regex", "wire/nearest", "wire/duration", "wire/strictjson", "wire/schema", "wire/typeschema", "wire/envelope", "wire/listing", "wire/modeltext", "wire/jsonrpc"}, ordered: true},
 		{name: "config", rooms: []string{"host/kernel", "host/offlimits", "config", "examples"}, ordered: true},
 		{name: "host", rooms: []string{"host/backoff", "host/notice", "host/sandbox", "host/process", "host/sse", "host/npm", "host/secret", "host/model", "host/walls", "host/forks", "host/container", "host/spawn", "host/worker", "host/workspace/ignore", "host/workspace"}, ordered: true},
 		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/disk", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/toolfind", "codesearch/grep", "codesearch/trigram", "codesearch"}, ordered: true},

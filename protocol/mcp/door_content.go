@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"toolpost/tool"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
@@ -52,7 +52,7 @@ func list(of []json.RawMessage) []byte {
 
 // spoken returns an outcome in words, followed by its assets.
 func spoken(res *tool.Result, assets []json.RawMessage) []json.RawMessage {
-	text := prose.Plain(prose.Of(res))
+	text := modeltext.Plain(modeltext.Of(res))
 	if !res.OK && res.Failure != nil {
 		text = res.Failure.Message
 	}
@@ -152,7 +152,7 @@ func (l *relay) Emit(e tool.Event) error {
 func (l *relay) choices(data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if words := prose.Offered(data); words != "" && len(l.assets) < maxOffers {
+	if words := modeltext.Offered(data); words != "" && len(l.assets) < maxOffers {
 		l.assets = append(l.assets, appendText(nil, words))
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
@@ -113,7 +113,7 @@ func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjso
 	if bad != nil || w != nil {
 		return w, bad
 	}
-	output := prose.Of(res)
+	output := modeltext.Of(res)
 	if p.skill != "" {
 		output = instructions(output)
 	}
@@ -150,8 +150,8 @@ func messages(output json.RawMessage, files []json.RawMessage) []json.RawMessage
 	switch {
 	case strictjson.KindOf(output) == "object" && strictjson.Unmarshal(output, &own) == nil && own.Messages != nil:
 		all = own.Messages
-	case prose.Plain(output) != "":
-		user(appendText(nil, prose.Plain(output)))
+	case modeltext.Plain(output) != "":
+		user(appendText(nil, modeltext.Plain(output)))
 	}
 	for _, f := range files {
 		user(f)
@@ -276,7 +276,7 @@ func suggestions(spec *tool.Spec, argument, typed string) []string {
 			continue
 		}
 		for _, raw := range p.Enum {
-			if v := prose.Plain(raw); strings.HasPrefix(strings.ToLower(v), strings.ToLower(typed)) {
+			if v := modeltext.Plain(raw); strings.HasPrefix(strings.ToLower(v), strings.ToLower(typed)) {
 				values = append(values, v)
 			}
 		}

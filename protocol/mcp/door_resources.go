@@ -13,7 +13,7 @@ import (
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
@@ -316,7 +316,7 @@ func (s *server) readTool(
 	case bad != nil || asks != nil:
 		return asks, bad
 	}
-	output := prose.Of(res)
+	output := modeltext.Of(res)
 	w := begun(r, 2*len(output)+200)
 	w.Raw("contents", contents(r.uri, one, output))
 	s.keep(r, w)
@@ -336,7 +336,7 @@ func contents(uri string, one Resource, output json.RawMessage) []byte {
 		return append(append([]byte{'['}, fileContents(uri, cmp.Or(one.MediaType, file.MediaType), *file.Content)...), ']')
 	case strictjson.KindOf(output) == "string":
 		w.Text("mimeType", cmp.Or(one.MediaType, "text/plain"))
-		w.Text("text", prose.Plain(output))
+		w.Text("text", modeltext.Plain(output))
 	default:
 		w.Text("mimeType", cmp.Or(one.MediaType, "application/json"))
 		w.Text("text", string(output))

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"toolpost/wire/jsonrpc"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
@@ -199,7 +199,7 @@ func (s *server) checkParams(ctx context.Context, h http.Header, r *request) *js
 // repeats reports whether a text equals a value. Numbers are compared as numbers: 42.0 is 42.
 func repeats(text string, value json.RawMessage) bool {
 	if strictjson.KindOf(value) != "number" {
-		return text == prose.Plain(value)
+		return text == modeltext.Plain(value)
 	}
 	if text == string(value) {
 		return true

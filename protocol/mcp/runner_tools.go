@@ -13,7 +13,7 @@ import (
 
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
@@ -283,7 +283,7 @@ func (o *offer) mirrorHeaders(args json.RawMessage) http.Header {
 	for _, m := range o.mirrored {
 		switch v := m.in(orEmpty(args)); strictjson.KindOf(v) {
 		case "string", "boolean":
-			h.Set(m.header, headerText(prose.Plain(v)))
+			h.Set(m.header, headerText(modeltext.Plain(v)))
 		case "number":
 			h.Set(m.header, wholeNumber(string(v)))
 		}

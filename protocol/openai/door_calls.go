@@ -17,7 +17,7 @@ import (
 	"toolpost/host/model"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
@@ -165,7 +165,7 @@ func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	case !res.OK && res.Failure != nil:
 		text = res.Failure.Message
 	default:
-		text, failed = prose.Plain(prose.Of(res)), !res.OK
+		text, failed = modeltext.Plain(modeltext.Of(res)), !res.OK
 	}
 	r.result = model.TextResult(call.ID, c.clip(text)+files.words(), failed)
 	return r
@@ -226,7 +226,7 @@ func (m *made) note(line string) {
 
 // show keeps an event for the caller's interface, and notes its choices for the model.
 func (m *made) show(e tool.Event) {
-	if words := prose.Offered(e.Data); words != "" {
+	if words := modeltext.Offered(e.Data); words != "" {
 		m.note(words)
 	}
 	m.mu.Lock()

@@ -1,28 +1,28 @@
-package prose_test
+package modeltext_test
 
 import (
 	"strings"
 	"testing"
 
 	"toolpost/tool"
-	"toolpost/wire/prose"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
 func TestAChoiceIsATextOrHasALabelOrAnID(t *testing.T) {
-	for doc, want := range map[string]prose.Choice{
+	for doc, want := range map[string]modeltext.Choice{
 		`"Sit"`:                                  {ID: "Sit", Label: "Sit"},
 		`{"label":"Sit"}`:                        {ID: "Sit", Label: "Sit"},
 		`{"id":"s"}`:                             {ID: "s", Label: "s"},
 		`{"id":"s","label":"Sit","hint":"here"}`: {ID: "s", Label: "Sit", Hint: "here"},
 	} {
-		var got prose.Choice
+		var got modeltext.Choice
 		if err := strictjson.Unmarshal([]byte(doc), &got); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", doc, got, err)
 		}
 	}
 	for _, doc := range []string{`""`, `{}`, `7`, `null`, `["a"]`, `{"label":7}`} {
-		if err := strictjson.Unmarshal([]byte(doc), new(prose.Choice)); err == nil {
+		if err := strictjson.Unmarshal([]byte(doc), new(modeltext.Choice)); err == nil {
 			t.Errorf("%s is a choice", doc)
 		}
 	}
@@ -39,13 +39,13 @@ func TestAModelIsToldOfChoicesInWords(t *testing.T) {
 		`{"choices":[]}`:  "",
 		`7`:               "",
 	} {
-		got := prose.Offered(tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: prose.Choosing, Payload: []byte(payload)}).Data)
+		got := modeltext.Offered(tool.NewEvent(tool.KindUIEvent, tool.UIEvent{Event: modeltext.Choosing, Payload: []byte(payload)}).Data)
 		if !strings.HasSuffix(got, want) || want == "" && got != "" {
 			t.Errorf("%.100s: %q, want %q", payload, got, want)
 		}
 	}
 	other := tool.UIEvent{Event: "play_sound", Payload: []byte(`{"choices":["x"]}`)}
-	if got := prose.Offered(tool.NewEvent(tool.KindUIEvent, other).Data); got != "" {
+	if got := modeltext.Offered(tool.NewEvent(tool.KindUIEvent, other).Data); got != "" {
 		t.Errorf("another event offers %q", got)
 	}
 }

@@ -1,5 +1,5 @@
-// Package prose renders the outcome of a call for a model, whichever protocol carries it.
-package prose
+// Package modeltext renders the outcome of a call for a model, whichever protocol carries it.
+package modeltext
 
 import (
 	"encoding/json"
