@@ -34,7 +34,7 @@ func TestEndedPlanIsNotRunAgain(t *testing.T) {
 			t.Fatalf("%s: %v, %+v", c.Tool, err, r)
 		}
 	}
-	run := tool.Call{ID: "job", Tool: "plan.run", Args: json.RawMessage(lookAround), Patient: true}
+	run := tool.Call{ID: "job", Tool: "plan.run", Args: json.RawMessage(lookAround), Background: true}
 	var first, second plan.Result
 	ask(&first, run)
 	ask(&second, run)

@@ -346,7 +346,7 @@ const Shutdown = "shutdown"
 func (a *attempt) cancelled(ctx context.Context) error {
 	why := tool.Ended(ctx)
 	state := Cancelled
-	if why.Reason == Shutdown && a.run.Call.Patient && a.run.Call.Parent == "" {
+	if why.Reason == Shutdown && a.run.Call.Background && a.run.Call.Parent == "" {
 		state = Running
 	}
 	r := a.resultOf()
@@ -390,7 +390,7 @@ func (x *Executor) Resume(
 
 // RunOnce runs the plan of a call, or resumes it if an earlier process began this very call.
 func (x *Executor) RunOnce(ctx context.Context, r Run, out tool.Sink) (*Result, error) {
-	if x.Book == nil || !r.Call.Patient {
+	if x.Book == nil || !r.Call.Background {
 		return x.Run(ctx, r, out)
 	}
 	record, notes, err := x.Book.Of(ctx, r.Call.Caller.ID, r.Call.ID)

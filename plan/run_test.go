@@ -638,7 +638,7 @@ func TestCancelledResumeIsNotAFailure(t *testing.T) {
 			ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, c.why)
 			defer stop()
 			call := outer()
-			call.Patient = true
+			call.Background = true
 			began := time.Now()
 			_, err := x.Resume(ctx, plan.Run{Call: call}, "left", nil, &recorder{})
 			if took := time.Since(began); took != time.Second || !errors.Is(err, c.why) || book.ended != c.want {

@@ -58,12 +58,12 @@ const (
 
 // Persist writes what is left to be written of a call that has run: it must not be lost because the store is away for a
 // while. It retries until the store takes it, and reports that to the caller now and then, so that the caller does not
-// wait in silence. It gives up after ten seconds, or for a Patient call when the context ends.
+// wait in silence. It gives up after ten seconds, or for a Background call when the context ends.
 func Persist(ctx context.Context, c *Call, out Sink, what string, write func() error) error {
 	var told time.Time
 	for end := time.Now().Add(persistWait); ; {
 		err := write()
-		again := StoreAway(err) && (c.Patient || time.Now().Before(end)) || c.Patient && storeReason(err, StoreFull)
+		again := StoreAway(err) && (c.Background || time.Now().Before(end)) || c.Background && storeReason(err, StoreFull)
 		if !again {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"toolpost/tool"
 )
 
-// A waiting caller is told about a store that is away, and does not wait for ever; a Patient call does.
+// A waiting caller is told about a store that is away, and does not wait for ever; a Background call does.
 func TestPersistReportsWhileTheStoreIsDown(t *testing.T) {
 	down := tool.Errorf(tool.CodeUnavailable, "around it: %w", tool.Errorf(tool.CodeUnavailable, "away").Because(tool.StoreDown)).Because("other")
 	for name, c := range map[string]struct {
@@ -22,9 +22,9 @@ func TestPersistReportsWhileTheStoreIsDown(t *testing.T) {
 	}{
 		"back soon":         {err: down, away: 5 * time.Second, ends: 6 * time.Second, kept: true, words: 2},
 		"away for long":     {err: down, away: time.Hour, ends: 11 * time.Second, words: 4},
-		"away, for a job":   {call: tool.Call{Patient: true}, err: down, away: time.Hour, ends: time.Hour + time.Second, kept: true, words: 1000},
+		"away, for a job":   {call: tool.Call{Background: true}, err: down, away: time.Hour, ends: time.Hour + time.Second, kept: true, words: 1000},
 		"full":              {err: tool.Errorf(tool.CodeUnavailable, "full").Because(tool.StoreFull), away: time.Hour},
-		"another trouble":   {call: tool.Call{Patient: true}, err: tool.Errorf(tool.CodeConflict, "no"), away: time.Hour},
+		"another trouble":   {call: tool.Call{Background: true}, err: tool.Errorf(tool.CodeConflict, "no"), away: time.Hour},
 		"there all the way": {kept: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -127,13 +127,13 @@ type Call struct {
 	Parent string
 	// Depth is the number of calls above this one: 0 for a call from outside, one more for each nested call. A job has
 	// the depth of the call that started it, so that a job cannot be used to get back to 0.
-	Depth   int
-	DryRun  bool      // only decide: the outcome reports the decision of policy, and nothing runs
-	Run     string    // the run of an agent that it belongs to, according to the caller; empty if none
-	Patient bool      // background: no client is waiting, so writes may block on the store
-	Record  *Record   // stages note their decisions here; set by the audit stage; nil if no records are kept
-	Watch   Watch     // the chain notes its progress here; set by the stage recent
-	Began   time.Time // when the call arrived; set by the engine; see Start
+	Depth      int
+	DryRun     bool      // only decide: the outcome reports the decision of policy, and nothing runs
+	Run        string    // the run of an agent that it belongs to, according to the caller; empty if none
+	Background bool      // no client is waiting, so writes may block on the store
+	Record     *Record   // stages note their decisions here; set by the audit stage; nil if no records are kept
+	Watch      Watch     // the chain notes its progress here; set by the stage recent
+	Began      time.Time // when the call arrived; set by the engine; see Start
 	// Memo holds what a runner found out about the call when it was asked for its touches, so that it need not do so
 	// again when the call runs. Set by the engine; nil if nothing is kept.
 	Memo *Memo
@@ -164,7 +164,7 @@ const MaxDepth = 8
 func (c *Call) Inner(name string, args json.RawMessage) *Call {
 	return &Call{
 		Tool: name, Args: args, Caller: c.Caller, Run: c.Run, Trace: c.Trace, Span: c.Span, Parent: c.ID,
-		Depth: c.Depth + 1, Guarantees: c.Guarantees, Patient: c.Patient,
+		Depth: c.Depth + 1, Guarantees: c.Guarantees, Background: c.Background,
 	}
 }
 

@@ -168,7 +168,7 @@ func TestAJobThatRunsAgainGoesOnWithItsPlan(t *testing.T) {
 	var runs [2]plan.Result
 	for i := range runs {
 		c := &tool.Call{
-			ID: "the-job", Tool: "plan.run", Args: json.RawMessage(strings.ReplaceAll(right, "'", `"`)), Caller: ada, Patient: true,
+			ID: "the-job", Tool: "plan.run", Args: json.RawMessage(strings.ReplaceAll(right, "'", `"`)), Caller: ada, Background: true,
 		}
 		r, err := h.Invoke(t.Context(), c, tool.Discard)
 		if err == nil {

@@ -200,7 +200,7 @@ func TestAnIdIsOfNoUseForAnotherCall(t *testing.T) {
 		"another tool":    func(c *tool.Call) { c.Spec = &tool.Spec{Name: "writeFile", Source: "files"} },
 		"another source":  func(c *tool.Call) { c.Spec = &tool.Spec{Name: "deleteFile", Source: "other"} },
 		"other walls":     func(c *tool.Call) { c.Guarantees.NoNetwork = true },
-		"a job":           func(c *tool.Call) { c.Patient = true },
+		"a job":           func(c *tool.Call) { c.Background = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := w.refused(t, call(resume(id), change), approval.Unknown).Error(); got != plain {
@@ -574,7 +574,7 @@ func TestAQuestionOfTheToolGoesOnWithTheApprovedCall(t *testing.T) {
 
 func TestAJobHasItsOwnApprovalAndMayBeBegunAgain(t *testing.T) {
 	w := newWorld()
-	job := func(c *tool.Call) { c.Patient, c.ID = true, "job-1" }
+	job := func(c *tool.Call) { c.Background, c.ID = true, "job-1" }
 	id := w.asked(t, call(job))
 	if other := w.asked(t, call()); other == id {
 		t.Error("another call has the job's approval")
@@ -586,13 +586,13 @@ func TestAJobHasItsOwnApprovalAndMayBeBegunAgain(t *testing.T) {
 	w.refused(t, call(resume(id)), approval.Unknown)
 	w.runs(t, call(job, resume(id)))
 	w.runs(t, call(job, resume(id))) // its process ended
-	w.refused(t, call(resume(id), func(c *tool.Call) { c.Patient, c.ID = true, "job-2" }), approval.Unknown)
+	w.refused(t, call(resume(id), func(c *tool.Call) { c.Background, c.ID = true, "job-2" }), approval.Unknown)
 }
 
 // Each time the job is started, its calls have other ids.
 func TestRestartedJobReusesItsApprovals(t *testing.T) {
 	w := newWorld()
-	made := func(c *tool.Call) { c.Patient, c.Parent = true, "job-1" }
+	made := func(c *tool.Call) { c.Background, c.Parent = true, "job-1" }
 	id := w.asked(t, call(made))
 	w.decide(t, bob, id, yes(""))
 	w.runs(t, call(made))
@@ -602,7 +602,7 @@ func TestRestartedJobReusesItsApprovals(t *testing.T) {
 // A call that a job makes has another id each time: it is recognised by its content, like any other call.
 func TestACallWithinAJobIsApprovedAsAnyOther(t *testing.T) {
 	w := newWorld()
-	inner := func(c *tool.Call) { c.Patient, c.Parent = true, "job-1" }
+	inner := func(c *tool.Call) { c.Background, c.Parent = true, "job-1" }
 	id := w.asked(t, call(inner))
 	w.decide(t, bob, id, yes(""))
 	w.runs(t, call(inner, resume(id)))

@@ -378,7 +378,7 @@ func describe(a *Approval) string { return fmt.Sprintf("%d %q %q", a.Tier, a.Eff
 // job returns the job whose call it is, or "". A job has its own approval, which no other call can use. The calls that a
 // job makes are not the job: they have other ids when it is restarted, and still pick up theirs.
 func job(c *tool.Call) string {
-	if c.Patient && c.Parent == "" {
+	if c.Background && c.Parent == "" {
 		return c.ID
 	}
 	return ""

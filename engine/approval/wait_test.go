@@ -36,8 +36,8 @@ func (w *world) waits(t *testing.T, ctx context.Context, c *tool.Call) (id strin
 func TestWaitingCallRunsWhenApproved(t *testing.T) {
 	for name, change := range map[string]func(*tool.Call){
 		"a call":               func(*tool.Call) {},
-		"the call of a job":    func(c *tool.Call) { c.Patient = true },
-		"a call that one made": func(c *tool.Call) { c.Patient, c.Parent = true, "job" },
+		"the call of a job":    func(c *tool.Call) { c.Background = true },
+		"a call that one made": func(c *tool.Call) { c.Background, c.Parent = true, "job" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -138,7 +138,7 @@ func (q *Questions) use(ctx context.Context, c *tool.Call) (own string, err erro
 	// A job that is restarted after its process ended keeps its answer. Any other call answers once, whatever id its
 	// caller gave it.
 	by := []byte(rand.Text())
-	if c.Patient {
+	if c.Background {
 		by = []byte(c.ID)
 	}
 	who, err := q.keys.Sum("answer", []byte(c.Caller.ID), by)

@@ -186,7 +186,7 @@ func openStore(t *testing.T) *store.DB {
 func TestAJobThatIsBegunAgainStillHasItsAnswer(t *testing.T) {
 	h := behind(ask.New(ask.Options{}), &teller{ask: &tool.Ask{ID: "mine", Schema: nameForm()}})
 	c := question(t, h, `{"name":"Ada"}`)
-	c.Patient = true
+	c.Background = true
 	for range 2 {
 		if _, err := h.Invoke(t.Context(), c, tool.Discard); err != nil {
 			t.Fatal(err)

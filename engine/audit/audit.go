@@ -178,7 +178,7 @@ func notBegun(name string, err error) *tool.Error {
 // record is not on disk.
 func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Result, err error) error {
 	rec := c.Record
-	if c.Patient && tool.NotRun(err) && tool.StoreAway(err) {
+	if c.Background && tool.NotRun(err) && tool.StoreAway(err) {
 		return nil // it is made again once the store is available, and recorded then
 	}
 	rec.Duration = time.Since(rec.Time)

@@ -239,7 +239,7 @@ func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.R
 			return nil, err
 		}
 	}
-	call.Patient = true
+	call.Background = true
 	return d.o.Handler.Invoke(ctx, call, out)
 }
 

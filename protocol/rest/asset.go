@@ -26,7 +26,7 @@ func (s *server) asset(w http.ResponseWriter, r *http.Request, p tool.Principal)
 	}
 	args := map[string]any{"sha256": sum, "content": false}
 	return s.ask(w, r, p, readAsset, args, func(ctx context.Context, c *tool.Call) {
-		out := &assetSink{sum: sum, r: r, w: &patient{w, ctx, s.Patience()}}
+		out := &assetSink{sum: sum, r: r, w: &deadlineWriter{w, ctx, s.Patience()}}
 		res, err := s.invoke(ctx, c, out)
 		if out.close() {
 			return
@@ -122,20 +122,20 @@ func fileName(a tool.Asset, ext string) string {
 
 func isDigest(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
-// A patient writer limits the time for each write instead of the whole, for peers that read slowly; it stops when the
+// A deadlineWriter limits the time for each write instead of the whole, for peers that read slowly; it stops when the
 // call is cancelled.
-type patient struct {
+type deadlineWriter struct {
 	http.ResponseWriter
 	ctx      context.Context
 	patience time.Duration
 }
 
-func (p *patient) Write(b []byte) (int, error) {
-	if p.ctx.Err() != nil {
-		return 0, context.Cause(p.ctx)
+func (w *deadlineWriter) Write(b []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, context.Cause(w.ctx)
 	}
-	if err := http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(p.patience)); err != nil {
+	if err := http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
 		return 0, err
 	}
-	return p.ResponseWriter.Write(b)
+	return w.ResponseWriter.Write(b)
 }

@@ -328,7 +328,7 @@ func (c *clock) Write(b []byte) (int, error) { c.pieces++; return len(b), nil }
 func TestWriteDeadlineIsRenewedForEachPiece(t *testing.T) {
 	var c clock
 	ctx, cancel := context.WithCancel(t.Context())
-	w := rest.Patient(&c, ctx, time.Minute)
+	w := rest.DeadlineWriter(&c, ctx, time.Minute)
 	if _, err := io.Copy(w, io.LimitReader(rand.Reader, 1<<20)); err != nil {
 		t.Fatal(err)
 	}

@@ -24,9 +24,9 @@ func Follow(body io.Reader, out tool.Sink) (*tool.Result, error) {
 	return f.run(http.Header{"Content-Type": {web.TypeStream}})
 }
 
-// Patient is the writer that an asset is sent with.
-func Patient(w http.ResponseWriter, ctx context.Context, d time.Duration) io.Writer {
-	return &patient{w, ctx, d}
+// DeadlineWriter is the writer that an asset is sent with.
+func DeadlineWriter(w http.ResponseWriter, ctx context.Context, d time.Duration) io.Writer {
+	return &deadlineWriter{w, ctx, d}
 }
 
 // Messages reads a stream to its end, with messages of at most that many bytes.
