@@ -118,10 +118,10 @@ func Protocols() []Protocol {
 				Doc: "the namel3ss service door: POST /tools and /capabilities/handshake; it listens on " +
 					namel3ss.ServiceListen + " by default",
 				Options: web.Config{}, Path: "/tools",
-				Mount: func(d config.Door, k Kit) (web.Config, web.Door, error) {
+				Mount: func(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
 					c := web.Config{Listen: namel3ss.ServiceListen}
 					err := d.Decode(&c)
-					return c, namel3ss.NewServiceDoor(namel3ss.ServiceOptions{Version: k.Version, Log: k.Log}), err
+					return c, namel3ss.NewServiceDoor(namel3ss.ServiceOptions{Version: env.Version, Log: env.Log}), err
 				},
 			}},
 		},
@@ -206,12 +206,12 @@ type httpDoor struct {
 	Console    *bool `yaml:"console" schema:"default=true" doc:"serve the console, a page for people, at /"`
 }
 
-func mountHTTP(d config.Door, k Kit) (web.Config, web.Door, error) {
+func mountHTTP(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
 	var c httpDoor
 	err := d.Decode(&c)
-	door := rest.NewDoor(rest.Options{Log: k.Log, Metrics: k.Metrics, Version: k.Version})
-	if k.Console != nil && (c.Console == nil || *c.Console) {
-		door = k.Console.On(door)
+	door := rest.NewDoor(rest.Options{Log: env.Log, Metrics: env.Metrics, Version: env.Version})
+	if env.Console != nil && (c.Console == nil || *c.Console) {
+		door = env.Console.On(door)
 	}
 	return c.Config, door, err
 }
@@ -240,14 +240,14 @@ func asMCP(_ []string, s Stdio) (tool.Door, error) {
 	return &mcp.Door{Options: mcp.Options{Offers: c.Offers, Search: c.Search, Version: s.Version}, In: s.In, Out: s.Out, Caller: s.Caller}, nil
 }
 
-func mountMCP(d config.Door, k Kit) (web.Config, web.Door, error) {
+func mountMCP(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
 	var c mcpDoor
 	err := d.Decode(&c)
 	if err == nil {
 		err = d.Placed(cmp.Or(c.Check(), mcp.CheckURL(c.URL)))
 	}
 	return c.Config, mcp.NewDoor(mcp.Options{
-		Offers: c.Offers, Search: c.Search, URL: c.URL, Issuers: k.Issuers, Keys: k.Keys, Version: k.Version, Log: k.Log, Jobs: true,
+		Offers: c.Offers, Search: c.Search, URL: c.URL, Issuers: env.Issuers, Keys: env.Keys, Version: env.Version, Log: env.Log, Jobs: true,
 	}), err
 }
 
@@ -259,7 +259,7 @@ type openaiDoor struct {
 	Open            *bool `yaml:"open" schema:"default=true" doc:"whether the door is open; false: its routes are not there"`
 }
 
-func mountOpenAI(d config.Door, k Kit) (web.Config, web.Door, error) {
+func mountOpenAI(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
 	var c openaiDoor
 	if err := d.Decode(&c); err != nil {
 		return c.Config, web.Door{}, err
@@ -267,7 +267,7 @@ func mountOpenAI(d config.Door, k Kit) (web.Config, web.Door, error) {
 	if c.Open != nil && !*c.Open {
 		return c.Config, web.Door{}, nil
 	}
-	return c.Config, openai.NewDoor(k.Waiting, openai.Options{Limits: c.Limits, Search: c.Search, Models: k.Models, Log: k.Log}), nil
+	return c.Config, openai.NewDoor(env.Waiting, openai.Options{Limits: c.Limits, Search: c.Search, Models: env.Models, Log: env.Log}), nil
 }
 
 func asMachina(words []string, s Stdio) (tool.Door, error) {
@@ -284,7 +284,7 @@ func machinaLeases(words []string) int {
 	return machina.LeaseTier(mode, os.Getenv)
 }
 
-func openNATS(d config.Door, k Kit) (tool.Door, error) {
+func openNATS(d config.Door, env DoorEnv) (tool.Door, error) {
 	var c singularity.DoorConfig
 	if err := d.Decode(&c); err != nil {
 		return nil, err
@@ -293,17 +293,17 @@ func openNATS(d config.Door, k Kit) (tool.Door, error) {
 		return nil, d.Placed(err)
 	}
 	c.Listen = cmp.Or(c.Listen, singularity.DefaultListen)
-	if err := k.Admits(d, c.Anonymous, c.Listen); err != nil {
+	if err := env.Admits(d, c.Anonymous, c.Listen); err != nil {
 		return nil, err
 	}
 	o := singularity.DoorOptions{
-		Version: k.Version, Drain: k.Drain, Log: k.Log, Calls: k.Calls,
-		Ready: func(url string) { k.Opened(Listening{Door: d.Name, URL: url, Anonymous: c.Anonymous}) },
+		Version: env.Version, Drain: env.Drain, Log: env.Log, Calls: env.Calls,
+		Ready: func(url string) { env.Opened(Listening{Door: d.Name, URL: url, Anonymous: c.Anonymous}) },
 	}
-	if k.Named != nil {
-		o.Named = func(id string) tool.Principal { return k.Named(id, d.Name) }
+	if env.Named != nil {
+		o.Named = func(id string) tool.Principal { return env.Named(id, d.Name) }
 	}
-	return c.Door(k.Dir, k.Gate, o), nil
+	return c.Door(env.Dir, env.Gate, o), nil
 }
 
 func claimNATS(d config.Door, dir string) (offlimits.Claim, error) {

@@ -90,17 +90,17 @@ type Door struct {
 	Options any // the zero value of its config, for the config's schema
 	// Mount makes a door of the front, and returns its address in the config. A door with an empty Listen shares the
 	// address of the door http. A door without routes is closed.
-	Mount func(config.Door, Kit) (web.Config, web.Door, error)
+	Mount func(config.Door, DoorEnv) (web.Config, web.Door, error)
 	Path  string // what clients must append to the address of the front
 	With  string // another door; a config that opens that one and does not name this one opens this one too
 	// Open makes a door that listens by itself.
-	Open func(config.Door, Kit) (tool.Door, error)
+	Open func(config.Door, DoorEnv) (tool.Door, error)
 	// Claim returns the files that it starts from and keeps for itself; for the front's doors they follow from Mount.
 	Claim func(d config.Door, dir string) (offlimits.Claim, error)
 }
 
-// A Kit is what every door is built from.
-type Kit struct {
+// A DoorEnv has what every door is built from.
+type DoorEnv struct {
 	DoorOptions
 	Dir   string        // base of relative paths in the config
 	Drain time.Duration // how long running calls may continue after the end
@@ -109,17 +109,17 @@ type Kit struct {
 }
 
 // Admits records the caller that a door admits without credentials. A door on the network calls it before it is built.
-func (k Kit) Admits(d config.Door, a identity.Anonymous, listen string) error {
+func (env DoorEnv) Admits(d config.Door, a identity.Anonymous, listen string) error {
 	if a.Name != "" {
-		k.anonymous[d.Name] = a
+		env.anonymous[d.Name] = a
 	}
-	return d.Placed(a.Check(listen, k.Known))
+	return d.Placed(a.Check(listen, env.Known))
 }
 
 // Opened reports that a door takes calls.
-func (k Kit) Opened(l Listening) {
-	l.Token = k.Fresh
-	k.Ready(l)
+func (env DoorEnv) Opened(l Listening) {
+	l.Token = env.Fresh
+	env.Ready(l)
 }
 
 // build makes doors. None is open before it is served, so that a caller that only checks can drop them.
@@ -130,7 +130,7 @@ func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []
 	if o.Waiting == nil {
 		o.Waiting = func(h tool.Handler) tool.Handler { return h }
 	}
-	k := Kit{o, cfg.Dir, time.Duration(cfg.Limits.Drain), map[string]identity.Anonymous{}}
+	env := DoorEnv{o, cfg.Dir, time.Duration(cfg.Limits.Drain), map[string]identity.Anonymous{}}
 	var doors []tool.Door
 	var mounts []mount
 	for _, d := range cfg.Doors {
@@ -140,25 +140,25 @@ func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []
 		}
 		if about.Mount != nil {
 			m := mount{about: about, entry: d}
-			m.config, m.door, err = about.Mount(d, k)
+			m.config, m.door, err = about.Mount(d, env)
 			mounts = append(mounts, m)
 		} else {
 			var door tool.Door
-			door, err = about.Open(d, k)
+			door, err = about.Open(d, env)
 			doors = append(doors, door)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 	}
-	mounts = slices.DeleteFunc(append(mounts, k.beside(mounts)...), func(m mount) bool { return m.door.Routes == nil })
-	fronts, err := k.fronts(mounts)
-	return k.anonymous, append(doors, fronts...), err
+	mounts = slices.DeleteFunc(append(mounts, env.beside(mounts)...), func(m mount) bool { return m.door.Routes == nil })
+	fronts, err := env.fronts(mounts)
+	return env.anonymous, append(doors, fronts...), err
 }
 
 // beside adds the doors that a config does not name but that accompany one of the mounts, with its web config: a
 // caller that needs no credentials there needs none here.
-func (k Kit) beside(mounts []mount) (more []mount) {
+func (env DoorEnv) beside(mounts []mount) (more []mount) {
 	named := func(name string) func(mount) bool { return func(m mount) bool { return m.entry.Name == name } }
 	for _, about := range networkDoors() {
 		i := slices.IndexFunc(mounts, named(about.With))
@@ -169,7 +169,7 @@ func (k Kit) beside(mounts []mount) (more []mount) {
 		entry.Name = about.Name
 		m := mount{about: about, entry: entry, config: mounts[i].config}
 		// The entry configures the other door, and may have fields that this one does not know.
-		if _, door, err := about.Mount(config.Door{Name: about.Name}, k); err == nil {
+		if _, door, err := about.Mount(config.Door{Name: about.Name}, env); err == nil {
 			m.door = door
 			more = append(more, m)
 		}
@@ -209,7 +209,7 @@ func DoorClaim(d config.Door, dir string) (offlimits.Claim, error) {
 	case err != nil:
 		return offlimits.Claim{}, err
 	case about.Mount != nil:
-		c, _, err := about.Mount(d, Kit{})
+		c, _, err := about.Mount(d, DoorEnv{})
 		return c.Claim(dir), err
 	}
 	return about.Claim(d, dir)
@@ -237,7 +237,7 @@ type front struct {
 }
 
 // fronts groups the doors with the same listen, and returns a server for each address.
-func (k Kit) fronts(mounts []mount) ([]tool.Door, error) {
+func (env DoorEnv) fronts(mounts []mount) ([]tool.Door, error) {
 	home := web.DefaultListen
 	for _, m := range mounts {
 		if m.entry.Name == homeDoor {
@@ -248,7 +248,7 @@ func (k Kit) fronts(mounts []mount) ([]tool.Door, error) {
 	at := map[string]*front{}
 	for _, m := range mounts {
 		m.config.Listen = cmp.Or(m.config.Listen, home)
-		o, err := m.config.Options(k.Dir)
+		o, err := m.config.Options(env.Dir)
 		if err != nil {
 			return nil, m.entry.Placed(err)
 		}
@@ -267,7 +267,7 @@ func (k Kit) fronts(mounts []mount) ([]tool.Door, error) {
 	}
 	var doors []tool.Door
 	for _, f := range all {
-		door, err := k.front(f)
+		door, err := env.front(f)
 		if err != nil {
 			return nil, err
 		}
@@ -281,10 +281,10 @@ const homeDoor = "http"
 
 // front returns the server of an address. The command line moves an address as a whole: a door that relies on another's
 // settings there, above all TLS, must not be left behind without them.
-func (k Kit) front(f *front) (tool.Door, error) {
+func (env DoorEnv) front(f *front) (tool.Door, error) {
 	for _, m := range f.mounts {
 		if m.entry.Name == homeDoor {
-			f.Listen = cmp.Or(k.Listen, f.Listen)
+			f.Listen = cmp.Or(env.Listen, f.Listen)
 			if err := web.CheckListen(f.Listen); err != nil {
 				return nil, err
 			}
@@ -292,16 +292,16 @@ func (k Kit) front(f *front) (tool.Door, error) {
 	}
 	var doors []web.Door
 	for _, m := range f.mounts {
-		if err := k.Admits(m.entry, m.config.Anonymous, f.Listen); err != nil {
+		if err := env.Admits(m.entry, m.config.Anonymous, f.Listen); err != nil {
 			return nil, err
 		}
 		m.door.Anonymous = m.config.Anonymous
 		doors = append(doors, m.door)
 	}
-	if k.tried != nil {
-		k.tried(f.mounts[0].entry.Name, f.Try())
+	if env.tried != nil {
+		env.tried(f.mounts[0].entry.Name, f.Try())
 	}
-	f.Gate, f.Drain, f.Log, f.Calls = k.Gate, k.Drain, k.Log, k.Calls
+	f.Gate, f.Drain, f.Log, f.Calls = env.Gate, env.Drain, env.Log, env.Calls
 	f.Ready = func(addr string) {
 		var urls []string
 		for _, one := range web.Addresses(addr) {
@@ -312,7 +312,7 @@ func (k Kit) front(f *front) (tool.Door, error) {
 			if !strings.HasPrefix(url, web.UnixPrefix) {
 				url += m.about.Path
 			}
-			k.Opened(Listening{
+			env.Opened(Listening{
 				Door: m.entry.Name, URL: url, Also: urls[1:], Anonymous: m.config.Anonymous, Console: m.door.Session != nil,
 			})
 		}
