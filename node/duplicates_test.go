@@ -296,7 +296,7 @@ func (p *pipePayer) dial() {
 		if proto.Name == "machina" {
 			std := node.Stdio{In: inRead, Out: outWrite, Log: io.Discard, Caller: tool.Principal{ID: "owner", Door: "machina"}}
 			var err error
-			if door, err = proto.As.Door([]string{"--serve", "till"}, std); err != nil {
+			if door, err = proto.Stdio.Door([]string{"--serve", "till"}, std); err != nil {
 				p.t.Fatal(err)
 			}
 		}

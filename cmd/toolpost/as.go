@@ -16,7 +16,7 @@ import (
 func (a *app) asCommand() *cobra.Command {
 	var spoken []*cobra.Command
 	for _, p := range node.Protocols() {
-		if p.As != nil {
+		if p.Stdio != nil {
 			spoken = append(spoken, a.asProtocol(p))
 		}
 	}
@@ -32,15 +32,15 @@ func (a *app) asCommand() *cobra.Command {
 
 func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 	c := &cobra.Command{
-		Use: strings.TrimSpace(p.Name + " " + p.As.Usage), Short: "Serve these tools over stdin and stdout in " + p.Name, Args: words(p.As.Least, p.As.Most),
+		Use: strings.TrimSpace(p.Name + " " + p.Stdio.Usage), Short: "Serve these tools over stdin and stdout in " + p.Name, Args: words(p.Stdio.Least, p.Stdio.Most),
 		ValidArgsFunction: a.completeTool, DisableFlagsInUseLine: true,
 	}
-	for _, name := range p.As.Flags {
+	for _, name := range p.Stdio.Flags {
 		c.Flags().Bool(name, false, "")
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var given []string
-		for _, name := range p.As.Flags {
+		for _, name := range p.Stdio.Flags {
 			if on, _ := c.Flags().GetBool(name); on {
 				given = append(given, "--"+name)
 			}
@@ -58,13 +58,13 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 			In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: identity.Local, Door: p.Name}, Sources: cfg.Sources,
 			Doors: cfg.Doors, Version: version,
 		}
-		door, err := p.As.Door(given, std)
+		door, err := p.Stdio.Door(given, std)
 		if err != nil {
 			return err
 		}
-		o := node.Options{Tiers: p.As.Tiers, Early: p.As.Early}
-		if p.As.LeaseTier != nil {
-			o.LeaseTier = p.As.LeaseTier(given)
+		o := node.Options{Tiers: p.Stdio.Tiers, Early: p.Stdio.Early}
+		if p.Stdio.LeaseTier != nil {
+			o.LeaseTier = p.Stdio.LeaseTier(given)
 		}
 		ctx, done := lasting(c.Context())
 		defer done()

@@ -360,7 +360,7 @@ func (d *desk) serveAs(t *testing.T, who string, s reply, std node.Stdio, protoc
 	must(t, err)
 	for _, p := range node.Protocols() {
 		if p.Name == protocol {
-			door, err := p.As.Door(words, std)
+			door, err := p.Stdio.Door(words, std)
 			must(t, err)
 			_ = door.Serve(t.Context(), fill(d.node.Handler()), d.node.Catalog()) // only its output counts
 		}

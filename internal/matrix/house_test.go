@@ -245,7 +245,7 @@ func (h *house) serveAs(ctx context.Context, t *testing.T, std node.Stdio, proto
 		if p.Name != protocol {
 			continue
 		}
-		d, err := p.As.Door(words, std)
+		d, err := p.Stdio.Door(words, std)
 		if err == nil {
 			err = d.Serve(ctx, h.node.Handler(), h.node.Catalog())
 		}

@@ -53,14 +53,14 @@ type Protocol struct {
 	Opens func(config.Source) time.Duration
 	// Options is the zero value of what Open decodes, for the schema of the config.
 	Options any
-	// As is the door for `toolpost as`, or nil if there is none.
-	As *As
+	// Stdio is the door for `toolpost as`, or nil if there is none.
+	Stdio *StdioDoor
 	// Doors are those on the network that a config can open.
 	Doors []Door
 }
 
-// As is a door on the standard streams.
-type As struct {
+// A StdioDoor is a door on the standard streams.
+type StdioDoor struct {
 	Usage string   // the arguments after the protocol's name
 	Flags []string // its flags without a value; those given come first among the words
 	Early bool     // it answers before all sources are open, and tells its client when there are more
@@ -108,7 +108,7 @@ func Protocols() []Protocol {
 		{
 			Name: "namel3ss", Doc: "Python and Node functions: one JSON document in, one out",
 			Open: namel3ss.Open, Claim: namel3ss.Claim, Options: namel3ss.Options{},
-			As: &As{Usage: "[NAME]", Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
+			Stdio: &StdioDoor{Usage: "[NAME]", Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
 				return &namel3ss.Door{
 					In: s.In, Out: s.Out, Log: s.Log, Tool: strings.Join(words, ""), Caller: s.Caller,
 				}, nil
@@ -128,7 +128,7 @@ func Protocols() []Protocol {
 		{
 			Name: "narratoria", Doc: "programs that report events, one JSON object per line",
 			Open: narratoria.Open, Claim: narratoria.Claim, Options: narratoria.Options{},
-			As: &As{Usage: "NAME", Least: 1, Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
+			Stdio: &StdioDoor{Usage: "NAME", Least: 1, Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
 				return &narratoria.Door{In: s.In, Out: s.Out, Tool: words[0], Caller: s.Caller}, nil
 			}},
 		},
@@ -144,14 +144,14 @@ func Protocols() []Protocol {
 			Name: "alphahuman",
 			Doc:  "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
 			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Asks: true, Opens: alphahuman.Opens,
-			As: &As{Door: func(_ []string, s Stdio) (tool.Door, error) {
+			Stdio: &StdioDoor{Door: func(_ []string, s Stdio) (tool.Door, error) {
 				return &alphahuman.Door{In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
 			}},
 		},
 		{
 			Name: "machina", Doc: "tools of a Machina toolhost and its plugin",
 			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Asks: true,
-			As: &As{
+			Stdio: &StdioDoor{
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: []string{"list", "run", "serve"},
 				Most: 2, LeaseTier: machinaLeases, Tiers: machina.TierOf, Door: asMachina,
 			},
@@ -168,7 +168,7 @@ func Protocols() []Protocol {
 			Name: "mcp",
 			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
 			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true, Asks: true, Opens: mcp.Opens,
-			As: &As{Door: asMCP, Early: true},
+			Stdio: &StdioDoor{Door: asMCP, Early: true},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
 				Options: mcpDoor{}, Path: mcp.Path, With: homeDoor, Mount: mountMCP,
