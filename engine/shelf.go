@@ -28,8 +28,8 @@ type Binding struct {
 	Waits bool
 	// Comes is set if a waiting source is being opened already, and will be published once it is open.
 	Comes bool
-	// Asks is set if opening the source starts a program or asks a server.
-	Asks bool
+	// Connects is set if opening the source starts a program or sends a request to a server.
+	Connects bool
 	// Overall is set if its tools are about all the other tools: a call of one needs every source.
 	Overall bool
 }

@@ -96,7 +96,7 @@ func (sh *shelf) ownerOf(name string) *source {
 // needs no program and no server to list its tools, then all of those, then those of the config's owner, then all
 // sources.
 func (sh *shelf) nextToAsk() []*source {
-	still := sh.waiting(func(s *source) bool { return ofOwner(s) && !s.Asks })
+	still := sh.waiting(func(s *source) bool { return ofOwner(s) && !s.Connects })
 	if len(still) > 0 && !slices.ContainsFunc(sh.bound, func(s *source) bool { return !s.Waits && !s.Overall }) {
 		return still[:1]
 	}

@@ -73,7 +73,7 @@ func manySources(r *rand.Rand) []engine.Binding {
 			specs = append(specs, s)
 		}
 		b := whoRan(fmt.Sprint("s", n), specs...)
-		b.Upstream, b.Asks = r.IntN(2) == 0, r.IntN(2) == 0
+		b.Upstream, b.Connects = r.IntN(2) == 0, r.IntN(2) == 0
 		if r.IntN(6) == 0 {
 			b.Runner, b.Err = nil, errors.New("it is dead")
 		}
@@ -113,13 +113,13 @@ func TestNameResolvesAlikeWhicheverSourcesAreOpen(t *testing.T) {
 }
 
 func TestOnlyTheSourcesThatANameNeedsAreOpened(t *testing.T) {
-	ours := func(name string, asks bool, tools ...string) engine.Binding {
+	ours := func(name string, connects bool, tools ...string) engine.Binding {
 		var specs []*tool.Spec
 		for _, one := range tools {
 			specs = append(specs, &tool.Spec{Name: one})
 		}
 		b := whoRan(name, specs...)
-		b.Asks = asks
+		b.Connects = connects
 		return b
 	}
 	theirs := func(name string, tools ...string) engine.Binding {

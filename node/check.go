@@ -103,10 +103,10 @@ func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []Problem)
 	return found
 }
 
-// asks reports whether opening a source starts a program or asks a server.
-func (n *Node) asks(src config.Source) bool {
+// connects reports whether opening a source starts a program or sends a request to a server.
+func (n *Node) connects(src config.Source) bool {
 	p, err := n.protocol(src.Protocol)
-	return err == nil && p.Asks && !local(p, src)
+	return err == nil && p.Connects && !local(p, src)
 }
 
 // Unopened lists the sources that were not opened, see Options.Still.

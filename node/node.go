@@ -231,7 +231,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 		tools.sources = nil
 	}
 	if n.o.Still {
-		tools.sources = slices.DeleteFunc(slices.Clone(tools.sources), n.asks)
+		tools.sources = slices.DeleteFunc(slices.Clone(tools.sources), n.connects)
 	}
 	n.loading.Lock()
 	if n.o.Lazy {

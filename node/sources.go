@@ -296,7 +296,7 @@ func (n *Node) bind(ctx context.Context) []tool.Change {
 	for _, s := range n.sources {
 		bindings = append(bindings, engine.Binding{
 			Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err, Upstream: n.upstream(s.Source),
-			Waits: s.waits, Comes: s.waits && n.o.Early, Asks: s.waits && n.asks(s.Source),
+			Waits: s.waits, Comes: s.waits && n.o.Early, Connects: s.waits && n.connects(s.Source),
 		})
 	}
 	return n.engine.Replace(ctx, bindings)

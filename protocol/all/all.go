@@ -46,8 +46,8 @@ type Protocol struct {
 	// Local reports whether the tools of a source of such a protocol are defined by a file of this machine after all.
 	// nil means that none are.
 	Local func(config.Source) bool
-	// Asks means that opening a source, or listing its tools, starts a program or sends a request to a server.
-	Asks bool
+	// Connects means that opening a source, or listing its tools, starts a program or sends a request to a server.
+	Connects bool
 	// Opens returns how long opening a source may take if each of its programs has its own time to start. nil means the
 	// usual time.
 	Opens func(config.Source) time.Duration
@@ -143,14 +143,14 @@ func Protocols() []Protocol {
 		{
 			Name: "alphahuman",
 			Doc:  "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
-			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Asks: true, Opens: alphahuman.Opens,
+			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Connects: true, Opens: alphahuman.Opens,
 			Stdio: &StdioDoor{Door: func(_ []string, s Stdio) (tool.Door, error) {
 				return &alphahuman.Door{In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
 			}},
 		},
 		{
 			Name: "machina", Doc: "tools of a Machina toolhost and its plugin",
-			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Asks: true,
+			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Connects: true,
 			Stdio: &StdioDoor{
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: []string{"list", "run", "serve"},
 				Most: 2, LeaseTier: machinaLeases, Tiers: machina.TierOf, Door: asMachina,
@@ -158,7 +158,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "singularity", Doc: "tools of another Toolpost, or of any server that speaks the Singularity contract, over NATS",
-			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{}, Upstream: true, Asks: true,
+			Open: singularity.Open, Claim: singularity.Claim, Options: singularity.Options{}, Upstream: true, Connects: true,
 			Doors: []Door{{
 				Name: "nats", Doc: "the NATS door: tools at tools.execute and the subjects of the Singularity contract",
 				Options: singularity.DoorConfig{}, Open: openNATS, Claim: claimNATS,
@@ -167,7 +167,7 @@ func Protocols() []Protocol {
 		{
 			Name: "mcp",
 			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
-			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true, Asks: true, Opens: mcp.Opens,
+			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true, Connects: true, Opens: mcp.Opens,
 			Stdio: &StdioDoor{Door: asMCP, Early: true},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
@@ -176,12 +176,12 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "openapi", Doc: "operations of an HTTP API, as its OpenAPI document describes them",
-			Open: openapi.Open, Claim: openapi.Claim, Options: openapi.Options{}, Upstream: true, Asks: true,
+			Open: openapi.Open, Claim: openapi.Claim, Options: openapi.Options{}, Upstream: true, Connects: true,
 			Local: openapi.Local,
 		},
 		{
 			Name: "rest", Doc: "tools of another Toolpost, over HTTP",
-			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{}, Upstream: true, Asks: true,
+			Open: rest.Open, Claim: rest.Claim, Options: rest.SourceOptions{}, Upstream: true, Connects: true,
 			Doors: []Door{{
 				Name: homeDoor, Doc: "the HTTP door; it listens on " + web.DefaultListen + " by default",
 				Options: httpDoor{}, Mount: mountHTTP,
