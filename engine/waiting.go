@@ -96,11 +96,11 @@ func (sh *shelf) ownerOf(name string) *source {
 // needs no program and no server to list its tools, then all of those, then those of the config's owner, then all
 // sources.
 func (sh *shelf) nextToAsk() []*source {
-	still := sh.waiting(func(s *source) bool { return ofOwner(s) && !s.Connects })
-	if len(still) > 0 && !slices.ContainsFunc(sh.bound, func(s *source) bool { return !s.Waits && !s.Overall }) {
-		return still[:1]
+	offline := sh.waiting(func(s *source) bool { return ofOwner(s) && !s.Connects })
+	if len(offline) > 0 && !slices.ContainsFunc(sh.bound, func(s *source) bool { return !s.Waits && !s.Overall }) {
+		return offline[:1]
 	}
-	for _, some := range [][]*source{still, sh.waiting(ofOwner)} {
+	for _, some := range [][]*source{offline, sh.waiting(ofOwner)} {
 		if len(some) > 0 {
 			return some
 		}

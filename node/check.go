@@ -109,7 +109,7 @@ func (n *Node) connects(src config.Source) bool {
 	return err == nil && p.Connects && !local(p, src)
 }
 
-// Unopened lists the sources that were not opened, see Options.Still.
+// Unopened lists the sources that were not opened, see Options.Offline.
 func (n *Node) Unopened() (left []Status) {
 	for _, src := range n.cfg.Sources {
 		if !n.isOpen(src.Name) {

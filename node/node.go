@@ -104,7 +104,7 @@ type Options struct {
 	NewToken  bool            // make another token
 	Watch     bool            // track the files that sources start from, for Watch
 	Own       bool            // open no source of the config: only Toolpost's own tools are called
-	Still     bool            // open only sources that need no program started and no server asked
+	Offline   bool            // open only sources that start no program and send no request to a server
 	Lazy      bool            // open a source on first use, for programs that make one call
 	Early     bool            // start with the sources that open at once; the others follow when they are open
 	LeaseTier int             // tools from this tier on need a lease, even if the config asks for none; 0 leaves it to the config
@@ -230,7 +230,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.o.Own {
 		tools.sources = nil
 	}
-	if n.o.Still {
+	if n.o.Offline {
 		tools.sources = slices.DeleteFunc(slices.Clone(tools.sources), n.connects)
 	}
 	n.loading.Lock()
@@ -379,9 +379,9 @@ func (n *Node) fixed(cfg *config.Config) (changed []string) {
 	return changed
 }
 
-// still waits for a publication in progress; once the node's life has ended, none follows it. It holds no lock when it
-// returns, since a call that is waited for may be one that reloads.
-func (n *Node) still() {
+// awaitPublication waits for a publication in progress; once the node's life has ended, none follows it. It holds no
+// lock when it returns, since a call that is waited for may be one that reloads.
+func (n *Node) awaitPublication() {
 	n.loading.Lock()
 	defer n.loading.Unlock()
 	n.mu.Lock()
@@ -392,7 +392,7 @@ func (n *Node) still() {
 func (n *Node) Close(ctx context.Context) (err error) {
 	n.end()
 	n.followers.Close()
-	n.still()
+	n.awaitPublication()
 	if n.engine != nil {
 		err = n.engine.Close(ctx)
 	}

@@ -96,7 +96,7 @@ var errPlanTime = errors.New("the time of the plan is over")
 func (a *attempt) do(ctx context.Context) (*Result, error) {
 	a.began, a.ctx = time.Now(), ctx
 	a.late = tool.Errorf(tool.CodeTimeout, "it took longer than the %v that a tool of a plan has", a.limits.Tool)
-	defer a.notes.still()
+	defer a.notes.stopTimer()
 	if a.id == "" {
 		a.id = tool.NewID()
 	}

@@ -184,8 +184,8 @@ func (n *notebook) soon(flush func()) {
 	})
 }
 
-// still stops the timer: afterwards only explicit flushes write.
-func (n *notebook) still() {
+// stopTimer stops the timer: afterwards only explicit flushes write.
+func (n *notebook) stopTimer() {
 	n.mu.Lock()
 	if n.timer != nil && n.timer.Stop() {
 		n.timer = nil
@@ -310,7 +310,7 @@ func (a *attempt) close(ctx context.Context, state string, r *Result) error {
 	if a.x.Book == nil || a.over || a.graph == nil && !a.resumed { // it has ended, or never begun
 		return nil
 	}
-	a.notes.still()
+	a.notes.stopTimer()
 	notes, err := a.lastNotes(state)
 	if err == nil {
 		r.document = raw(r)

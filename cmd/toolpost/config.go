@@ -54,7 +54,7 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 			fmt.Fprintf(a.err, "a running server will not take changes of it: %s\n", because(err))
 		}
 	}
-	n, end, err := a.openNode(ctx, cfg, slog.LevelError+1, node.Options{Still: !deep})
+	n, end, err := a.openNode(ctx, cfg, slog.LevelError+1, node.Options{Offline: !deep})
 	if err != nil {
 		return err
 	}

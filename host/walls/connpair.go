@@ -124,8 +124,8 @@ func (c *connPair) guard() {
 			return
 		case <-tick.C:
 		}
-		still := time.Since(c.began) - time.Duration(c.moved.Load())
-		if half, whole := c.child.ended(); whole || still > c.limits.idle || half && still > c.limits.half {
+		idle := time.Since(c.began) - time.Duration(c.moved.Load())
+		if half, whole := c.child.ended(); whole || idle > c.limits.idle || half && idle > c.limits.half {
 			c.abort()
 		}
 	}

@@ -38,15 +38,15 @@ func otherNamespaces(t *testing.T, k Kind) {
 	began, holds := start(t, "begin", address, apart...), start(t, "hold", address, apart...)
 	began.wait("begun")
 	holds.wait("began 1")
-	still := watch(t, db)
+	check := watch(t, db)
 	for range 20 {
-		still(0, 0)
+		check(0, 0)
 		time.Sleep(50 * time.Millisecond)
 	}
 	began.kill()
-	until(t, func() bool { return still(-1, 0) == 1 })
+	until(t, func() bool { return check(-1, 0) == 1 })
 	holds.kill()
-	until(t, func() bool { still(0, -1); return find(t, db.Jobs(), job.ID).State == "lost" })
+	until(t, func() bool { check(0, -1); return find(t, db.Jobs(), job.ID).State == "lost" })
 }
 
 // A stopped program is not dead: what it has begun is still its own when it continues.
@@ -55,9 +55,9 @@ func stopped(t *testing.T, k Kind) {
 	p := start(t, "pause", address)
 	p.wait("begun")
 	works(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	still := watch(t, db)
+	check := watch(t, db)
 	for range 20 {
-		still(0, 0)
+		check(0, 0)
 		time.Sleep(50 * time.Millisecond)
 	}
 	works(t, p.cmd.Process.Signal(syscall.SIGCONT))
