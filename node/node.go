@@ -336,15 +336,15 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-// A lasting part of the config is fixed at the start: a change of it needs a restart.
-type lasting struct {
+// A fixedPart of the config is read at the start: a change of it needs a restart.
+type fixedPart struct {
 	name string
 	same func(a, b *config.Config) bool
 }
 
-// lasting lists those parts. All others can change while the node runs.
-func (n *Node) lasting() []lasting {
-	parts := []lasting{
+// fixedParts lists those parts. All others can change while the node runs.
+func (n *Node) fixedParts() []fixedPart {
+	parts := []fixedPart{
 		{"doors", func(a, b *config.Config) bool { return slices.EqualFunc(a.Doors, b.Doors, config.Door.Equal) }},
 		{"state", func(a, b *config.Config) bool { return a.State == b.State }},
 		{"store", func(a, b *config.Config) bool { return a.Store.Equal(b.Store) }},
@@ -353,7 +353,7 @@ func (n *Node) lasting() []lasting {
 	}
 	for i, kind := range stages() {
 		if name := kind.section.Name; name != "" && n.stages[i].read == nil {
-			parts = append(parts, lasting{name, func(a, b *config.Config) bool {
+			parts = append(parts, fixedPart{name, func(a, b *config.Config) bool {
 				return a.Section(name).Equal(b.Section(name))
 			}})
 		}
@@ -363,15 +363,15 @@ func (n *Node) lasting() []lasting {
 
 // Restart lists the parts of a config whose changes need a restart.
 func (n *Node) Restart() (names []string) {
-	for _, p := range n.lasting() {
+	for _, p := range n.fixedParts() {
 		names = append(names, p.name)
 	}
 	return names
 }
 
-// fixed lists the lasting parts that differ in another config.
+// fixed lists the fixed parts that differ in another config.
 func (n *Node) fixed(cfg *config.Config) (changed []string) {
-	for _, p := range n.lasting() {
+	for _, p := range n.fixedParts() {
 		if !p.same(n.cfg, cfg) {
 			changed = append(changed, p.name)
 		}

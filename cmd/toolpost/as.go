@@ -66,7 +66,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if p.Stdio.LeaseTier != nil {
 			o.LeaseTier = p.Stdio.LeaseTier(given)
 		}
-		ctx, done := lasting(c.Context())
+		ctx, done := untilHangup(c.Context())
 		defer done()
 		b, err := a.openAt(ctx, cfg, p.Name, o)
 		if err != nil {

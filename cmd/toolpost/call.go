@@ -124,7 +124,7 @@ func dryRunExit(r *tool.Result) error {
 
 // invoke makes the call, or the call that starts it as a job.
 func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool.Result, error) {
-	ctx, done := lasting(ctx)
+	ctx, done := untilHangup(ctx)
 	defer done()
 	b, err := a.open(ctx, node.Options{Lazy: true})
 	if err != nil {

@@ -40,9 +40,9 @@ func withoutReaders() (done func()) {
 	return func() { signal.Stop(unread) }
 }
 
-// lasting is for commands that make calls themselves. They also end in good order when the reader of their output is gone
-// and when their terminal is closed. The latter does not affect a command started with nohup.
-func lasting(ctx context.Context) (_ context.Context, done func()) {
+// untilHangup is for commands that make calls themselves. They also end in good order when the reader of their output
+// is gone and when their terminal is closed. The latter does not affect a command started with nohup.
+func untilHangup(ctx context.Context) (_ context.Context, done func()) {
 	readers := withoutReaders()
 	if signal.Ignored(syscall.SIGHUP) {
 		return ctx, readers

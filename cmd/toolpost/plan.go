@@ -89,7 +89,7 @@ func (a *app) planRunCommand() *cobra.Command {
 }
 
 func (a *app) runPlan(ctx context.Context, call tool.Call) error {
-	ctx, done := lasting(ctx)
+	ctx, done := untilHangup(ctx)
 	defer done()
 	b, err := a.open(ctx, node.Options{})
 	if err != nil {

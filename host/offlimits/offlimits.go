@@ -136,16 +136,16 @@ type fact struct {
 	ban  Ban
 }
 
-// lasting is how long the real paths of the list are cached. A tool cannot move them, so this only delays the effect of a
-// change by hand.
-const lasting = time.Second
+// factsTTL is how long the real paths of the list are cached. A tool cannot move them, so this only delays the effect
+// of a change by hand.
+const factsTTL = time.Second
 
 func (b *Book) facts() facts {
 	l := b.Now()
 	if l == nil {
 		return facts{inner: func() map[ID]Ban { return nil }}
 	}
-	if f := b.known.Load(); f != nil && f.list == l && time.Since(f.at) < lasting {
+	if f := b.known.Load(); f != nil && f.list == l && time.Since(f.at) < factsTTL {
 		return *f
 	}
 	f := l.look()
