@@ -149,12 +149,12 @@ func (l *lab) openNode(ctx context.Context, dir string, files map[string]string,
 	}
 	o.Protocols = append(node.Protocols(), brings("echo", echo{}), brings("many", many{}))
 	n := attempt.Must(node.Open(ctx, cfg, o))
-	steady := func() {}
+	release := func() {}
 	if o.Listen == "" { // as every program that answers many calls does; Serve does it itself
-		steady = node.Steady()
+		release = node.GCBallast()
 	}
 	l.atEnd(func() error {
-		defer steady()
+		defer release()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		return n.Close(ctx)

@@ -279,11 +279,11 @@ func (n *Node) Handler() tool.Handler {
 // Catalog returns the catalogue of tools that can be called.
 func (n *Node) Catalog() tool.Catalog { return n.catalog }
 
-// Steady is for programs that answer many calls, until done is called. Go collects garbage whenever there is as much of it
-// as of live memory. That is little here, so it would collect all the time. An allocation that is never touched, and so
-// takes no memory, counts as live. Setting GOGC instead would let a program that holds large outputs accumulate several
-// times as much garbage.
-func Steady() (done func()) {
+// GCBallast is for programs that answer many calls; release frees it. Go collects garbage whenever there is as much of
+// it as of live memory. That is little here, so it would collect all the time. An allocation that is never touched, and
+// so takes no memory, counts as live. Setting GOGC instead would let a program that holds large outputs accumulate
+// several times as much garbage.
+func GCBallast() (release func()) {
 	ballast := make([]byte, 16<<20)
 	return func() { runtime.KeepAlive(ballast) }
 }
@@ -323,7 +323,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	if some, lasting := n.Pins(); some && !lasting {
 		n.o.Log.Warn("there is no store: what upstream tools say of themselves is remembered until this program ends")
 	}
-	defer Steady()()
+	defer GCBallast()()
 	g, ctx := errgroup.WithContext(ctx)
 	defer context.AfterFunc(ctx, n.followers.Close)() // otherwise doors would wait for them
 	for _, d := range doors {

@@ -73,7 +73,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 			return err
 		}
 		defer b.close()
-		defer node.Steady()()
+		defer node.GCBallast()()
 		return door.Serve(ctx, fill(b), b.Catalog) // not b, which would hide that the catalogue reports changes
 	}
 	return c
