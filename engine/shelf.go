@@ -206,9 +206,9 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 // take makes the items of a source. A dead source without known tools becomes an item without a name.
 func (sh *shelf) take(src *source) []batch {
 	if src.Err != nil && len(src.specs) == 0 {
-		nameless := &tool.Spec{Source: src.Name, Protocol: src.Protocol}
+		unnamed := &tool.Spec{Source: src.Name, Protocol: src.Protocol}
 		sh.items = append(sh.items, &item{
-			spec: nameless, source: src, judge: sh.policy.For(nameless, nil), err: src.Err,
+			spec: unnamed, source: src, judge: sh.policy.For(unnamed, nil), err: src.Err,
 		})
 	}
 	items, contracts := make([]*item, len(src.specs)), make(map[*tool.Spec]*contract, len(src.specs))

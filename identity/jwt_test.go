@@ -414,9 +414,9 @@ func TestUnsuitableSigningKeysAreIgnored(t *testing.T) {
 		d.refuses(t, p.sign(t, d.claims(nil)))
 	}
 	d.lets(t, good.sign(t, d.claims(nil)))
-	nameless := good
-	nameless.kid = ""
-	d.lets(t, nameless.sign(t, d.claims(nil)))
+	withoutKeyID := good
+	withoutKeyID.kid = ""
+	d.lets(t, withoutKeyID.sign(t, d.claims(nil)))
 }
 
 func TestUnknownKeyReloadsTheKeysAtALimitedRate(t *testing.T) {

@@ -127,7 +127,7 @@ func (n *Node) openTelemetry() (s stage, err error) {
 }
 
 func (n *Node) openRecent() (stage, error) {
-	n.recent = recent.New(recent.Options{}, recent.Env{Redactor: n.redactor, Nameless: n.nameless})
+	n.recent = recent.New(recent.Options{}, recent.Env{Redactor: n.redactor, RedactByName: n.redactByName})
 	return stage{n.recent.For, n.recent.Read}, nil
 }
 
@@ -137,21 +137,21 @@ func (n *Node) openCassette() (stage, error) {
 		return stage{}, nil
 	}
 	n.o.Tape.In(cassette.Env{
-		Args:  func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.nameless(args)) },
+		Args:  func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.redactByName(args)) },
 		Clean: n.redactor.JSON, Bytes: n.redactor.Bytes, Asset: n.keep.assets.Open, Log: n.o.Log,
 	})
 	return stage{in: n.o.Tape.For}, nil
 }
 
-// nameless removes the values of arguments whose names suggest secrets.
-func (n *Node) nameless(args json.RawMessage) json.RawMessage {
+// redactByName removes the values of arguments whose names suggest secrets.
+func (n *Node) redactByName(args json.RawMessage) json.RawMessage {
 	return audit.Redacted(args, n.storing.Audit.Redact)
 }
 
 func (n *Node) openPolicy() (stage, error) {
 	n.policy = policy.NewCurrent(policy.Env{
 		Doors: doorNames(n.o.Protocols), Log: n.o.Log,
-		Redact: func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.nameless(args)) },
+		Redact: func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.redactByName(args)) },
 	})
 	return stage{read: n.policy.Read}, nil
 }

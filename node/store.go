@@ -277,7 +277,7 @@ func (n *Node) keepIn() keepers {
 func (n *Node) approvalsIn(book approval.Book, digests *secret.Keyed) *approval.Approvals {
 	return approval.New(approval.Options{
 		Book: book, Decider: decider{n}, Digests: digests, Log: n.o.Log,
-		Redact: func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.nameless(args)) },
+		Redact: func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.redactByName(args)) },
 	})
 }
 

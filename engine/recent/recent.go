@@ -94,16 +94,16 @@ type Calls struct {
 // Env is what the stage needs from other packages.
 type Env struct {
 	Redactor *secret.Redactor // knows the secrets that are never kept; nil means none
-	// Nameless returns JSON without the values of members whose names suggest secrets. Arguments are shown in that form,
-	// and the output of our own tools, such as a token that is shown once, is kept only in that form. Nil means
+	// RedactByName returns JSON without the values of members whose names suggest secrets. Arguments are shown in that
+	// form, and the output of our own tools, such as a token that is shown once, is kept only in that form. Nil means
 	// unchanged.
-	Nameless func(json.RawMessage) json.RawMessage
+	RedactByName func(json.RawMessage) json.RawMessage
 }
 
 // New makes an empty set.
 func New(o Options, env Env) *Calls {
-	if env.Nameless == nil {
-		env.Nameless = func(doc json.RawMessage) json.RawMessage { return doc }
+	if env.RedactByName == nil {
+		env.RedactByName = func(doc json.RawMessage) json.RawMessage { return doc }
 	}
 	c := &Calls{env: env}
 	// Numbers continue from process to process, so that a follower that reconnects to a new process does not seem to

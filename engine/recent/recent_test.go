@@ -109,10 +109,10 @@ func TestASecretIsNeverKept(t *testing.T) {
 	const canary = "canary-1f0c6f2b9d"
 	var r secret.Redactor
 	r.Add("KEY", canary)
-	nameless := func(doc json.RawMessage) json.RawMessage {
+	redactByName := func(doc json.RawMessage) json.RawMessage {
 		return json.RawMessage(strings.ReplaceAll(string(doc), "lease-token", "[redacted]"))
 	}
-	c := recent.New(recent.Options{}, recent.Env{Redactor: &r, Nameless: nameless})
+	c := recent.New(recent.Options{}, recent.Env{Redactor: &r, RedactByName: redactByName})
 	// The redact stage runs inside. It is left out here: the test is about what it does not see, arguments and walls.
 	h := chain(c, echo, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		ev := tool.LogEvent("warn", "blocked")

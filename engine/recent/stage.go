@@ -174,7 +174,7 @@ func (f *frame) end(r *tool.Result, err error) {
 	outcome, code, reason := tool.OutcomeOf(r, err)
 	c := f.of
 	if r != nil && f.own { // before the lock, which every call waits for: an output can be large
-		r = &tool.Result{OK: r.OK, Output: c.env.Nameless(r.Output), Summary: r.Summary, Trace: r.Trace}
+		r = &tool.Result{OK: r.OK, Output: c.env.RedactByName(r.Output), Summary: r.Summary, Trace: r.Trace}
 	}
 	c.mu.Lock()
 	s := f.slot

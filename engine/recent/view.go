@@ -265,7 +265,7 @@ func (s *slot) whole(env Env) Call {
 		Begin: s.begin(), Summary: s.text(partSummary), Omitted: int64(s.omitted), Spec: s.spec,
 		Blocked: slices.Clone(s.blocked), Stages: s.stages(),
 	}
-	call.Args = env.Nameless(s.json(&call, partArgs, "args"))
+	call.Args = env.RedactByName(s.json(&call, partArgs, "args"))
 	call.Output = s.json(&call, partOutput, "output")
 	call.Error = s.json(&call, partError, "error")
 	for _, e := range s.events {
