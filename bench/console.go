@@ -136,7 +136,7 @@ func (c *consoled) barePage(size int) string {
 	page := []byte("<!doctype html><title>bare</title><!--")
 	page = append(page, bytes.Repeat([]byte("bare "), size/5)...)
 	page = append(page, "--><h1 id=page-title>Bare</h1>"...)
-	return c.l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return c.l.serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" { // browsers ask for an icon
 			w.WriteHeader(http.StatusNoContent)
 			return

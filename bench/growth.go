@@ -79,7 +79,7 @@ func (l *lab) manyTools(tools int) (url string) {
 		list = append(list, map[string]any{"name": s.Name, "description": s.Description, "inputSchema": s.Input})
 	}
 	text := string(attempt.Must(json.Marshal(list)))
-	return l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return l.serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body cannot be answered
 		answerMCP(w, body, text)
 	})).URL

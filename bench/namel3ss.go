@@ -71,7 +71,7 @@ func wantHello(out []byte, err error) error {
 // to the same server and reads the answer.
 func serviceCall(ctx context.Context, l *lab) row {
 	var last atomic.Pointer[[]byte] // the last request to the server
-	srv := l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := l.serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
 		last.Store(&body)
 		_, _ = io.WriteString(w, `{"ok":true,"result":{"message":"Hello Ada"}}`)

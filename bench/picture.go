@@ -209,11 +209,11 @@ func (p panel) grid(b *strings.Builder) {
 func (p panel) mark(b *strings.Builder, m mark, limit float64, anchor string) {
 	x, y := p.x(m.size), p.y(m.value)
 	fmt.Fprintf(b, `<circle class="dot" cx="%.1f" cy="%.1f" r="4.5"/>`+"\n", x, y)
-	beside := y - 12
+	valueY := y - 12
 	if at := p.y(limit); at < y && at > y-28 { // the target line is in the way; there is room above it
-		beside = at - 8
+		valueY = at - 8
 	}
-	text(b, "value", x, beside, anchor, m.label)
+	text(b, "value", x, valueY, anchor, m.label)
 	text(b, "value", x, plotTop+plotHigh+18, anchor, p.name(m.size))
 	text(b, "small", x, plotTop+plotHigh+33, anchor, m.below)
 }

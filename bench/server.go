@@ -166,8 +166,8 @@ func serve[T any](ctx context.Context, l *lab, ready <-chan T, door func(context
 	return said
 }
 
-// beside serves HTTP in this process until the end of the measurement.
-func (l *lab) beside(h http.Handler) *httptest.Server {
+// serveHTTP serves HTTP in this process until the end of the measurement.
+func (l *lab) serveHTTP(h http.Handler) *httptest.Server {
 	srv := httptest.NewServer(h)
 	l.atEnd(func() error { srv.Close(); return nil })
 	return srv

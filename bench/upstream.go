@@ -25,7 +25,7 @@ func mcpOverHTTP(ctx context.Context, l *lab) row {
 		body   []byte
 	}
 	var last atomic.Pointer[asked] // the last request
-	srv := l.beside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := l.serveHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // half a body fails on the client's side
 		last.Store(&asked{r.Header.Clone(), body})
 		answerMCP(w, body, `[{"name":"greet","inputSchema":{"type":"object"}}]`)

@@ -195,8 +195,8 @@ func (o *Own) Remove() error {
 	return nil
 }
 
-// Beside opens another file of the same folder. It does not follow a link there: the user did not choose its name.
-func (o *Own) Beside(name string) (*Own, error) {
+// Sibling opens another file of the same folder. It does not follow a link there: the user did not choose its name.
+func (o *Own) Sibling(name string) (*Own, error) {
 	root, err := o.root.OpenRoot(".")
 	if err != nil {
 		return nil, ownError(o.Path, err)

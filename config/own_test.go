@@ -196,7 +196,7 @@ func TestABackupDoesNotGoThroughALink(t *testing.T) {
 	write(t, filepath.Join(dir, "settings.json"), "old", 0o600)
 	write(t, filepath.Join(dir, "precious"), "precious", 0o600)
 	o := openOwn(t, filepath.Join(dir, "settings.json"))
-	b, err := o.Beside("settings.json.backup")
+	b, err := o.Sibling("settings.json.backup")
 	if err != nil || b.There() {
 		t.Fatalf("%+v, %v", b, err)
 	}
@@ -208,7 +208,7 @@ func TestABackupDoesNotGoThroughALink(t *testing.T) {
 		if err := os.Symlink(target, filepath.Join(dir, "to-"+target)); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := o.Beside("to-" + target); err == nil {
+		if b, err := o.Sibling("to-" + target); err == nil {
 			t.Errorf("a link to %s was opened: %+v", target, b)
 		}
 	}

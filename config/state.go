@@ -77,14 +77,14 @@ func (c *Config) checkState(dir string) error {
 
 // usualState returns the state folder if none is given.
 func (c *Config) usualState() string {
-	beside := filepath.Join(c.Dir, StateName)
+	besideConfig := filepath.Join(c.Dir, StateName)
 	if dir := serviceState(c.Dir); dir != "" && c.checkState(dir) == nil {
 		return dir
 	}
-	if writable(beside) {
-		return beside
+	if writable(besideConfig) {
+		return besideConfig
 	}
-	return cmp.Or(c.userState(), beside) // the first write there reports why it fails
+	return cmp.Or(c.userState(), besideConfig) // the first write there reports why it fails
 }
 
 // serviceState returns the state folder of a service. systemd passes it only to the service; operators come from a

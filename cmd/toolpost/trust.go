@@ -100,7 +100,7 @@ func (a *app) showHeld(out trust.Reviewed) {
 			{"first seen", when(h.Seen, time.Now())}, {"approved", approvedWhen(h)},
 		})
 		for _, c := range h.Changes {
-			was, now := beside(c.Was, c.Now)
+			was, now := diffWords(c.Was, c.Now)
 			fmt.Fprintf(a.out, "  %s\n", clean(c.Part))
 			a.showSide("-", was, a.out.red)
 			a.showSide("+", now, a.out.green)
@@ -172,8 +172,8 @@ func (a *app) showSide(mark string, side []stretch, color func(string) string) {
 	}
 }
 
-// beside compares two texts word by word.
-func beside(was, now string) (before, after []stretch) {
+// diffWords compares two texts word by word.
+func diffWords(was, now string) (before, after []stretch) {
 	a, b := pieces(cleanLines(was)), pieces(cleanLines(now))
 	start := 0
 	for start < min(len(a), len(b)) && a[start] == b[start] {

@@ -173,7 +173,7 @@ func TestTwoTextsAreComparedWordByWord(t *testing.T) {
 		"a\u200bb":      {"ab", "[a\u200bb]", "[ab]"},
 		"evil \x1b[2Jx": {"evil", "evil[ \\u001b[2Jx]", "evil"},
 	} {
-		before, after := beside(was, c.now)
+		before, after := diffWords(was, c.now)
 		if shown(before) != c.before && len(was) < 100 || shown(after) != c.after && len(was) < 100 {
 			t.Errorf("%q and %q: %s, %s", was, c.now, shown(before), shown(after))
 		}

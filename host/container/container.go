@@ -351,7 +351,7 @@ func (b *Box) mayMount() error {
 		}
 		at.Close()
 		ban := max(b.book.At(at.Path), b.book.Inside(at.Path))
-		if ban == offlimits.Free && b.book.Beside(at.Path) != "" {
+		if ban == offlimits.Free && b.book.LoadedBy(at.Path) != "" {
 			ban = offlimits.Fixed
 		}
 		if ban == offlimits.Fixed && v.readOnly {

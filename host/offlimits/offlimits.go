@@ -277,10 +277,10 @@ func (b *Book) Inside(real string) Ban {
 	return ban
 }
 
-// Beside returns a source whose programs load code from the folder of a path, or "" if there is none. Named are the
+// LoadedBy returns a source whose programs load code from the folder of a path, or "" if there is none. Named are the
 // folders that a config gives for writing: for a home that is one of them, or contains one with the path in it, its owner
 // has decided.
-func (b *Book) Beside(real string, named ...string) string {
+func (b *Book) LoadedBy(real string, named ...string) string {
 	for _, h := range b.facts().homes {
 		decided := func(folder string) bool { return Within(folder, h.Path) && Within(real, folder) }
 		if Within(real, h.Path) && !slices.ContainsFunc(named, decided) {

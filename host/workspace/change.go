@@ -58,7 +58,7 @@ func (v *View) spotAt(p Place, write bool) (*spot, error) {
 		err = offLimitsError(p.Shown, ban)
 	}
 	if err == nil && write {
-		err = v.beside(p.Shown, s.abs())
+		err = v.checkCodeFolder(p.Shown, s.abs())
 	}
 	if err == nil && write && s.inGit() {
 		err = denied(p.Shown, "what is in .git decides which programs git runs; change it with git").Because("git")

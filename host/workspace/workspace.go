@@ -472,20 +472,21 @@ func (v *View) ForPrograms(shown, real string, write bool) error {
 	case ban != offlimits.Free && (ban != offlimits.Fixed || write):
 		return offLimitsError(shown, ban)
 	case write:
-		return v.beside(shown, real)
+		return v.checkCodeFolder(shown, real)
 	}
 	return nil
 }
 
-// beside refuses to change a file beside a program of another source, unless the config offers that very folder.
-func (v *View) beside(shown, real string) error {
+// checkCodeFolder refuses to change a file beside a program of another source, unless the config offers that very
+// folder.
+func (v *View) checkCodeFolder(shown, real string) error {
 	var named []string
 	for _, r := range v.roots {
 		if r.Write {
 			named = append(named, r.Dir)
 		}
 	}
-	if source := v.ws.book.Beside(real, named...); source != "" {
+	if source := v.ws.book.LoadedBy(real, named...); source != "" {
 		return denied(shown, fmt.Sprintf("a program of source %q loads code from that folder; write elsewhere, or offer the "+
 			"folder itself: `roots: [{path: FOLDER, write: true}]`, if %[1]q has no secrets and no network", source)).Because("off_limits")
 	}

@@ -43,8 +43,8 @@ func floors() []floor {
 	}
 }
 
-// beside returns packages outside the floors: tests import them, programs do not.
-func beside() []string {
+// outsideFloors returns packages outside the floors: tests import them, programs do not.
+func outsideFloors() []string {
 	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs", "clients"}
 }
 
@@ -82,7 +82,7 @@ func TestImportsOnlyGoDown(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
 		from := roomOf(module, p.ImportPath)
-		if matchAny(beside(), from) {
+		if matchAny(outsideFloors(), from) {
 			continue
 		}
 		if floorOf(from) < 0 {
@@ -107,7 +107,7 @@ func forbidden(module, from, imported string) string {
 		return ""
 	}
 	to := roomOf(module, imported)
-	if matchAny(beside(), to) && !measures(from, to) {
+	if matchAny(outsideFloors(), to) && !measures(from, to) {
 		return "only tests may use it"
 	}
 	if few, ok := mayKnow()[to]; ok && !matchAny(few, from) {

@@ -151,14 +151,14 @@ func build(cfg *config.Config, o DoorOptions) (map[string]identity.Anonymous, []
 			return nil, nil, err
 		}
 	}
-	mounts = slices.DeleteFunc(append(mounts, env.beside(mounts)...), func(m mount) bool { return m.door.Routes == nil })
+	mounts = slices.DeleteFunc(append(mounts, env.companions(mounts)...), func(m mount) bool { return m.door.Routes == nil })
 	fronts, err := env.fronts(mounts)
 	return env.anonymous, append(doors, fronts...), err
 }
 
-// beside adds the doors that a config does not name but that accompany one of the mounts, with its web config: a
+// companions returns the doors that a config does not name but that accompany one of the mounts, with its web config: a
 // caller that needs no credentials there needs none here.
-func (env DoorEnv) beside(mounts []mount) (more []mount) {
+func (env DoorEnv) companions(mounts []mount) (more []mount) {
 	named := func(name string) func(mount) bool { return func(m mount) bool { return m.entry.Name == name } }
 	for _, about := range networkDoors() {
 		i := slices.IndexFunc(mounts, named(about.With))

@@ -36,9 +36,9 @@ func TestInputIsAStringOrAnObject(t *testing.T) {
 	}
 	for _, value := range []string{"null", "7", "true", "[1]", `{"key":"value"}`, `"{}"`} {
 		for member, fits := range map[string]string{"input_json": "string", "inputs": "object"} {
-			for _, beside := range []string{"", `,"input_json":"{}"`, `,"inputs":{"other":1}`} {
-				line := `{"` + member + `":` + value + beside + `}`
-				if strictjson.KindOf([]byte(value)) == fits || strings.Contains(beside, member) {
+			for _, extra := range []string{"", `,"input_json":"{}"`, `,"inputs":{"other":1}`} {
+				line := `{"` + member + `":` + value + extra + `}`
+				if strictjson.KindOf([]byte(value)) == fits || strings.Contains(extra, member) {
 					continue
 				}
 				if req, err := newRequestReader().read([]byte(line)); err == nil || err.Error() != "invalid "+member || req.args != nil {

@@ -69,7 +69,7 @@ func open(c Client, file string) (*Change, map[string]any, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	backup, err := own.Beside(filepath.Base(own.Path) + backupSuffix)
+	backup, err := own.Sibling(filepath.Base(own.Path) + backupSuffix)
 	if err != nil {
 		own.Close()
 		return nil, nil, err
