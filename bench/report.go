@@ -64,20 +64,20 @@ func newReport() *report {
 }
 
 // add adds the result of a measurement.
-func (r *report) add(m measurement, came row, failed error, took time.Duration) {
+func (r *report) add(m measurement, result row, failed error, took time.Duration) {
 	verdict := missed
 	switch {
 	case failed != nil:
-		came, verdict = row{note: failed.Error()}, broken
-	case came.skipped:
+		result, verdict = row{note: failed.Error()}, broken
+	case result.skipped:
 		verdict = skipped
-	case came.target == noTarget:
+	case result.target == noTarget:
 		verdict = seen
-	case came.pass:
+	case result.pass:
 		verdict = passed
 	}
 	r.Rows = append(r.Rows, reported{
-		m.part, m.name, came.measured, came.reference, came.ratio, came.target, verdict, came.note,
+		m.part, m.name, result.measured, result.reference, result.ratio, result.target, verdict, result.note,
 		took.Round(10 * time.Millisecond).Seconds(),
 	})
 }

@@ -32,13 +32,13 @@ func TestCallsSideBySideEndEachAtItsOwnDeadline(t *testing.T) {
 		var all sync.WaitGroup
 		for i, n := range limits {
 			time.Sleep(time.Duration(i) * 100 * time.Microsecond)
-			came := time.Since(begin)
+			started := time.Since(begin)
 			all.Go(func() {
 				_, err := call(t, e, fmt.Sprint(n), ``)
 				if err == nil || err.Code != tool.CodeTimeout {
 					t.Errorf("%d: %v", n, err)
 				}
-				late := time.Since(begin) - came - time.Duration(n)*time.Second
+				late := time.Since(begin) - started - time.Duration(n)*time.Second
 				if late < 0 || late > time.Millisecond {
 					t.Errorf("%d ended %v after its deadline", n, late)
 				}

@@ -129,21 +129,21 @@ const (
 // listen lists the tools of a source again whenever it reports a change, until it retires. Its runner stays, and so do
 // the calls that run on it.
 func (e *Engine) listen(src *source, changed <-chan struct{}) {
-	for came(src.life, changed) {
+	for waitFor(src.life, changed) {
 		changed = tool.Changed(src.Runner)
 		for delay := firstRelist; !e.relist(src); delay = min(2*delay, lastRelist) {
-			if !came(src.life, time.After(delay)) {
+			if !waitFor(src.life, time.After(delay)) {
 				return
 			}
 		}
-		if !came(src.life, time.After(relistPause)) {
+		if !waitFor(src.life, time.After(relistPause)) {
 			return
 		}
 	}
 }
 
-// came waits for a channel; it returns false if ctx ends first.
-func came[T any](ctx context.Context, c <-chan T) bool {
+// waitFor waits for a channel; it returns false if ctx ends first.
+func waitFor[T any](ctx context.Context, c <-chan T) bool {
 	select {
 	case <-c:
 		return true

@@ -35,7 +35,7 @@ func (n *Node) reloadFile(ctx context.Context) (reload.Report, error) {
 			before := n.lookAtConfig()
 			n.seen.Store(before)
 			cfg, err = config.LoadTrusted(n.cfg.Path)
-			if !came(ctx, lookPause) || *n.lookAtConfig() == *before {
+			if !sleep(ctx, lookPause) || *n.lookAtConfig() == *before {
 				break
 			}
 		}
@@ -43,8 +43,8 @@ func (n *Node) reloadFile(ctx context.Context) (reload.Report, error) {
 	})
 }
 
-// came waits; it returns false if ctx ended first.
-func came(ctx context.Context, pause time.Duration) bool {
+// sleep waits; it returns false if ctx ended first.
+func sleep(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -133,7 +133,7 @@ func (n *Node) openAgain(s *source) tool.Change {
 	o := n.open(s.ctx, s.Source, claim)
 	// A file that was read while it was being saved may be incomplete without being invalid. So if a source has lost tools,
 	// it is adopted only if its files do not change for a while; else they are read again when they no longer change.
-	if o.runner != nil && o.fewer(n.openedOf(s)) && (!came(s.ctx, lookPause) || n.look(claim) != sight) {
+	if o.runner != nil && o.fewer(n.openedOf(s)) && (!sleep(s.ctx, lookPause) || n.look(claim) != sight) {
 		n.unread(s, taken, o.runner)
 		return tool.Change{}
 	}

@@ -50,14 +50,14 @@ type source struct {
 	ctx   context.Context // ends when the source is replaced
 	stop  context.CancelFunc
 
-	opening sync.Mutex       // one attempt at a time, after the first
-	trying  *offlimits.Claim // of its replacement that is being opened; nil if there is none
-	sight   notice.Sight     // of its files, when it was last opened or tried
-	waits   bool             // it is opened on first use, or is being opened for the first time
-	came    chan struct{}    // closed when the first attempt to open it has ended
-	wake    chan struct{}    // signals that a dead source should be retried at once
-	stale   error            // why its current files are not used; nil if they are
-	retries int              // of those files
+	opening   sync.Mutex       // one attempt at a time, after the first
+	trying    *offlimits.Claim // of its replacement that is being opened; nil if there is none
+	sight     notice.Sight     // of its files, when it was last opened or tried
+	waits     bool             // it is opened on first use, or is being opened for the first time
+	attempted chan struct{}    // closed when the first attempt to open it has ended
+	wake      chan struct{}    // signals that a dead source should be retried at once
+	stale     error            // why its current files are not used; nil if they are
+	retries   int              // of those files
 }
 
 // An opened is the result of opening a source.
@@ -187,7 +187,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool, 
 func arrived(ctx context.Context, sources []*source) bool {
 	for _, s := range sources {
 		select {
-		case <-s.came:
+		case <-s.attempted:
 		case <-ctx.Done():
 			return false
 		}
@@ -203,7 +203,7 @@ func (n *Node) openFirst(s *source) {
 	o := n.open(s.ctx, s.Source, s.claim)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	defer close(s.came) // after it is published: waiting calls look again
+	defer close(s.attempted) // after it is published: waiting calls look again
 	if s.ctx.Err() != nil {
 		n.tasks.Go(func() { n.discard(s.Name, o.runner) })
 		o = o.failed(context.Cause(s.ctx))
@@ -221,7 +221,7 @@ func (n *Node) openFirst(s *source) {
 func (n *Node) newSource(w config.Source, to wanted) *source {
 	s := &source{
 		Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, wake: make(chan struct{}, 1),
-		came: make(chan struct{}),
+		attempted: make(chan struct{}),
 	}
 	s.Secrets, s.Hush, s.OffLimits = s.lent, n.redactor.Add, &n.book
 	s.Engine = n.inside()

@@ -44,19 +44,19 @@ func (n *Node) openWaiting(ctx context.Context, names []string) error {
 	defer cancel()
 	defer context.AfterFunc(n.life, cancel)()
 	waiting := n.waiting(names)
-	came := make([]opened, len(waiting))
+	results := make([]opened, len(waiting))
 	var opening sync.WaitGroup
 	for i, s := range waiting {
-		opening.Go(func() { came[i] = n.open(ctx, s.Source, s.claim) })
+		opening.Go(func() { results[i] = n.open(ctx, s.Source, s.claim) })
 	}
 	opening.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, s := range waiting {
-		if ctx.Err() != nil && came[i].err != nil {
+		if ctx.Err() != nil && results[i].err != nil {
 			continue
 		}
-		s.opened, s.waits, s.since, s.sight = came[i], false, time.Now(), n.look(s.claim)
+		s.opened, s.waits, s.since, s.sight = results[i], false, time.Now(), n.look(s.claim)
 		n.retryDead(s)
 	}
 	n.limit()

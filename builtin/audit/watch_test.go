@@ -18,7 +18,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// rows collects the calls of the records that came.
+// rows collects the calls of the records received.
 type rows chan string
 
 func (r rows) Emit(ev tool.Event) error {
@@ -61,10 +61,10 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 	want = want[1:] // the call asks for two
 	followers := follow.New()
 	tools := audit.New(dbs[0].Audit(), followers)
-	came, done := make(rows), make(chan audit.Watched)
+	received, done := make(rows), make(chan audit.Watched)
 	args := `{"caller":"ada","outcome":"ok","run":"r1","limit":2}`
 	watch := func(args string) {
-		r, err := tools.Invoke(t.Context(), &tool.Call{Tool: "audit.watch", Args: []byte(args), Caller: local}, came)
+		r, err := tools.Invoke(t.Context(), &tool.Call{Tool: "audit.watch", Args: []byte(args), Caller: local}, received)
 		var w audit.Watched
 		if err = errors.Join(err, strictjson.Unmarshal(r.Output, &w)); err != nil {
 			t.Error(err)
@@ -75,12 +75,12 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 	var got []string
 	for i := range 8 {
 		if len(got) == 0 {
-			got = append(got, <-came, <-came)
+			got = append(got, <-received, <-received)
 		}
 		add(dbs[i%2], "bob", tool.OutcomeOK)
 		add(dbs[i%2], "ada", tool.OutcomeRefused)
 		want = append(want, add(dbs[i%2], "ada", tool.OutcomeOK))
-		got = append(got, <-came)
+		got = append(got, <-received)
 	}
 	followers.Close()
 	w := <-done
@@ -92,7 +92,7 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 	tools = audit.New(dbs[0].Audit(), followers)
 	between := add(dbs[1], "eve", tool.OutcomeOK)
 	go watch(fmt.Sprintf(`{"after":%d}`, w.Next))
-	if got := <-came; got != between {
+	if got := <-received; got != between {
 		t.Errorf("%s, want %s", got, between)
 	}
 	followers.Close()

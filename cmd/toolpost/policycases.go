@@ -128,13 +128,13 @@ func (a *app) showCases(results []caseResult) error {
 			if r.Rule != "" {
 				want += " by " + clean(r.Rule)
 			}
-			fmt.Fprintf(a.out, "%s %s\n  want  %s\n  got   %s\n", a.out.red("FAIL"), clean(r.Name), want, came(r))
+			fmt.Fprintf(a.out, "%s %s\n  want  %s\n  got   %s\n", a.out.red("FAIL"), clean(r.Name), want, actual(r))
 		}
 		fmt.Fprintf(a.out, "%d of %s as wanted\n", len(results)-len(failed), plural(len(results), "case"))
 	}, len(failed) > 0)
 }
 
-func came(r caseResult) string {
+func actual(r caseResult) string {
 	if r.Error != nil {
 		return "no decision: " + clean(r.Error.Message)
 	}

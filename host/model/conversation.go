@@ -18,11 +18,11 @@ type Request struct {
 	Serial   bool // the model should call one tool at a time
 	Settings Settings
 
-	// A request that came in the form of an API goes to a server of that API unchanged: Base has its members, and Came is
-	// how many of Messages they contain.
+	// A request that came in the form of an API goes to a server of that API unchanged: Base has its members, and
+	// InBase is how many of Messages they contain.
 	Of     API
 	Base   map[string]json.RawMessage
-	Came   int
+	InBase int
 	Header http.Header
 	Query  string // with its question mark
 }
@@ -42,7 +42,7 @@ func (r *Request) body(api API, m *Model, said string) (doc object, before json.
 	for name, value := range r.Base {
 		doc[name] = value
 	}
-	return doc, r.Base[said], r.Messages[r.Came:], nil
+	return doc, r.Base[said], r.Messages[r.InBase:], nil
 }
 
 // joined returns a list as it came, with more elements appended.

@@ -37,12 +37,12 @@ const (
 
 // list answers one page.
 func (d *desk) list(e *endpoint, m *nats.Msg) {
-	came := time.Now()
+	received := time.Now()
 	p, err := d.page(m.Data)
 	if err != nil {
 		p = &page{Error: readable(tool.AsError(err))}
 	}
-	e.count(p.Error, came)
+	e.count(p.Error, received)
 	d.respond(m, "a request for the catalogue", p)
 }
 

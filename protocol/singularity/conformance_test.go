@@ -42,14 +42,14 @@ func TestARunnerOfAForeignServerReturnsWhenItsContextEnds(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	nc := connectOwn(t, s)
-	came := make(chan struct{}, 1)
-	_, err := nc.Subscribe("tools.shell.exec", answerNever(came))
+	received := make(chan struct{}, 1)
+	_, err := nc.Subscribe("tools.shell.exec", answerNever(received))
 	if err := errors.Join(err, nc.Flush()); err != nil { // the server knows about it when Flush returns
 		t.Fatal(err)
 	}
 	r := mustOpen(t, withToken(t, s.ClientURL(), ", tools: [{name: execShell}]"))
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { <-came; cancel() }()
+	go func() { <-received; cancel() }()
 	_, err = r.Invoke(ctx, &tool.Call{Tool: "execShell", Args: []byte(`{}`)}, tool.Discard)
 	wantCode(t, err, tool.CodeCancelled)
 }

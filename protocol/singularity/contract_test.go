@@ -277,9 +277,9 @@ func TestTheRunnerAsksInTheContractsWords(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
 	own := connectOwn(t, s)
-	came := make(chan *nats.Msg, 1)
+	received := make(chan *nats.Msg, 1)
 	if _, err := own.Subscribe("tools.file.*", func(m *nats.Msg) {
-		came <- m
+		received <- m
 		_ = m.Respond([]byte(`{"data":true,"error":null,"content":"x"}`))
 	}); err != nil {
 		t.Fatal(err)
@@ -294,7 +294,7 @@ func TestTheRunnerAsksInTheContractsWords(t *testing.T) {
 	} {
 		r := mustOpen(t, withToken(t, s.ClientURL(), ", style: "+style+", tools: [{name: readFile}]"))
 		_, _ = r.Invoke(context.Background(), call, tool.Discard)
-		m := <-came
+		m := <-received
 		var sent struct {
 			ID string `json:"tool_call_id"`
 		}

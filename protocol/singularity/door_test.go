@@ -60,10 +60,10 @@ func TestRequestWithAReservedReplySubjectIsNotRun(t *testing.T) {
 
 func TestHeadersBelongToTheCall(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
-	came, lefts := make(chan *tool.Call, 1), make(chan time.Duration, 1)
+	received, lefts := make(chan *tool.Call, 1), make(chan time.Duration, 1)
 	box := toolbox{"x": func(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		deadline, _ := ctx.Deadline()
-		came <- c
+		received <- c
 		lefts <- time.Until(deadline)
 		return &tool.Result{OK: true}, nil
 	}}
@@ -75,7 +75,7 @@ func TestHeadersBelongToTheCall(t *testing.T) {
 		"Toolpost-Call": {"my-call"}, "Toolpost-Timeout": {"60s"}, "Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 	}
 	same(t, "the answer", askMsg(t, nc, m), `{"data":{},"error":null}`)
-	got, left := <-came, <-lefts
+	got, left := <-received, <-lefts
 	if got.Session != "s-1" || got.Key != "k-1" || got.Lease != "l-1" || got.Resume != "r-1" || got.ID != "my-call" ||
 		got.Trace != "0af76519-16cd-43dd-8448-eb211c80319c" || left <= 0 || left > time.Minute {
 		t.Errorf("got %+v with %v left", got, left)
@@ -94,9 +94,9 @@ func TestHeadersBelongToTheCall(t *testing.T) {
 
 func TestAnswersInBodyAndHeaderAreRefused(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
-	came := make(chan string, 1)
+	received := make(chan string, 1)
 	box := toolbox{"x": func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
-		came <- string(c.Answers)
+		received <- string(c.Answers)
 		return &tool.Result{OK: true}, nil
 	}}
 	serve(t, DoorOptions{Server: s}, box, box)
@@ -106,7 +106,7 @@ func TestAnswersInBodyAndHeaderAreRefused(t *testing.T) {
 	if answer := askMsg(t, nc, m); !strings.Contains(answer, `"ok":true`) {
 		t.Fatal(answer)
 	}
-	same(t, "the answers of the header", <-came, `[true]`)
+	same(t, "the answers of the header", <-received, `[true]`)
 	m.Data = []byte(`{"arguments":{},"answers":[true]}`)
 	if answer := askMsg(t, nc, m); !strings.Contains(answer, "the header Toolpost-Answers is there, and the body has answers too") {
 		t.Error(answer)
@@ -115,7 +115,7 @@ func TestAnswersInBodyAndHeaderAreRefused(t *testing.T) {
 	if answer := askMsg(t, nc, m); !strings.Contains(answer, `"ok":true`) {
 		t.Fatal(answer)
 	}
-	same(t, "the answers of the body", <-came, `[true]`)
+	same(t, "the answers of the body", <-received, `[true]`)
 }
 
 func TestACallerMayShortenACall(t *testing.T) {

@@ -259,10 +259,10 @@ func connectTo(t testing.TB, s *Server, account string) *nats.Conn {
 	return nc
 }
 
-func answerNever(came chan<- struct{}) nats.MsgHandler {
+func answerNever(received chan<- struct{}) nats.MsgHandler {
 	return func(*nats.Msg) {
 		select {
-		case came <- struct{}{}:
+		case received <- struct{}{}:
 		default:
 		}
 	}

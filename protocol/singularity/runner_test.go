@@ -217,11 +217,11 @@ func TestADoorWaitsForAServerThatIsNotThereYet(t *testing.T) {
 
 func TestCallPropertiesReachTheOtherNode(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
-	came := make(chan *tool.Call, 1)
+	received := make(chan *tool.Call, 1)
 	left := make(chan time.Duration, 1)
 	box := toolbox{"x": func(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		deadline, _ := ctx.Deadline()
-		came <- c
+		received <- c
 		left <- time.Until(deadline)
 		return &tool.Result{OK: true, Output: []byte(`{}`), Summary: "fine", Trace: tool.Trace{Details: map[string]any{"a": "b"}}}, nil
 	}}
@@ -237,7 +237,7 @@ func TestCallPropertiesReachTheOtherNode(t *testing.T) {
 	if err != nil || string(res.Output) != `{}` || res.Summary != "fine" || res.Trace.Details["a"] != "b" {
 		t.Fatalf("got %+v, %v", res, err)
 	}
-	got := <-came
+	got := <-received
 	if on := sent.Forwarded(); got.Session != on.Session || got.Key != on.Key || got.Lease != "l" || got.Resume != "r" || got.Trace != sent.Trace ||
 		string(got.Args) != args || string(got.State) != `{"state":1}` || string(got.Answers) != `[true]` {
 		t.Errorf("got %+v", got)

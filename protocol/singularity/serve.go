@@ -47,7 +47,7 @@ type delivery struct {
 	desk     *desk // that received it and sends its answer
 	msg      *nats.Msg
 	endpoint *endpoint
-	came     time.Time
+	received time.Time
 	ctx      context.Context // of the call
 	end      func()          // called once it is over
 	bytes    int             // that it takes of the room for waiting requests
@@ -63,11 +63,11 @@ func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
 // take hands a request to the crew. It never waits, so that the client's own buffer stays short; a request for which there
 // is no room is answered.
 func (d *desk) take(e *endpoint, m *nats.Msg) {
-	j := delivery{desk: d, msg: m, endpoint: e, came: time.Now()}
+	j := delivery{desk: d, msg: m, endpoint: e, received: time.Now()}
 	if m.Reply != "" && !mayAnswer(m.Reply) {
 		d.o.Log.Warn("a request was not run: its answer would go where requests go", "subject", m.Subject,
 			"reply", m.Reply)
-		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), j.came)
+		e.count(tool.Errorf(tool.CodeInvalidInput, "bad reply subject"), j.received)
 		return
 	}
 	refused := d.expect(&j)
@@ -161,7 +161,7 @@ func (d *desk) call(j delivery, r request, c *tool.Call) (*tool.Result, error) {
 	}
 	if limit > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithDeadlineCause(ctx, j.came.Add(limit),
+		ctx, stop = context.WithDeadlineCause(ctx, j.received.Add(limit),
 			tool.Errorf(tool.CodeTimeout, "%s ran longer than the %v that %s gives it", c.Tool, limit, whose))
 		defer stop()
 	}
@@ -201,7 +201,7 @@ func (d *desk) answer(j delivery, r request, name string, res *tool.Result, e *t
 		if e == nil {
 			e = res.Failure
 		}
-		j.endpoint.count(e, j.came)
+		j.endpoint.count(e, j.received)
 	}()
 	if j.msg.Reply == "" {
 		return

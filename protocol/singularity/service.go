@@ -127,8 +127,8 @@ type endpoint struct {
 }
 
 // count records one answered request.
-func (e *endpoint) count(problem *tool.Error, came time.Time) {
-	took := time.Since(came)
+func (e *endpoint) count(problem *tool.Error, received time.Time) {
+	took := time.Since(received)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stats.NumRequests++
