@@ -160,7 +160,7 @@ func (n *Node) planTools() plantools.Options {
 		},
 	}
 	if n.store != nil {
-		o.Book = n.store.Plans()
+		o.Store = n.store.Plans()
 	}
 	return o
 }

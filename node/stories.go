@@ -20,11 +20,11 @@ func (n *Node) stories() storytools.Options {
 
 // pastPlans returns the last plans of a session in full, the newest first.
 func (n *Node) pastPlans(ctx context.Context, caller, session string, most int) ([]plan.Record, error) {
-	book := n.store.Plans()
-	list, err := book.List(ctx, caller, session, "", most)
+	plans := n.store.Plans()
+	list, err := plans.List(ctx, caller, session, "", most)
 	for i := range list {
 		if err == nil {
-			list[i], _, err = book.Find(ctx, caller, list[i].ID)
+			list[i], _, err = plans.Find(ctx, caller, list[i].ID)
 		}
 	}
 	return list, err

@@ -30,8 +30,8 @@ type Leases interface {
 	GC(ctx context.Context) (lease.Counts, error)
 }
 
-// A Book lists and revokes leases.
-type Book interface {
+// A Registry lists and revokes leases.
+type Registry interface {
 	// Revoke revokes a lease of the caller, or of any caller with "", by its id or its token.
 	Revoke(ctx context.Context, caller, id string) error
 	// Find returns a lease, by its id or its token.
@@ -42,20 +42,20 @@ type Book interface {
 
 // Options of the tools.
 type Options struct {
-	Leases Leases // if it is also a Book, there are lease.list and lease.revoke
+	Leases Leases // if it is also a Registry, there are lease.list and lease.revoke
 	// Resolve returns the Ref and the tier of a tool that this caller may see.
 	Resolve func(ctx context.Context, caller tool.Principal, name string) (known string, tier int, err error)
 }
 
 // New makes the tools.
 func New(o Options) *define.Set {
-	book, _ := o.Leases.(Book)
-	t := tools{o, book}
+	registry, _ := o.Leases.(Registry)
+	t := tools{o, registry}
 	tools := []define.Tool{
 		define.New(tool.Spec{Name: issueName, Description: "Issues a lease: the permission for one call of a tool."}, t.issue),
 		define.New(tool.Spec{Name: "lease.gc", Description: "Removes leases that are over and counts the others."}, t.gc),
 	}
-	if book != nil {
+	if registry != nil {
 		tools = append(tools, define.New(tool.Spec{
 			Name: revokeName, Description: "Revokes a lease: nobody can use it any more.",
 		}, t.revoke), define.New(tool.Spec{
@@ -67,8 +67,8 @@ func New(o Options) *define.Set {
 }
 
 type tools struct {
-	o    Options
-	book Book // nil if leases end with this program
+	o        Options
+	registry Registry // nil if leases end with this program
 }
 
 type issueArgs struct {
@@ -83,7 +83,7 @@ type issued struct {
 	Tier   int    `json:"tier"`
 	Token  string `json:"token"`
 	Tool   string `json:"tool"`
-	// Only if there is a Book.
+	// Only if there is a Registry.
 	ID      string    `json:"id,omitzero"`
 	Issued  time.Time `json:"issued,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
@@ -114,10 +114,10 @@ func (t tools) issue(ctx context.Context, c *define.Call, args issueArgs) (issue
 	ttl := time.Duration(max(min(args.TTLms, tooLong), -tooLong)) * time.Millisecond
 	out.Token, err = t.o.Leases.Issue(ctx, out.Caller, out.Tool, out.Tier, ttl)
 	c.Summary = "a lease for one call of " + out.Tool
-	if err != nil || t.book == nil {
+	if err != nil || t.registry == nil {
 		return out, err
 	}
-	l, err := t.book.Find(ctx, out.Token)
+	l, err := t.registry.Find(ctx, out.Token)
 	out.ID, out.Issued, out.Expires, out.State = l.ID, l.Issued, l.Expires, l.State
 	return out, err
 }
@@ -159,10 +159,10 @@ func (t tools) revoke(ctx context.Context, c *define.Call, args revokeArgs) (rev
 		return revoked{}, tool.Errorf(tool.CodeInvalidInput, "%s needs the id of a lease or its token, one of them",
 			revokeName)
 	}
-	if err := t.book.Revoke(ctx, own(c.Caller), args.ID+args.Token); err != nil {
+	if err := t.registry.Revoke(ctx, own(c.Caller), args.ID+args.Token); err != nil {
 		return revoked{}, err
 	}
-	l, err := t.book.Find(ctx, args.ID+args.Token)
+	l, err := t.registry.Find(ctx, args.ID+args.Token)
 	c.Summary = "the lease is revoked"
 	return revoked{true, l}, err
 }
@@ -176,7 +176,7 @@ type list struct {
 }
 
 func (t tools) list(ctx context.Context, _ *define.Call, a listArgs) (list, error) {
-	all, err := t.book.List(ctx, a.Limit)
+	all, err := t.registry.List(ctx, a.Limit)
 	return list{all}, err
 }
 

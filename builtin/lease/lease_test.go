@@ -125,7 +125,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
-	for _, name := range []string{"lease.steal", "lease.revoke"} { // a store without a Book cannot revoke
+	for _, name := range []string{"lease.steal", "lease.revoke"} { // a store without a Registry cannot revoke
 		if _, err := call(t, r, local, name, `{}`); tool.CodeOf(err) != tool.CodeNotFound {
 			t.Error(err)
 		}

@@ -17,8 +17,8 @@ import (
 // Run is the name of the tool that runs plans, and continues interrupted ones.
 const Run = "plan.run"
 
-// Book returns the plans that are kept.
-type Book interface {
+// A Store returns the plans that are kept.
+type Store interface {
 	// Find returns a plan of a caller, or of any with "", and the outcomes of its tools.
 	Find(ctx context.Context, caller, id string) (plan.Record, []plan.Note, error)
 	// List returns plans, the newest first, by caller, session and state; "" means any.
@@ -28,7 +28,7 @@ type Book interface {
 // Options of the tools.
 type Options struct {
 	Executor *plan.Executor
-	Book     Book // nil if no plan is kept, and none can be shown
+	Store    Store // nil if no plan is kept, and none can be shown
 	// Planner finds a planner that a caller may use, by its name; nil if there are none.
 	Planner func(p tool.Principal, name string) (plan.Planner, error)
 }
@@ -48,7 +48,7 @@ func New(o Options) *define.Set {
 			Description: "Checks a plan without running any of it: ids, tools, arguments, references and order.",
 		}, t.check),
 	}
-	if o.Book != nil {
+	if o.Store != nil {
 		all = append(all,
 			define.New(tool.Spec{
 				Name: "plan.show", Effects: reads,
@@ -165,7 +165,7 @@ func whose(c *define.Call) string {
 }
 
 func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (json.RawMessage, error) {
-	r, notes, err := t.o.Book.Find(ctx, whose(c), a.Plan)
+	r, notes, err := t.o.Store.Find(ctx, whose(c), a.Plan)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (t tools) list(ctx context.Context, c *define.Call, a listArgs) (json.RawMe
 	if a.Limit == 0 {
 		a.Limit = defaultList
 	}
-	found, err := t.o.Book.List(ctx, whose(c), a.Session, a.State, a.Limit)
+	found, err := t.o.Store.List(ctx, whose(c), a.Session, a.State, a.Limit)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func open(t *testing.T) *house {
 	h.x = &plan.Executor{
 		Handler: h, Catalog: h, Book: db.Plans(), Again: func(*tool.Call, string) ([]byte, error) { return []byte("{}"), nil },
 	}
-	set := tools.New(tools.Options{Executor: h.x, Book: db.Plans()})
+	set := tools.New(tools.Options{Executor: h.x, Store: db.Plans()})
 	h.Replace(t.Context(), []engine.Binding{
 		{Name: "toolpost", Protocol: "builtin", Runner: set}, {Name: "ref", Protocol: "fake", Runner: reference{}},
 	})
