@@ -273,10 +273,10 @@ func (n *Node) keepIn() keepers {
 	}
 }
 
-// approvalsIn makes the approvals, over a book that keeps them.
-func (n *Node) approvalsIn(book approval.Book, digests *secret.Keyed) *approval.Approvals {
+// approvalsIn makes the approvals, over a store that keeps them.
+func (n *Node) approvalsIn(approvals approval.Store, digests *secret.Keyed) *approval.Approvals {
 	return approval.New(approval.Options{
-		Book: book, Decider: decider{n}, Digests: digests, Log: n.o.Log,
+		Store: approvals, Decider: decider{n}, Digests: digests, Log: n.o.Log,
 		Redact: func(args json.RawMessage) json.RawMessage { return n.redactor.JSON(n.redactByName(args)) },
 	})
 }

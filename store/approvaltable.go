@@ -27,7 +27,7 @@ func (db *DB) Approvals() *ApprovalTable { return &ApprovalTable{db: db} }
 // approvalsKept is how long an approval is kept after it is over.
 const approvalsKept = 24 * time.Hour
 
-// Add implements approval.Book.
+// Add implements approval.Store.
 func (a *ApprovalTable) Add(_ context.Context, e approval.Entry, b approval.Bounds) (approval.Entry, error) {
 	if err := checkApproval(&e); err != nil {
 		return e, err
@@ -89,7 +89,7 @@ func (t *tx) putApproval(e *approval.Entry, statement string) error {
 		micros(e.Until), over, string(doc), e.ID)
 }
 
-// Change implements approval.Book. No other writer overlaps: change sees the current entry.
+// Change implements approval.Store. No other writer overlaps: change sees the current entry.
 func (a *ApprovalTable) Change(
 	_ context.Context, id string, change func(*approval.Entry) error,
 ) (approval.Entry, error) {
@@ -124,14 +124,14 @@ func scanApproval(rows *sql.Rows) (e approval.Entry, err error) {
 	return e, nil
 }
 
-// Find implements approval.Book.
+// Find implements approval.Store.
 func (a *ApprovalTable) Find(ctx context.Context, id string) (approval.Entry, error) {
 	return reading(ctx, a.db, func(r *reader) (approval.Entry, error) {
 		return only(r, noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, plain(id, maxName))
 	})
 }
 
-// Open implements approval.Book.
+// Open implements approval.Store.
 func (a *ApprovalTable) Open(ctx context.Context, again string) (e approval.Entry, ok bool, err error) {
 	open, err := reading(ctx, a.db, func(r *reader) ([]approval.Entry, error) { return openApprovals(r, again) })
 	if err != nil || len(open) == 0 {
@@ -149,7 +149,7 @@ func openApprovals(a asker, again string) ([]approval.Entry, error) {
 	return list(a, scanApproval, someApprovals+` WHERE again = ? AND again <> '' ORDER BY made_at, id LIMIT 1`, again)
 }
 
-// List implements approval.Book.
+// List implements approval.Store.
 func (a *ApprovalTable) List(ctx context.Context, f approval.Filter) ([]approval.Entry, error) {
 	where, args := ` WHERE 1 = 1`, []any{}
 	for _, is := range []struct{ column, value string }{{"state", f.State}, {"caller", f.Caller}, {"tool", f.Ref}} {
@@ -185,7 +185,7 @@ type Approvals struct {
 	kept map[string]approval.Entry
 }
 
-// Add implements approval.Book.
+// Add implements approval.Store.
 func (a *Approvals) Add(_ context.Context, e approval.Entry, b approval.Bounds) (approval.Entry, error) {
 	if err := checkApproval(&e); err != nil {
 		return e, err
@@ -215,7 +215,7 @@ func (a *Approvals) Add(_ context.Context, e approval.Entry, b approval.Bounds) 
 	return e, nil
 }
 
-// Change implements approval.Book.
+// Change implements approval.Store.
 func (a *Approvals) Change(
 	_ context.Context, id string, change func(*approval.Entry) error,
 ) (approval.Entry, error) {
@@ -232,7 +232,7 @@ func (a *Approvals) Change(
 	return e, nil
 }
 
-// Find implements approval.Book.
+// Find implements approval.Store.
 func (a *Approvals) Find(_ context.Context, id string) (approval.Entry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -243,7 +243,7 @@ func (a *Approvals) Find(_ context.Context, id string) (approval.Entry, error) {
 	return e, nil
 }
 
-// Open implements approval.Book.
+// Open implements approval.Store.
 func (a *Approvals) Open(_ context.Context, again string) (approval.Entry, bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -260,7 +260,7 @@ func (a *Approvals) open(again string) (oldest approval.Entry, ok bool) {
 	return oldest, ok
 }
 
-// List implements approval.Book.
+// List implements approval.Store.
 func (a *Approvals) List(_ context.Context, f approval.Filter) ([]approval.Entry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -89,7 +89,7 @@ var (
 	_    job.Ledger           = (*JobTable)(nil)
 	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
 	_    plan.Book            = (*PlanTable)(nil)
-	_, _ approval.Book        = (*ApprovalTable)(nil), (*Approvals)(nil)
+	_, _ approval.Store       = (*ApprovalTable)(nil), (*Approvals)(nil)
 )
 
 // Options of a DB. The zero value is useful.

@@ -98,8 +98,8 @@ type Entry struct {
 	Patience int64  `json:"patience"` // in microseconds: how long the approver may take to decide, and then the caller to use it
 }
 
-// A Book keeps approvals for the stage.
-type Book interface {
+// A Store keeps approvals for the stage.
+type Store interface {
 	// Add stores an entry durably. If there is already one that the same call can pick up, it returns that one.
 	Add(ctx context.Context, e Entry, b Bounds) (Entry, error)
 	// Change changes an entry atomically: if several processes try, each sees the result of the one before. change may
@@ -141,7 +141,7 @@ type Decider interface {
 
 // Options are the options of the stage. A field that may be zero documents what that means.
 type Options struct {
-	Book    Book
+	Store   Store
 	Decider Decider // nil means that no caller can answer for its own call
 	// Digests binds approvals to calls, with the same key in all processes that share the book; nil means a key that
 	// lasts as long as this process.

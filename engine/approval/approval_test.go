@@ -20,23 +20,23 @@ import (
 // A world is the stage in front of a tool that counts its runs.
 type world struct {
 	*approval.Approvals
-	book approval.Book
-	h    tool.Handler
-	ran  atomic.Int64
-	mu   sync.Mutex
-	last tool.Call
-	does func(c *tool.Call) (*tool.Result, error) // nil means success
+	store approval.Store
+	h     tool.Handler
+	ran   atomic.Int64
+	mu    sync.Mutex
+	last  tool.Call
+	does  func(c *tool.Call) (*tool.Result, error) // nil means success
 }
 
 func newWorld() *world {
-	w := &world{book: new(store.Approvals)}
+	w := &world{store: new(store.Approvals)}
 	w.restart()
 	return w
 }
 
-// restart makes another process over the same book.
+// restart makes another process over the same store.
 func (w *world) restart() {
-	w.Approvals = approval.New(approval.Options{Book: w.book, Decider: decider{w}, Redact: func(args json.RawMessage) json.RawMessage {
+	w.Approvals = approval.New(approval.Options{Store: w.store, Decider: decider{w}, Redact: func(args json.RawMessage) json.RawMessage {
 		return json.RawMessage(strings.ReplaceAll(string(args), "hunter2", "[redacted]"))
 	}})
 	w.h = w.For(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -649,7 +649,7 @@ func TestWaitEndsOnDecisionExpiryOrCancel(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		id = w.asked(t, call(args(`{}`)))
-		other := approval.New(approval.Options{Book: w.book}) // another process
+		other := approval.New(approval.Options{Store: w.store}) // another process
 		go func() { ended <- other.Wait(t.Context(), id) }()
 		synctest.Wait()
 		w.decide(t, bob, id, approval.Decision{})

@@ -156,7 +156,7 @@ func (s *Approvals) change(ctx context.Context, id string, f func(*Entry) error)
 	if !IsID(id) {
 		return Entry{}, missing(id)
 	}
-	e, err := s.o.Book.Change(ctx, id, f)
+	e, err := s.o.Store.Change(ctx, id, f)
 	if tool.CodeOf(err) == tool.CodeNotFound {
 		err = missing(id)
 	}
@@ -168,7 +168,7 @@ func (s *Approvals) Show(ctx context.Context, p tool.Principal, id string) (Appr
 	if !IsID(id) {
 		return Approval{}, missing(id)
 	}
-	e, err := s.o.Book.Find(ctx, id)
+	e, err := s.o.Store.Find(ctx, id)
 	if tool.CodeOf(err) == tool.CodeNotFound || err == nil && !e.sees(p) {
 		return Approval{}, missing(id)
 	}
@@ -197,7 +197,7 @@ func (s *Approvals) List(ctx context.Context, p tool.Principal, state string, mo
 	if state == Waiting { // the other states also depend on the time
 		f.State = Waiting
 	}
-	entries, err := s.o.Book.List(ctx, f)
+	entries, err := s.o.Store.List(ctx, f)
 	list, left := make([]Approval, 0, len(entries)), maxListed
 	for _, e := range entries {
 		a := s.shown(e)

@@ -93,7 +93,7 @@ func (s *Approvals) pickUp(ctx context.Context, c *tool.Call, d digests) (permit
 	if c.Resume != "" { // a question that the tool asked in an approved call
 		key = question(c.Resume)
 	}
-	e, ok, err := s.o.Book.Open(ctx, key)
+	e, ok, err := s.o.Store.Open(ctx, key)
 	switch {
 	case err != nil:
 		return permit{}, err
@@ -111,7 +111,7 @@ func (s *Approvals) pickUp(ctx context.Context, c *tool.Call, d digests) (permit
 
 // resume returns the decision about the call that an id was issued for.
 func (s *Approvals) resume(ctx context.Context, c *tool.Call, d digests, granted *Entry) (permit, error) {
-	e, err := s.o.Book.Find(ctx, c.Resume)
+	e, err := s.o.Store.Find(ctx, c.Resume)
 	switch { // what it is bound to never changes
 	case tool.CodeOf(err) == tool.CodeNotFound || err == nil && !e.boundTo(c, d):
 		return permit{}, unknown(c)
@@ -129,7 +129,7 @@ func (s *Approvals) resume(ctx context.Context, c *tool.Call, d digests, granted
 
 // use uses up an approval, if possible. That is decided inside the change: of several calls exactly one runs.
 func (s *Approvals) use(ctx context.Context, c *tool.Call, id string, granted *Entry) (p permit, err error) {
-	e, err := s.o.Book.Change(ctx, id, func(e *Entry) error {
+	e, err := s.o.Store.Change(ctx, id, func(e *Entry) error {
 		p = permit{} // another attempt
 		now := s.o.Now()
 		if e.At(now) == Waiting && granted != nil { // an approval that was remembered meanwhile decides this one too
@@ -166,7 +166,7 @@ func (s *Approvals) begin(ctx context.Context, c *tool.Call, d digests) (permit,
 	if c.Consent == nil { // policy no longer asks
 		return permit{}, unknown(c)
 	}
-	e, err := s.o.Book.Add(ctx, s.entry(c, d), Bounds{perCaller, most})
+	e, err := s.o.Store.Add(ctx, s.entry(c, d), Bounds{perCaller, most})
 	if err != nil {
 		return permit{}, err
 	}
@@ -241,7 +241,7 @@ func shortest(rules []tool.ConsentRule) time.Duration {
 // giveBack restores an approval if its call was refused further in before it had an effect. If that fails the approval
 // is lost, and its caller asks again.
 func (s *Approvals) giveBack(ctx context.Context, was *Entry) {
-	_, err := s.o.Book.Change(context.WithoutCancel(ctx), was.ID, func(e *Entry) error {
+	_, err := s.o.Store.Change(context.WithoutCancel(ctx), was.ID, func(e *Entry) error {
 		if e.State == Used && e.Used.Equal(was.Used) {
 			e.State, e.Used, e.UsedBy = Approved, time.Time{}, ""
 			e.Again = e.Key
@@ -257,7 +257,7 @@ func (s *Approvals) giveBack(ctx context.Context, was *Entry) {
 // goesOn records that an approved call has a question of its tool: with the answer the call continues, and is not a
 // second one.
 func (s *Approvals) goesOn(ctx context.Context, was *Entry, id string) error {
-	_, err := s.o.Book.Change(context.WithoutCancel(ctx), was.ID, func(e *Entry) error {
+	_, err := s.o.Store.Change(context.WithoutCancel(ctx), was.ID, func(e *Entry) error {
 		e.Again = question(id)
 		return nil
 	})
@@ -433,7 +433,7 @@ func (s *Approvals) remembered(ctx context.Context, c *tool.Call, d digests) (*E
 	if c.Consent == nil {
 		return nil, nil
 	}
-	list, err := s.o.Book.List(ctx, Filter{Remembered: true, Caller: c.Caller.ID, Ref: refOf(c).String()})
+	list, err := s.o.Store.List(ctx, Filter{Remembered: true, Caller: c.Caller.ID, Ref: refOf(c).String()})
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ const (
 func (s *Approvals) Wait(ctx context.Context, id string) error {
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		decided := s.decided.Changed() // before the look, so that no change is missed
-		e, err := s.o.Book.Find(ctx, id)
+		e, err := s.o.Store.Find(ctx, id)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ type gated struct {
 
 func newGated(t *testing.T, rule tool.ConsentRule) *gated {
 	g := new(gated)
-	g.Approvals = approval.New(approval.Options{Book: new(store.Approvals), Decider: decider{g}})
+	g.Approvals = approval.New(approval.Options{Store: new(store.Approvals), Decider: decider{g}})
 	b := newBench()
 	q := ask.New(ask.Options{Others: approval.IsID})
 	rule.Name, rule.Timeout, rule.Remember = "asks", time.Minute, []string{"hour"}

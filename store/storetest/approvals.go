@@ -42,7 +42,7 @@ func approvals(t *testing.T, k Kind) {
 	approvalsOf(t, memory, memory)
 }
 
-func approvalsOf(t *testing.T, mine, other approval.Book) {
+func approvalsOf(t *testing.T, mine, other approval.Store) {
 	ctx := t.Context()
 	first := anEntry("same")
 	equal(t, must[approval.Entry](t)(mine.Add(ctx, first, manyApprovals())), first, "added")
@@ -101,9 +101,9 @@ func approvalsOf(t *testing.T, mine, other approval.Book) {
 
 // approve uses the approvals on stdin, as programs that share a store do.
 func (w *worker) approve() {
-	book := w.db.Approvals()
+	table := w.db.Approvals()
 	w.race("used", func(id string) (refused bool, err error) {
-		_, err = book.Change(context.Background(), id, func(e *approval.Entry) error {
+		_, err = table.Change(context.Background(), id, func(e *approval.Entry) error {
 			if e.State != approval.Waiting {
 				return tool.Errorf(tool.CodeConflict, "it is %s", e.State)
 			}
