@@ -85,7 +85,7 @@ var (
 	_, _ lease.Leases         = (*LeaseTable)(nil), (*Leases)(nil)
 	_, _ session.States       = (*SessionTable)(nil), (*Sessions)(nil)
 	_, _ session.Assets       = (*AssetTable)(nil), (*Assets)(nil)
-	_    job.Book             = (*JobTable)(nil)
+	_    job.CallerStore      = (*JobTable)(nil)
 	_    job.Ledger           = (*JobTable)(nil)
 	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
 	_    plan.Book            = (*PlanTable)(nil)

@@ -49,8 +49,8 @@ type Job struct {
 	Bytes    int       `json:"-"`                 // of these events
 }
 
-// A Book keeps jobs for the callers that start them.
-type Book interface {
+// A CallerStore keeps jobs for the callers that start them.
+type CallerStore interface {
 	// Add stores a job durably, unless too many are waiting already.
 	Add(ctx context.Context, j Job, perCaller, most int) error
 	// Find returns a job of a caller and its events after the first after ones, both of the same moment.
@@ -92,7 +92,7 @@ type Ledger interface {
 // Options are the options of a queue. A field that may be zero documents its default; the others are required.
 type Options struct {
 	Store interface {
-		Book
+		CallerStore
 		Ledger
 	}
 	Handler tool.Handler // runs jobs like other calls

@@ -35,9 +35,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	_ job.Book      = (*store.JobTable)(nil)
-	_ job.Ledger    = (*store.JobTable)(nil)
-	_ jobtools.Jobs = (*job.Queue)(nil)
+	_ job.CallerStore = (*store.JobTable)(nil)
+	_ job.Ledger      = (*store.JobTable)(nil)
+	_ jobtools.Jobs   = (*job.Queue)(nil)
 )
 
 var ada = tool.Principal{ID: "ada", Door: "http", Rights: &tool.Rights{Roles: []string{"dev"}}}
