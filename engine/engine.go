@@ -30,8 +30,8 @@ type Options struct {
 	// Policy returns the policy of the tools that are being published. It is called once for each Replace, so that tools
 	// and policy change together. If it is nil, everything is allowed.
 	Policy func() *policy.Policy
-	Audit  *audit.Trail // keeps a record of every call; nil means no records
-	Pins   *pin.Book    // keeps the descriptions of upstream tools; nil means no pins
+	Audit  *audit.Trail  // keeps a record of every call; nil means no records
+	Pins   *pin.Registry // keeps the descriptions of upstream tools; nil means no pins
 	// Queue bounds the queues in which calls wait if their runner takes only so many at once.
 	Queue queue.Options
 	// Stages are the other stages, by the name of their place in the chain. A place without a stage is skipped.
@@ -47,7 +47,7 @@ type Engine struct {
 	outer  tool.Handler
 	ofTool []place
 	policy func() *policy.Policy
-	pins   *pin.Book
+	pins   *pin.Registry
 	open   func(ctx context.Context, names []string) error
 
 	timeout time.Duration // of a call whose tool has none

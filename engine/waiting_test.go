@@ -21,9 +21,9 @@ type lazy struct {
 	opened []string
 }
 
-func startLazy(t *testing.T, book *pin.Book, all []engine.Binding) *lazy {
+func startLazy(t *testing.T, registry *pin.Registry, all []engine.Binding) *lazy {
 	l := &lazy{all: all}
-	l.Engine = start(t, engine.Options{Pins: book, Open: l.open})
+	l.Engine = start(t, engine.Options{Pins: registry, Open: l.open})
 	l.Replace(t.Context(), l.bindings())
 	return l
 }
@@ -92,11 +92,11 @@ func TestNameResolvesAlikeWhicheverSourcesAreOpen(t *testing.T) {
 	spared := 0
 	for seed := range uint64(60) {
 		all := manySources(rand.New(rand.NewPCG(seed, 16)))
-		book := &pin.Book{Pins: new(store.Pins)}
-		eager := start(t, engine.Options{Pins: book}, all...)
+		registry := &pin.Registry{Pins: new(store.Pins)}
+		eager := start(t, engine.Options{Pins: registry}, all...)
 		for _, name := range names {
 			want := found(t, eager, name)
-			for when, pins := range map[string]*pin.Book{"seen": book, "new": {Pins: new(store.Pins)}} {
+			for when, pins := range map[string]*pin.Registry{"seen": registry, "new": {Pins: new(store.Pins)}} {
 				l := startLazy(t, pins, all)
 				if got := found(t, l.Engine, name); got != want {
 					t.Errorf("seed %d, %s, %s: %s, and with all open %s; opened %v", seed, name, when, got, want, l.opened)
@@ -133,8 +133,8 @@ func TestOnlyTheSourcesThatANameNeedsAreOpened(t *testing.T) {
 		own, theirs("up", "look", "readFile"), ours("files", false, "readFile"), ours("skills", true, "greet"),
 		ours("late", false, "greet", "wave"), theirs("far", "look", "find"),
 	}
-	book := &pin.Book{Pins: new(store.Pins)}
-	start(t, engine.Options{Pins: book}, all...) // so that they have been seen
+	registry := &pin.Registry{Pins: new(store.Pins)}
+	start(t, engine.Options{Pins: registry}, all...) // so that they have been seen
 	for name, want := range map[string][]string{
 		"readFile":       {"files"},
 		"files.readFile": {"files"},
@@ -147,13 +147,13 @@ func TestOnlyTheSourcesThatANameNeedsAreOpened(t *testing.T) {
 		"listSources":    {"up", "files", "skills", "late", "far"},
 		"nobodys":        {"files", "late", "skills", "up", "far"},
 	} {
-		l := startLazy(t, book, all)
+		l := startLazy(t, registry, all)
 		found(t, l.Engine, name)
 		if !slices.Equal(l.opened, want) {
 			t.Errorf("%s: opened %v, want %v", name, l.opened, want)
 		}
 	}
-	l := startLazy(t, book, all)
+	l := startLazy(t, registry, all)
 	if got := listing(l.Engine); len(l.opened) != len(all)-1 || got["up.look"]+got["look"] == "" {
 		t.Errorf("a list has %v; opened %v", got, l.opened)
 	}
@@ -180,14 +180,14 @@ func TestFailedOpenIsReportedToTheCaller(t *testing.T) {
 func TestOpeningSourceKeepsItsPinnedNames(t *testing.T) {
 	slow, quick := whoRan("slow", &tool.Spec{Name: "x"}), whoRan("quick", &tool.Spec{Name: "x"}, &tool.Spec{Name: "y"})
 	slow.Upstream, quick.Upstream = true, true
-	book := &pin.Book{Pins: new(store.Pins)}
-	start(t, engine.Options{Pins: book}, slow)
-	start(t, engine.Options{Pins: book}, slow, quick)
+	registry := &pin.Registry{Pins: new(store.Pins)}
+	start(t, engine.Options{Pins: registry}, slow)
+	start(t, engine.Options{Pins: registry}, slow, quick)
 
 	coming, waited := slow, 0
 	coming.Runner, coming.Waits, coming.Comes = nil, true, true
 	var e *engine.Engine
-	e = start(t, engine.Options{Pins: book, Open: func(ctx context.Context, names []string) error {
+	e = start(t, engine.Options{Pins: registry, Open: func(ctx context.Context, names []string) error {
 		if waited++; !slices.Equal(names, []string{"slow"}) {
 			t.Errorf("waited for %v", names)
 		}

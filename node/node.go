@@ -128,7 +128,7 @@ type Node struct {
 	own     []engine.Binding // sources that no config names; their names are reserved
 	keep    keepers
 	console *console.Console
-	pins    *pin.Book
+	pins    *pin.Registry
 	stages  []stage // as stages lists them
 	policy  *policy.Current
 	queue   queue.Options

@@ -14,11 +14,11 @@ import (
 
 // pinsIn returns the memory of upstream tools: in the store, so that programs that share it agree, or in memory if there is
 // none.
-func (n *Node) pinsIn() *pin.Book {
+func (n *Node) pinsIn() *pin.Registry {
 	if n.store == nil {
-		return &pin.Book{Pins: new(store.Pins)}
+		return &pin.Registry{Pins: new(store.Pins)}
 	}
-	return &pin.Book{Pins: n.store.Pins(), Lasting: true}
+	return &pin.Registry{Pins: n.store.Pins(), Lasting: true}
 }
 
 // upstream reports whether the tools of a source are pinned. By default, tools are pinned for protocols in which a server

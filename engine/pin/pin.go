@@ -113,8 +113,8 @@ type Verdict struct {
 	Gone []Pin                // the tools that the source does not bring now
 }
 
-// A Book compares tools with their pins.
-type Book struct {
+// A Registry compares tools with their pins.
+type Registry struct {
 	Pins Pins
 	// Lasting is set if pins survive a restart.
 	Lasting bool
@@ -126,10 +126,10 @@ const maxKept = 64 << 20
 
 // Check compares the tools of a source with their pins, and pins tools that it sees for the first time. If that fails,
 // all are held back: otherwise a server could change its descriptions while the store is down.
-func (b *Book) Check(ctx context.Context, source string, specs []*tool.Spec) *Verdict {
+func (r *Registry) Check(ctx context.Context, source string, specs []*tool.Spec) *Verdict {
 	v := &Verdict{Seen: map[string]time.Time{}, Held: map[string]*Held{}}
 	for range 3 { // other processes may pin the same tools meanwhile, and a tool that they forget is new again
-		known, err := b.of(ctx, source)
+		known, err := r.of(ctx, source)
 		if err != nil {
 			return v.holdAll(source, specs, unchecked(err))
 		}
@@ -137,15 +137,15 @@ func (b *Book) Check(ctx context.Context, source string, specs []*tool.Spec) *Ve
 		if len(fresh) == 0 {
 			return v
 		}
-		if err := b.Pins.Change(ctx, fresh); err != nil {
+		if err := r.Pins.Change(ctx, fresh); err != nil {
 			return v.holdAll(source, specs, unchecked(err))
 		}
 	}
 	return v.holdAll(source, specs, unchecked(fmt.Errorf("other programs change them all the time")))
 }
 
-func (b *Book) of(ctx context.Context, source string) (map[string]Pin, error) {
-	list, err := b.Pins.Of(ctx, source)
+func (r *Registry) of(ctx context.Context, source string) (map[string]Pin, error) {
+	list, err := r.Pins.Of(ctx, source)
 	known := make(map[string]Pin, len(list))
 	for _, p := range list {
 		known[p.Name] = p
@@ -233,7 +233,7 @@ func unchecked(err error) error {
 }
 
 // Approve pins the present descriptions of tools. It fails if the pins have changed meanwhile.
-func (b *Book) Approve(ctx context.Context, by string, held []*Held) error {
+func (r *Registry) Approve(ctx context.Context, by string, held []*Held) error {
 	now := time.Now()
 	changes := make([]Change, len(held))
 	for i, h := range held {
@@ -243,14 +243,14 @@ func (b *Book) Approve(ctx context.Context, by string, held []*Held) error {
 			changes[i].Seen = now
 		}
 	}
-	return b.Pins.Change(ctx, changes)
+	return r.Pins.Change(ctx, changes)
 }
 
 // Forget drops pins: a tool that comes again counts as new.
-func (b *Book) Forget(ctx context.Context, pins []Pin) error {
+func (r *Registry) Forget(ctx context.Context, pins []Pin) error {
 	changes := make([]Change, len(pins))
 	for i, p := range pins {
 		changes[i] = Change{p.Digest, Pin{Source: p.Source, Name: p.Name}}
 	}
-	return b.Pins.Change(ctx, changes)
+	return r.Pins.Change(ctx, changes)
 }

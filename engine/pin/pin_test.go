@@ -74,13 +74,13 @@ func TestEveryFieldOfASpecIsPinned(t *testing.T) {
 		"tier":        func(s *tool.Spec) { s.Tier = 0 },
 		"guarantees":  func(s *tool.Spec) { s.Guarantees = tool.Guarantees{} },
 	} {
-		book := &pin.Book{Pins: &kept{pins: map[string]pin.Pin{}}}
-		if v := book.Check(t.Context(), "up", []*tool.Spec{full()}); len(v.Held) != 0 || v.Seen["echo"].IsZero() {
+		registry := &pin.Registry{Pins: &kept{pins: map[string]pin.Pin{}}}
+		if v := registry.Check(t.Context(), "up", []*tool.Spec{full()}); len(v.Held) != 0 || v.Seen["echo"].IsZero() {
 			t.Fatalf("at first sight: %+v", v)
 		}
 		other := full()
 		change(other)
-		v := book.Check(t.Context(), "up", []*tool.Spec{other})
+		v := registry.Check(t.Context(), "up", []*tool.Spec{other})
 		held := v.Held["echo"]
 		if held == nil || tool.AsError(held.Why).Reason != pin.ReasonChanged || held.Was.Digest == held.Now.Digest {
 			t.Fatalf("another %s: %+v", what, held)
@@ -88,38 +88,38 @@ func TestEveryFieldOfASpecIsPinned(t *testing.T) {
 		if was := held.Was.Spec(); was.Description != full().Description || was.Aliases[0] != "say" || was.Tier != 1 {
 			t.Errorf("it was %+v", was)
 		}
-		if err := book.Approve(t.Context(), "ada", []*pin.Held{held}); err != nil {
+		if err := registry.Approve(t.Context(), "ada", []*pin.Held{held}); err != nil {
 			t.Fatal(err)
 		}
-		if v := book.Check(t.Context(), "up", []*tool.Spec{other}); len(v.Held) != 0 {
+		if v := registry.Check(t.Context(), "up", []*tool.Spec{other}); len(v.Held) != 0 {
 			t.Errorf("%s after it was approved: %+v", what, v.Held["echo"])
 		}
-		if v := book.Check(t.Context(), "up", []*tool.Spec{full()}); len(v.Held) != 1 {
+		if v := registry.Check(t.Context(), "up", []*tool.Spec{full()}); len(v.Held) != 1 {
 			t.Errorf("the %s before it was approved is taken again", what)
 		}
 	}
 }
 
 func TestTheSameInAnotherOrderIsNoChange(t *testing.T) {
-	book := &pin.Book{Pins: &kept{pins: map[string]pin.Pin{}}}
-	book.Check(t.Context(), "up", []*tool.Spec{full()})
+	registry := &pin.Registry{Pins: &kept{pins: map[string]pin.Pin{}}}
+	registry.Check(t.Context(), "up", []*tool.Spec{full()})
 	again := full()
 	again.Input = json.RawMessage("{ \"properties\": {\"b\":{\"minimum\":1.0},\n\"a\":{\"type\":\"string\"}}, \"type\":\"object\"}")
 	again.Walls, again.Timeout = "others", 1
-	if v := book.Check(t.Context(), "up", []*tool.Spec{again}); len(v.Held) != 0 {
+	if v := registry.Check(t.Context(), "up", []*tool.Spec{again}); len(v.Held) != 0 {
 		t.Errorf("%+v", v.Held["echo"])
 	}
 }
 
 func TestAToolThatComesBackIsNotNew(t *testing.T) {
-	book := &pin.Book{Pins: &kept{pins: map[string]pin.Pin{}}}
-	book.Check(t.Context(), "up", []*tool.Spec{full()})
-	if v := book.Check(t.Context(), "up", nil); len(v.Gone) != 1 {
+	registry := &pin.Registry{Pins: &kept{pins: map[string]pin.Pin{}}}
+	registry.Check(t.Context(), "up", []*tool.Spec{full()})
+	if v := registry.Check(t.Context(), "up", nil); len(v.Gone) != 1 {
 		t.Fatalf("%+v", v)
 	}
 	other := full()
 	other.Description = "Sends it home."
-	if v := book.Check(t.Context(), "up", []*tool.Spec{other}); len(v.Held) != 1 {
+	if v := registry.Check(t.Context(), "up", []*tool.Spec{other}); len(v.Held) != 1 {
 		t.Error("a tool that went away for a moment is trusted again, whatever it says")
 	}
 }
@@ -127,12 +127,12 @@ func TestAToolThatComesBackIsNotNew(t *testing.T) {
 func TestToolsThatCannotBeComparedAreHeldBack(t *testing.T) {
 	away := errors.New("the store is away")
 	for name, k := range map[string]*kept{"at first": {pins: map[string]pin.Pin{}, err: away}, "later": {pins: map[string]pin.Pin{}}} {
-		book := &pin.Book{Pins: k}
+		registry := &pin.Registry{Pins: k}
 		if name == "later" {
-			book.Check(t.Context(), "up", []*tool.Spec{full()})
+			registry.Check(t.Context(), "up", []*tool.Spec{full()})
 			k.err = away
 		}
-		v := book.Check(t.Context(), "up", []*tool.Spec{full(), {Name: "other"}})
+		v := registry.Check(t.Context(), "up", []*tool.Spec{full(), {Name: "other"}})
 		if len(v.Held) != 2 || tool.AsError(v.Held["echo"].Why).Reason != pin.ReasonUnchecked || !errors.Is(v.Held["echo"].Why, away) {
 			t.Errorf("%s: %+v", name, v.Held)
 		}
@@ -141,11 +141,11 @@ func TestToolsThatCannotBeComparedAreHeldBack(t *testing.T) {
 
 func TestPinsOfOneSourceAreBounded(t *testing.T) {
 	k := &kept{pins: map[string]pin.Pin{}}
-	book := &pin.Book{Pins: k}
+	registry := &pin.Registry{Pins: k}
 	text := strings.Repeat("x", 15<<20)
 	held := 0
 	for i := range 6 {
-		v := book.Check(t.Context(), "up", []*tool.Spec{{Name: fmt.Sprint("tool", i), Description: text}})
+		v := registry.Check(t.Context(), "up", []*tool.Spec{{Name: fmt.Sprint("tool", i), Description: text}})
 		held += len(v.Held)
 	}
 	if len(k.pins) != 4 || held != 2 {

@@ -504,7 +504,7 @@ func TestOffersPassTheChain(t *testing.T) {
 	}
 	library := newLibrary()
 	fields := fmt.Sprintf("url: %q, era: legacy", served(t, library, "legacy"))
-	e := engineWith(t, engine.Options{Stages: map[string]engine.Stage{"quota": note}, Pins: &pin.Book{Pins: &memory{all: map[string]pin.Pin{}}}},
+	e := engineWith(t, engine.Options{Stages: map[string]engine.Stage{"quota": note}, Pins: &pin.Registry{Pins: &memory{all: map[string]pin.Pin{}}}},
 		`rules:
   - {name: not bob, effect: deny, callers: bob, sources: one}
   - {name: secret, effect: deny, tools: one.resources/read, when: 'args.uri.endsWith("/secret")'}
