@@ -143,7 +143,7 @@ type Node struct {
 	plans  *plan.Executor
 
 	telemetry *telemetry.Telemetry
-	models    *model.Book
+	models    *model.Registry
 	planners  *planner.Book
 
 	book     offlimits.Book               // what no tool sees or changes

@@ -158,7 +158,7 @@ func (n *Node) openPolicy() (stage, error) {
 
 // openModels makes the book of models. It is not a stage of a call, but its config section is read like theirs.
 func (n *Node) openModels() (stage, error) {
-	n.models = model.NewBook(model.Env{Secrets: current{n}, Redactor: n.redactor})
+	n.models = model.NewRegistry(model.Env{Secrets: current{n}, Redactor: n.redactor})
 	return stage{read: n.models.Read}, nil
 }
 

@@ -158,31 +158,31 @@ func (all Models) Named(name string) (*Model, error) {
 	return nil, tool.Errorf(tool.CodeNotFound, "there is no model %.100q%s", name, hint).Because("model_not_found")
 }
 
-// A Book holds the models of the last config that was read.
-type Book struct {
+// A Registry holds the models of the last config that was read.
+type Registry struct {
 	env Env
 	now atomic.Pointer[Models]
 }
 
-// NewBook makes a book without models.
-func NewBook(env Env) *Book {
-	b := &Book{env: env}
-	b.now.Store(new(Models))
-	return b
+// NewRegistry makes a registry without models.
+func NewRegistry(env Env) *Registry {
+	r := &Registry{env: env}
+	r.now.Store(new(Models))
+	return r
 }
 
 // Read reads the models of a config; apply switches to them.
-func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
-	next, err := Read(cfg, b.env)
-	return func() { b.now.Store(&next) }, err
+func (r *Registry) Read(cfg *config.Config) (apply func(), err error) {
+	next, err := Read(cfg, r.env)
+	return func() { r.now.Store(&next) }, err
 }
 
-// Models returns the current ones. A nil Book has none.
-func (b *Book) Models() Models {
-	if b == nil {
+// Models returns the current ones. A nil Registry has none.
+func (r *Registry) Models() Models {
+	if r == nil {
 		return nil
 	}
-	return *b.now.Load()
+	return *r.now.Load()
 }
 
 // Problem returns a known reason for which requests to the model will fail. It makes no request.

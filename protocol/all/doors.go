@@ -34,7 +34,7 @@ type DoorOptions struct {
 	Calls   *running.Calls                       // running calls, from all doors; nil if each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil if it lists none
 	Keys    *secret.Keyed                        // seals state that callers send back; nil means a key that ends with this program
-	Models  *model.Book                          // of the config, for the doors that use them; nil if there are none
+	Models  *model.Registry                      // of the config, for the doors that use them; nil if there are none
 	Console *console.Console                     // at the door http, unless the config disables it; nil if there is none
 	Issuers func() []string                      // of tokens that callers may present, by URL; nil if there are none
 	// Waiting holds calls until a person has decided about them, for doors whose callers stay that long; nil means no

@@ -25,9 +25,9 @@ const Path = "/v1"
 type Options struct {
 	Limits
 	toolfind.Search
-	Models *model.Book   // nil if there are none
-	Beat   time.Duration // between two keep-alives on a stream; default 15 s
-	Log    *slog.Logger  // nil means no log
+	Models *model.Registry // nil if there are none
+	Beat   time.Duration   // between two keep-alives on a stream; default 15 s
+	Log    *slog.Logger    // nil means no log
 }
 
 // NewDoor returns the door, to be mounted. A call that must be approved waits for that, by way of waiting: a model
