@@ -144,7 +144,7 @@ type Node struct {
 
 	telemetry *telemetry.Telemetry
 	models    *model.Registry
-	planners  *planner.Book
+	planners  *planner.Registry
 
 	book     offlimits.Book               // what no tool sees or changes
 	seen     atomic.Pointer[notice.Sight] // the config file when it was last read

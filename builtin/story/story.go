@@ -21,7 +21,7 @@ import (
 
 // Options are what stories are built on.
 type Options struct {
-	Planners *planner.Book
+	Planners *planner.Registry
 	Plans    *plan.Executor
 	// Past returns the last plans of a session, the newest first; nil if they are not kept.
 	Past func(ctx context.Context, caller, session string, most int) ([]plan.Record, error)

@@ -89,7 +89,7 @@ func with(url, more string) string {
 func TestAModelIsAskedInTheWordsOfChatCompletions(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := serve(t, completion(goodPlan), completion("```json\n"+goodPlan+"\n```"))
-	b := book(t, t.TempDir(), with(s.URL+"/v1/", ", style: Write like a Norse saga."))
+	b := readPlanners(t, t.TempDir(), with(s.URL+"/v1/", ", style: Write like a Norse saga."))
 	for range 2 {
 		p, err := ask(t, b, request("open it"))
 		if err != nil || p.Narrative != "A click." || p.RequestID != "r1" || string(p.Tools[0].Input) != `{"steps":2}` {
@@ -129,7 +129,7 @@ func TestAModelIsAskedInTheWordsOfChatCompletions(t *testing.T) {
 func TestAnAnswerThatIsNoPlanIsRepairedOnce(t *testing.T) {
 	unknown := `{"requestId":"x","tools":[{"toolId":"a","tool":"fly"}]}`
 	s := serve(t, completion("Sure, here is a plan!"), completion(goodPlan), completion(unknown), completion(unknown))
-	b := book(t, t.TempDir(), with(s.URL+"/v1", ""))
+	b := readPlanners(t, t.TempDir(), with(s.URL+"/v1", ""))
 	if p, err := ask(t, b, request("go")); err != nil || p.Narrative != "A click." {
 		t.Fatal(p, err)
 	}
@@ -149,19 +149,19 @@ func TestAnAnswerThatIsNoPlanIsRepairedOnce(t *testing.T) {
 func TestABusyServerIsAskedAgainAndNotForever(t *testing.T) {
 	busy := act{status: 429, header: map[string]string{"Retry-After": "0"}, body: `{"error":{"message":"slow down","type":"requests"}}`}
 	s := serve(t, busy, act{status: 503}, completion(goodPlan))
-	if _, err := ask(t, book(t, t.TempDir(), with(s.URL+"/v1", "")), request("go")); err != nil {
+	if _, err := ask(t, readPlanners(t, t.TempDir(), with(s.URL+"/v1", "")), request("go")); err != nil {
 		t.Error(err)
 	}
 	// If the server asks for a longer pause than there is time, the error comes at once.
 	busy.header = map[string]string{"Retry-After": "3600"}
 	s = serve(t, busy, completion(goodPlan))
-	_, err := ask(t, book(t, t.TempDir(), with(s.URL+"/v1", "")), request("go"))
+	_, err := ask(t, readPlanners(t, t.TempDir(), with(s.URL+"/v1", "")), request("go"))
 	if e := tool.AsError(err); e.Code != tool.CodeQuotaExceeded || !strings.Contains(e.Message, "slow down") || string(e.Details) != `{"retry_after_ms":3600000}` {
 		t.Errorf("%v %s", err, e.Details)
 	}
 	trouble := act{status: 500, header: map[string]string{"Retry-After": time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat)}, body: "<html>oops"}
 	s = serve(t, trouble, trouble, act{status: 502}, trouble, completion(goodPlan))
-	_, err = ask(t, book(t, t.TempDir(), with(s.URL+"/v1", "")), request("go"))
+	_, err = ask(t, readPlanners(t, t.TempDir(), with(s.URL+"/v1", "")), request("go"))
 	if bodies, _ := s.asked(); tool.CodeOf(err) != tool.CodeUnavailable || len(bodies) != 4 {
 		t.Errorf("%v after %d", err, len(bodies))
 	}
@@ -185,7 +185,7 @@ func TestServerErrorsAreExplained(t *testing.T) {
 		"endless":   {act{status: 200, body: strings.Repeat(" ", 2<<20)}, "longer than 1048576 bytes"},
 	} {
 		s := serve(t, c.act, completion(goodPlan))
-		_, err := ask(t, book(t, t.TempDir(), with(s.URL+"/v1", "")), request("go"))
+		_, err := ask(t, readPlanners(t, t.TempDir(), with(s.URL+"/v1", "")), request("go"))
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "the-key-itself") {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -195,7 +195,7 @@ func TestServerErrorsAreExplained(t *testing.T) {
 	}
 	long := request("go")
 	long.State = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
-	if _, err := ask(t, book(t, t.TempDir(), with(elsewhere.URL+"/v1", "")), long); tool.CodeOf(err) != tool.CodeInvalidInput {
+	if _, err := ask(t, readPlanners(t, t.TempDir(), with(elsewhere.URL+"/v1", "")), long); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Error(err)
 	}
 }
@@ -206,16 +206,16 @@ func TestUnreachableOrSilentServerIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = ask(t, book(t, t.TempDir(), with("http://"+l.Addr().String()+"/v1", ", timeout: 200ms")), request("go"))
+	_, err = ask(t, readPlanners(t, t.TempDir(), with("http://"+l.Addr().String()+"/v1", ", timeout: 200ms")), request("go"))
 	if tool.CodeOf(err) != tool.CodeTimeout || !strings.Contains(err.Error(), "did not answer within 200ms") {
 		t.Error(err)
 	}
 	l.Close()
-	b := book(t, t.TempDir(), with("http://"+l.Addr().String()+"/v1", ""))
+	b := readPlanners(t, t.TempDir(), with("http://"+l.Addr().String()+"/v1", ""))
 	if _, err = ask(t, b, request("go")); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "connection refused") {
 		t.Error(err)
 	}
-	b = book(t, t.TempDir(), "models: [{name: demo, url: 'http://x/v1', key: OTHER}]\nplanners: [{name: ai, model: demo}]")
+	b = readPlanners(t, t.TempDir(), "models: [{name: demo, url: 'http://x/v1', key: OTHER}]\nplanners: [{name: ai, model: demo}]")
 	if _, err = ask(t, b, request("go")); err == nil || !strings.Contains(err.Error(), "no secret") || len(b.Problems()) != 1 {
 		t.Error(err, b.Problems())
 	}

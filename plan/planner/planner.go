@@ -73,17 +73,17 @@ type Env struct {
 	Redactor  *secret.Redactor // removes secrets from the output of a server; nil means that nothing is removed
 }
 
-// A Book has the planners of the current config.
-type Book struct {
+// A Registry has the planners of the current config.
+type Registry struct {
 	env Env
 	now atomic.Pointer[[]*Planner]
 }
 
-// New makes a book without planners.
-func New(env Env) *Book {
-	b := &Book{env: env}
-	b.now.Store(new([]*Planner))
-	return b
+// New makes a registry without planners.
+func New(env Env) *Registry {
+	r := &Registry{env: env}
+	r.now.Store(new([]*Planner))
+	return r
 }
 
 // A Planner is a planner with a name; it may tell a story.
@@ -168,12 +168,12 @@ func decode(doc []byte) (*plan.Plan, error) {
 }
 
 // Read reads the planners and models of a config; apply switches to them.
-func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
-	models, err := model.Read(cfg, model.Env{Secrets: b.env.Secrets, Redactor: b.env.Redactor})
+func (r *Registry) Read(cfg *config.Config) (apply func(), err error) {
+	models, err := model.Read(cfg, model.Env{Secrets: r.env.Secrets, Redactor: r.env.Redactor})
 	if err != nil {
 		return nil, err
 	}
-	entries, err := b.entries(cfg)
+	entries, err := r.entries(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -196,17 +196,17 @@ func (b *Book) Read(cfg *config.Config) (apply func(), err error) {
 			next[i].o.Timeout = config.Duration(time.Minute)
 		}
 	}
-	return func() { b.now.Store(&next) }, nil
+	return func() { r.now.Store(&next) }, nil
 }
 
 // entries reads the section, and adds what programs need.
-func (b *Book) entries(cfg *config.Config) ([]Options, error) {
+func (r *Registry) entries(cfg *config.Config) ([]Options, error) {
 	var entries []Options
 	if err := cfg.Section(Section().Name).Decode(&entries); err != nil {
 		return nil, err
 	}
 	for i, o := range entries {
-		entries[i].Grant.Vault, entries[i].Walls.OffLimits = b.env.Secrets, b.env.OffLimits
+		entries[i].Grant.Vault, entries[i].Walls.OffLimits = r.env.Secrets, r.env.OffLimits
 		if slices.ContainsFunc(entries[:i], func(other Options) bool { return other.Name == o.Name }) {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "two planners are called %q; give one of them another name", o.Name)
 		}
@@ -229,16 +229,16 @@ func Claims(cfg *config.Config) (all []offlimits.Claim) {
 }
 
 // of returns the planners that a caller may use: all except those whose model is for other callers.
-func (b *Book) of(p tool.Principal) []*Planner {
-	return slices.DeleteFunc(slices.Clone(*b.now.Load()), func(one *Planner) bool {
+func (r *Registry) of(p tool.Principal) []*Planner {
+	return slices.DeleteFunc(slices.Clone(*r.now.Load()), func(one *Planner) bool {
 		t, thinks := one.planner.(*thinker)
 		return thinks && !p.Is(t.Callers)
 	})
 }
 
 // Named returns a planner that a caller may use. Without a name it returns the first one.
-func (b *Book) Named(p tool.Principal, name string) (*Planner, error) {
-	all := b.of(p)
+func (r *Registry) Named(p tool.Principal, name string) (*Planner, error) {
+	all := r.of(p)
 	if len(all) == 0 {
 		return nil, tool.Errorf(tool.CodeNotFound, "there is no planner; add one to the section planners of the config, "+
 			"such as `planners: [{name: adventure, file: ./story.yaml}]`")
@@ -255,9 +255,9 @@ func (b *Book) Named(p tool.Principal, name string) (*Planner, error) {
 }
 
 // List describes the stories of all planners that a caller may use, in the order of the config.
-func (b *Book) List(p tool.Principal) []About {
+func (r *Registry) List(p tool.Principal) []About {
 	list := []About{}
-	for _, one := range b.of(p) {
+	for _, one := range r.of(p) {
 		list = append(list, one.About())
 	}
 	return list
@@ -270,8 +270,8 @@ type Problem struct {
 }
 
 // Problems finds what would fail later, without starting a program or asking a server.
-func (b *Book) Problems() (found []Problem) {
-	for _, p := range *b.now.Load() {
+func (r *Registry) Problems() (found []Problem) {
+	for _, p := range *r.now.Load() {
 		var err error
 		switch how := p.planner.(type) {
 		case *file:

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// book reads planners from a config in dir.
-func book(t *testing.T, dir, text string) *planner.Book {
+// readPlanners reads planners from a config in dir.
+func readPlanners(t *testing.T, dir, text string) *planner.Registry {
 	t.Helper()
 	r := new(secret.Redactor)
 	r.Add("KEY", "the-key-itself")
@@ -50,8 +50,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// ask asks the first planner of a book.
-func ask(t *testing.T, b *planner.Book, r plan.Request) (*plan.Plan, error) {
+// ask asks the first planner of a registry.
+func ask(t *testing.T, b *planner.Registry, r plan.Request) (*plan.Plan, error) {
 	t.Helper()
 	p, err := b.Named(tool.Principal{}, "")
 	if err != nil {
@@ -82,7 +82,7 @@ fallback: {plan: {narrative: "Pardon, ${prompt}?", tools: []}}
 func TestAFileAnswersByPromptAndState(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "story.yaml"), story)
-	b := book(t, dir, "planners: [{name: hill, file: story.yaml}]")
+	b := readPlanners(t, dir, "planners: [{name: hill, file: story.yaml}]")
 	for _, c := range []struct{ prompt, state, want string }{
 		{"open  the DOOR!", `{"door":{"locked":true},"keys":2}`, "It is locked."},
 		{"Open the door", `{"keys":2}`, "You say: Open the door. You have 2 keys."},
@@ -133,7 +133,7 @@ func sameJSON(t *testing.T, got []byte, want string) bool {
 func TestReplanSkipsDisabledTools(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "story.yaml"), story)
-	b := book(t, dir, "planners: [{name: hill, file: story.yaml}]")
+	b := readPlanners(t, dir, "planners: [{name: hill, file: story.yaml}]")
 	p, err := ask(t, b, plan.Request{
 		Prompt: "roll", Disabled: []string{"dice"}, Attempt: 2, Failed: &plan.Result{PlanID: "before"},
 	})
@@ -146,7 +146,7 @@ func TestReplanSkipsDisabledTools(t *testing.T) {
 func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "story.json")
 	write(t, path, `{"answers": [{"prompts": ["a"], "plan": {"narrative": "one", "tools": []}}]}`)
-	b := book(t, filepath.Dir(path), "planners: [{name: x, file: story.json}]")
+	b := readPlanners(t, filepath.Dir(path), "planners: [{name: x, file: story.json}]")
 	if p, err := ask(t, b, plan.Request{Prompt: "a"}); err != nil || p.Narrative != "one" {
 		t.Fatal(p, err)
 	}
@@ -165,7 +165,7 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 
 func TestMistypedMemberIsReportedAsAProblem(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.yaml")
-	b := book(t, filepath.Dir(path), "planners: [{name: x, file: s.yaml}]")
+	b := readPlanners(t, filepath.Dir(path), "planners: [{name: x, file: s.yaml}]")
 	write(t, path, "answers: [{prompts: [a], plan: {narrative: one, tools: [{toolId: x, tool: t, dependencis: [y]}]}}]")
 	if p, err := ask(t, b, plan.Request{Prompt: "a"}); err != nil || len(p.Tools) != 1 {
 		t.Fatal(p, err)
@@ -183,7 +183,7 @@ func TestMistypedMemberIsReportedAsAProblem(t *testing.T) {
 func TestMistakesInAFileAreSaidWithTheirPlace(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.yaml")
-	b := book(t, dir, "planners: [{name: x, file: s.yaml}]")
+	b := readPlanners(t, dir, "planners: [{name: x, file: s.yaml}]")
 	for text, want := range map[string]string{
 		"answers: [{prompt: [a], plan: {tools: []}}]":                                   `s.yaml:1:12: unknown field "prompt"; did you mean "prompts"?`,
 		"answers: [{prompts: [a], plan: {tools: [{toolId: x, async: 1}]}}]":             `no Plan JSON: tool "x": /tools/0/async`,
@@ -209,7 +209,7 @@ func TestMistakesInAFileAreSaidWithTheirPlace(t *testing.T) {
 		t.Error(err)
 	}
 	for _, other := range []string{"folder", "nowhere"} {
-		b := book(t, dir, "planners: [{name: x, file: "+other+"}]")
+		b := readPlanners(t, dir, "planners: [{name: x, file: "+other+"}]")
 		if err := os.MkdirAll(filepath.Join(dir, "folder"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -246,11 +246,11 @@ func TestMistakesInTheConfigAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	b := book(t, t.TempDir(), "planners: [{name: hill, file: x}]")
+	b := readPlanners(t, t.TempDir(), "planners: [{name: hill, file: x}]")
 	if _, err := b.Named(tool.Principal{}, "hil"); tool.CodeOf(err) != tool.CodeNotFound || !strings.Contains(err.Error(), `did you mean "hill"?`) {
 		t.Error(err)
 	}
-	if _, err := book(t, t.TempDir(), "sources: []").Named(tool.Principal{}, ""); tool.CodeOf(err) != tool.CodeNotFound {
+	if _, err := readPlanners(t, t.TempDir(), "sources: []").Named(tool.Principal{}, ""); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Error(err)
 	}
 }
@@ -277,7 +277,7 @@ func TestAProgramPlansBehindWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "plan.py"), program)
-	b := book(t, dir, `planners: [{name: py, command: [python3, plan.py], tools: ["l*", "dice"], timeout: 10s}]`)
+	b := readPlanners(t, dir, `planners: [{name: py, command: [python3, plan.py], tools: ["l*", "dice"], timeout: 10s}]`)
 	r := plan.Request{
 		Prompt: "go", State: json.RawMessage(`{"a":1}`), Disabled: []string{"dice"}, Attempt: 2,
 		Tools: []*tool.Spec{
@@ -309,11 +309,11 @@ func TestAProgramPlansBehindWalls(t *testing.T) {
 		t.Error("it could write")
 	}
 	began := time.Now()
-	b = book(t, dir, `planners: [{name: py, command: [python3, plan.py], timeout: 1s}]`)
+	b = readPlanners(t, dir, `planners: [{name: py, command: [python3, plan.py], timeout: 1s}]`)
 	if _, err := ask(t, b, plan.Request{Prompt: "slow"}); tool.CodeOf(err) != tool.CodeTimeout || time.Since(began) > time.Minute {
 		t.Error(err)
 	}
-	b = book(t, dir, `planners: [{name: py, command: [./nowhere]}]`)
+	b = readPlanners(t, dir, `planners: [{name: py, command: [./nowhere]}]`)
 	if found := b.Problems(); len(found) != 1 {
 		t.Errorf("%+v", found)
 	}
