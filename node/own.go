@@ -145,7 +145,7 @@ func (n *Node) bindPlans() {
 	if n.store == nil {
 		return
 	}
-	n.plans.Book, n.plans.Settled = n.store.Plans(), time.Now().Add(settling)
+	n.plans.Store, n.plans.Settled = n.store.Plans(), time.Now().Add(settling)
 	n.plans.Again = func(c *tool.Call, id string) ([]byte, error) {
 		on := *c
 		on.Tool, on.Args, on.Lease = plantools.Run, plantools.Args(id), ""

@@ -156,13 +156,13 @@ func (n *Node) openPolicy() (stage, error) {
 	return stage{read: n.policy.Read}, nil
 }
 
-// openModels makes the book of models. It is not a stage of a call, but its config section is read like theirs.
+// openModels makes the registry of models. It is not a stage of a call, but its config section is read like theirs.
 func (n *Node) openModels() (stage, error) {
 	n.models = model.NewRegistry(model.Env{Secrets: current{n}, Redactor: n.redactor})
 	return stage{read: n.models.Read}, nil
 }
 
-// openPlanners makes the book of planners, which is not a stage either.
+// openPlanners makes the registry of planners, which is not a stage either.
 func (n *Node) openPlanners() (stage, error) {
 	n.planners = planner.New(planner.Env{Secrets: current{n}, OffLimits: &n.book, Redactor: n.redactor})
 	return stage{read: n.planners.Read}, nil

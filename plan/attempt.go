@@ -332,7 +332,7 @@ func (a *attempt) finish(w *work) {
 
 // remark stores soon what was decided about a tool.
 func (a *attempt) remark(t *tooling) {
-	if a.x.Book == nil {
+	if a.x.Store == nil {
 		return
 	}
 	if err := a.note(t, &t.result, t.given, nil); err != nil {

@@ -17,8 +17,9 @@ type Executor struct {
 	Handler tool.Handler // runs the calls of plans like all others, with policy, quotas and records
 	Catalog tool.Catalog
 	Limits  Limits
-	Book    Book // keeps plans; nil means that they end with this process
-	// Again encodes, for the book, the call that resumes a plan: a call of the same caller that passes its id to Resume.
+	Store   Store // keeps plans; nil means that they end with this process
+	// Again encodes, for the store, the call that resumes a plan: a call of the same caller that passes its id to
+	// Resume.
 	Again func(c *tool.Call, planID string) ([]byte, error)
 	// Settled is until when sources may still be opening: a resumed plan waits that long for missing tools. The zero
 	// time means that it does not wait.

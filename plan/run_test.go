@@ -537,9 +537,9 @@ func TestRecursivePlanEndsAtTheMaximumDepth(t *testing.T) {
 	}
 }
 
-// A shelf is a book with one plan that another process began, and the state that it was left in.
+// A shelf is a store with one plan that another process began, and the state that it was left in.
 type shelf struct {
-	plan.Book
+	plan.Store
 	left  plan.Record
 	ended string
 }
@@ -558,25 +558,25 @@ func (s *shelf) End(_ context.Context, _, state string, _ []byte, _ []plan.Note)
 // A tool can disappear between two processes. A plan that cannot be resumed ends, and does not seem to run for ever.
 func TestResumedPlanEndsIfItsToolsAreGone(t *testing.T) {
 	w := newWorld(t)
-	book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
-	x := plan.Executor{Handler: w, Catalog: w, Book: book}
+	store := &shelf{left: plan.Record{ID: "left", State: plan.Running, Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
+	x := plan.Executor{Handler: w, Catalog: w, Store: store}
 	r, err := x.Resume(t.Context(), plan.Run{Call: outer()}, "left", nil, &recorder{})
-	if err != nil || r.Success || book.ended != plan.Failed {
-		t.Errorf("%+v, %v; it is %q", r, err, book.ended)
+	if err != nil || r.Success || store.ended != plan.Failed {
+		t.Errorf("%+v, %v; it is %q", r, err, store.ended)
 	}
 }
 
 // A planner can disappear between two processes too, or no longer be available to the caller.
 func TestResumedPlanFailsIfItsPlannerIsGone(t *testing.T) {
 	w := newWorld(t)
-	book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Planner: "gone", Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
-	x := plan.Executor{Handler: w, Catalog: w, Book: book}
+	store := &shelf{left: plan.Record{ID: "left", State: plan.Running, Planner: "gone", Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`), Before: json.RawMessage(`[]`)}}
+	x := plan.Executor{Handler: w, Catalog: w, Store: store}
 	none := func(tool.Principal, string) (plan.Planner, error) { // a typed nil, as some functions return it
 		return (*nobody)(nil), tool.Errorf(tool.CodeNotFound, "there is no planner")
 	}
 	r, err := x.Resume(t.Context(), plan.Run{Call: outer()}, "left", none, &recorder{})
-	if err != nil || r.Success || book.ended != plan.Failed {
-		t.Errorf("%+v, %v; it is %q", r, err, book.ended)
+	if err != nil || r.Success || store.ended != plan.Failed {
+		t.Errorf("%+v, %v; it is %q", r, err, store.ended)
 	}
 }
 
@@ -607,13 +607,13 @@ func TestAResumedPlanWaitsForItsTools(t *testing.T) {
 					w.Replace(t.Context(), []engine.Binding{{Name: "s", Protocol: "fake", Runner: source{w}}})
 				}()
 				const bound = time.Minute
-				book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Before: json.RawMessage(`[]`),
+				store := &shelf{left: plan.Record{ID: "left", State: plan.Running, Before: json.RawMessage(`[]`),
 					Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"do"},{"toolId":"b","toolPath":"x/dice.py"}]}`)}}
-				x := plan.Executor{Handler: w, Catalog: w, Book: book, Settled: time.Now().Add(bound)}
+				x := plan.Executor{Handler: w, Catalog: w, Store: store, Settled: time.Now().Add(bound)}
 				began := time.Now()
 				r, err := x.Resume(t.Context(), plan.Run{Call: outer()}, "left", nil, &recorder{})
-				if took := time.Since(began); err != nil || book.ended != c.want || r.Success != (c.want == plan.Done) || took < min(c.after, bound) || took > bound {
-					t.Errorf("after %v it is %q: %+v, %v", took, book.ended, r, err)
+				if took := time.Since(began); err != nil || store.ended != c.want || r.Success != (c.want == plan.Done) || took < min(c.after, bound) || took > bound {
+					t.Errorf("after %v it is %q: %+v, %v", took, store.ended, r, err)
 				}
 				time.Sleep(c.after)
 			})
@@ -632,17 +632,17 @@ func TestCancelledResumeIsNotAFailure(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			book := &shelf{left: plan.Record{ID: "left", State: plan.Running, Before: json.RawMessage(`[]`),
+			store := &shelf{left: plan.Record{ID: "left", State: plan.Running, Before: json.RawMessage(`[]`),
 				Plan: json.RawMessage(`{"requestId":"r","tools":[{"toolId":"a","tool":"gone"}]}`)}}
-			x := plan.Executor{Handler: w, Catalog: w, Book: book, Settled: time.Now().Add(time.Hour)}
+			x := plan.Executor{Handler: w, Catalog: w, Store: store, Settled: time.Now().Add(time.Hour)}
 			ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, c.why)
 			defer stop()
 			call := outer()
 			call.Background = true
 			began := time.Now()
 			_, err := x.Resume(ctx, plan.Run{Call: call}, "left", nil, &recorder{})
-			if took := time.Since(began); took != time.Second || !errors.Is(err, c.why) || book.ended != c.want {
-				t.Errorf("%v: after %v it is %q: %v", c.why, took, book.ended, err)
+			if took := time.Since(began); took != time.Second || !errors.Is(err, c.why) || store.ended != c.want {
+				t.Errorf("%v: after %v it is %q: %v", c.why, took, store.ended, err)
 			}
 		})
 	}

@@ -88,7 +88,7 @@ var (
 	_    job.CallerStore      = (*JobTable)(nil)
 	_    job.Ledger           = (*JobTable)(nil)
 	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
-	_    plan.Book            = (*PlanTable)(nil)
+	_    plan.Store           = (*PlanTable)(nil)
 	_, _ approval.Store       = (*ApprovalTable)(nil), (*Approvals)(nil)
 )
 

@@ -22,8 +22,8 @@ func (db *DB) Plans() *PlanTable { return &PlanTable{db} }
 // maxPrompt is the maximum length of a stored prompt, in bytes.
 const maxPrompt = 64 << 10
 
-// Begin implements plan.Book. Like everything written of a plan it survives the end of the program at once, and that of
-// the machine with the next record of a call that may change something, which is written after it.
+// Begin implements plan.Store. Like everything written of a plan it survives the end of the program at once, and that
+// of the machine with the next record of a call that may change something, which is written after it.
 func (p *PlanTable) Begin(_ context.Context, r plan.Record) error {
 	if named(r.Caller) == nil || plain(r.Session, maxNamed) != r.Session {
 		return tool.Errorf(tool.CodeInvalidInput, "the caller or the session of a plan is too long, or not text")
@@ -39,7 +39,7 @@ func (p *PlanTable) Begin(_ context.Context, r plan.Record) error {
 // maxNamed is the maximum length of the name of a session.
 const maxNamed = 1024
 
-// Note implements plan.Book.
+// Note implements plan.Store.
 func (p *PlanTable) Note(_ context.Context, id string, notes []plan.Note) error {
 	return p.db.w.do(false, func(t *tx) error {
 		if err := p.holds(t, id); err != nil {
@@ -73,7 +73,7 @@ func writeNotes(t *tx, id string, notes []plan.Note) error {
 		` ON CONFLICT (plan, place) DO UPDATE SET state = excluded.state, document = excluded.document`, args)
 }
 
-// End implements plan.Book.
+// End implements plan.Store.
 func (p *PlanTable) End(_ context.Context, id, state string, result []byte, notes []plan.Note) error {
 	end := func(t *tx) error {
 		if err := p.holds(t, id); err != nil {
@@ -132,7 +132,7 @@ func noPlan(id string) error {
 	return tool.Errorf(tool.CodeNotFound, "there is no plan %.64q; one is forgotten some time after its end", id)
 }
 
-// Adopt implements plan.Book.
+// Adopt implements plan.Store.
 func (p *PlanTable) Adopt(_ context.Context, caller, id, call string) (r plan.Record, notes []plan.Note, err error) {
 	err = p.db.w.do(true, func(t *tx) error {
 		var owner string
@@ -162,7 +162,7 @@ func (p *PlanTable) Adopt(_ context.Context, caller, id, call string) (r plan.Re
 	return r, notes, err
 }
 
-// Of implements plan.Book.
+// Of implements plan.Store.
 func (p *PlanTable) Of(ctx context.Context, caller, call string) (r plan.Record, notes []plan.Note, err error) {
 	err = p.db.read(ctx, func(q *reader) error {
 		r, err = only(q, noPlan(call), scanPlan, `SELECT `+wholePlan+` FROM plan WHERE call = ? AND caller = ? `+
@@ -224,7 +224,7 @@ func count(r *reader, of *plan.Record) error {
 	}, `SELECT state, COUNT(*) FROM plan_tool WHERE plan = ? GROUP BY state`, of.ID)
 }
 
-// Recover implements plan.Book.
+// Recover implements plan.Store.
 func (p *PlanTable) Recover(ctx context.Context, next func() string) (again []plan.Record, err error) {
 	type orphan struct{ id, owner string }
 	var found []orphan

@@ -38,7 +38,7 @@ func open(t *testing.T) *house {
 	}
 	h := &house{engine.New(engine.Options{}), t, db, nil}
 	h.x = &plan.Executor{
-		Handler: h, Catalog: h, Book: db.Plans(), Again: func(*tool.Call, string) ([]byte, error) { return []byte("{}"), nil },
+		Handler: h, Catalog: h, Store: db.Plans(), Again: func(*tool.Call, string) ([]byte, error) { return []byte("{}"), nil },
 	}
 	set := tools.New(tools.Options{Executor: h.x, Store: db.Plans()})
 	h.Replace(t.Context(), []engine.Binding{

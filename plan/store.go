@@ -99,9 +99,9 @@ type kept struct {
 	Assets  []tool.Asset      `json:"assets,omitzero"`
 }
 
-// A Book keeps plans for one process. Plans that it began or adopted belong to it; changing any other plan fails with an
-// error of code conflict.
-type Book interface {
+// A Store keeps plans for one process. Plans that it began or adopted belong to it; changing any other plan fails with
+// an error of code conflict.
+type Store interface {
 	Begin(ctx context.Context, r Record) error
 	// Note stores the states of tools.
 	Note(ctx context.Context, id string, notes []Note) error
@@ -239,7 +239,7 @@ func again(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnl
 // keepBegin stores that the plan begins.
 func (a *attempt) keepBegin(ctx context.Context) error {
 	a.notes.flushed = a.began
-	if a.x.Book == nil || a.resumed {
+	if a.x.Store == nil || a.resumed {
 		return nil
 	}
 	c := a.run.Call
@@ -253,12 +253,12 @@ func (a *attempt) keepBegin(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.x.Book.Begin(context.WithoutCancel(ctx), r)
+	return a.x.Store.Begin(context.WithoutCancel(ctx), r)
 }
 
 // keepRunning stores that a tool is about to be called that must not be called twice.
 func (w *work) keepRunning() error {
-	if w.x.Book == nil || again(w.t.spec) {
+	if w.x.Store == nil || again(w.t.spec) {
 		return nil
 	}
 	now := w.result
@@ -267,7 +267,7 @@ func (w *work) keepRunning() error {
 
 // keepEnd stores the outcome of a tool that was called.
 func (w *work) keepEnd(ctx context.Context) error {
-	if w.x.Book == nil {
+	if w.x.Store == nil {
 		return nil
 	}
 	return w.note(w.t, &w.result, w.given, func(write func() error) error {
@@ -280,7 +280,7 @@ func (a *attempt) note(t *tooling, r *ToolResult, g given, insist func(write fun
 	number, due := a.notes.add(remark{t, r, g})
 	flush := func() error {
 		return a.notes.flush(number, func(notes []Note) error {
-			return a.x.Book.Note(context.WithoutCancel(a.ctx), a.id, notes)
+			return a.x.Store.Note(context.WithoutCancel(a.ctx), a.id, notes)
 		})
 	}
 	switch {
@@ -307,7 +307,7 @@ func (a *attempt) end(ctx context.Context, r *Result) (*Result, error) {
 }
 
 func (a *attempt) close(ctx context.Context, state string, r *Result) error {
-	if a.x.Book == nil || a.over || a.graph == nil && !a.resumed { // it has ended, or never begun
+	if a.x.Store == nil || a.over || a.graph == nil && !a.resumed { // it has ended, or never begun
 		return nil
 	}
 	a.notes.stopTimer()
@@ -316,7 +316,7 @@ func (a *attempt) close(ctx context.Context, state string, r *Result) error {
 		r.document = raw(r)
 		kept := context.WithoutCancel(ctx)
 		err = tool.Persist(ctx, a.run.Call, a.out, "the result of the plan", func() error {
-			return a.x.Book.End(kept, a.id, state, r.document, notes)
+			return a.x.Store.End(kept, a.id, state, r.document, notes)
 		})
 	}
 	if err != nil {
@@ -357,7 +357,7 @@ func (a *attempt) cancelled(ctx context.Context) error {
 // Recover finds plans whose process is gone, and has them resumed: later makes the call of a record's request, under its
 // id, when there is time.
 func (x *Executor) Recover(ctx context.Context, later func(context.Context, Record) error) (int, error) {
-	found, err := x.Book.Recover(ctx, tool.NewID)
+	found, err := x.Store.Recover(ctx, tool.NewID)
 	for _, r := range found {
 		if err == nil {
 			err = later(ctx, r)
@@ -373,10 +373,10 @@ func (x *Executor) Resume(
 	ctx context.Context, r Run, id string, planner func(p tool.Principal, name string) (Planner, error),
 	out tool.Sink,
 ) (*Result, error) {
-	if x.Book == nil {
+	if x.Store == nil {
 		return nil, tool.Errorf(tool.CodeNotFound, "there is no store, and so no plan to go on with")
 	}
-	record, notes, err := x.Book.Adopt(ctx, r.Call.Caller.ID, id, r.Call.ID)
+	record, notes, err := x.Store.Adopt(ctx, r.Call.Caller.ID, id, r.Call.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -390,12 +390,12 @@ func (x *Executor) Resume(
 
 // RunOnce runs the plan of a call, or resumes it if an earlier process began this very call.
 func (x *Executor) RunOnce(ctx context.Context, r Run, out tool.Sink) (*Result, error) {
-	if x.Book == nil || !r.Call.Background {
+	if x.Store == nil || !r.Call.Background {
 		return x.Run(ctx, r, out)
 	}
-	record, notes, err := x.Book.Of(ctx, r.Call.Caller.ID, r.Call.ID)
+	record, notes, err := x.Store.Of(ctx, r.Call.Caller.ID, r.Call.ID)
 	if err == nil && record.State == Running {
-		record, notes, err = x.Book.Adopt(ctx, r.Call.Caller.ID, record.ID, r.Call.ID)
+		record, notes, err = x.Store.Adopt(ctx, r.Call.Caller.ID, record.ID, r.Call.ID)
 	}
 	switch {
 	case tool.CodeOf(err) == tool.CodeNotFound:
