@@ -27,8 +27,8 @@ type Options struct {
 	Shell *shell.Options `yaml:"shell" doc:"which commands may run below the roots; default: none, and no tool for commands"`
 	Code  CodeOptions    `yaml:"code" doc:"how code is searched and run"`
 
-	OffLimits *offlimits.Book `yaml:"-"` // what no tool sees or changes; nil means the state beside the config
-	Engine    config.Engine   `yaml:"-"` // what programs call; nil means that no tool runs programs
+	OffLimits *offlimits.Checker `yaml:"-"` // what no tool sees or changes; nil means the state beside the config
+	Engine    config.Engine      `yaml:"-"` // what programs call; nil means that no tool runs programs
 }
 
 // CodeOptions are the field code of a source.

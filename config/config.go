@@ -117,7 +117,7 @@ type Source struct {
 	// redacted like those of the config. It is set likewise, and may be nil.
 	Hush func(name, value string)
 	// OffLimits lists what no tool of the source may see or change. It is set likewise, and Equal ignores it.
-	OffLimits *offlimits.Book
+	OffLimits *offlimits.Checker
 	// Engine is for tools of the source that call other tools. It is set likewise; if it is nil they can call none.
 	Engine Engine
 

@@ -61,7 +61,7 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 			note(about, n.unreadable(src))
 		}
 		note(about, spawn.Missing(src))
-		note(about, n.book.Now().Guard(n.claim(src)))
+		note(about, n.checker.Now().Guard(n.claim(src)))
 	}
 	for _, m := range n.models.Models() {
 		note("model "+m.Name, m.Problem())

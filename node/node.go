@@ -146,7 +146,7 @@ type Node struct {
 	models    *model.Registry
 	planners  *planner.Registry
 
-	book     offlimits.Book               // what no tool sees or changes
+	checker  offlimits.Checker            // what no tool sees or changes
 	seen     atomic.Pointer[notice.Sight] // the config file when it was last read
 	redactor *secret.Redactor             // knows the values of all secrets, including those that a reload replaced
 	catalog  tool.Catalog

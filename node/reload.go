@@ -192,7 +192,7 @@ func (n *Node) settle(s *source, o opened) (did tool.Change) {
 func (n *Node) take(s *source, o opened, dead bool) (did tool.Change) {
 	s.opened, s.stale, s.retries = o, nil, 0
 	n.limit()
-	s.list = n.book.Now() // when it was opened, all of this was off limits, and also what was before
+	s.list = n.checker.Now() // when it was opened, all of this was off limits, and also what was before
 	did.Source = s.Name
 	for _, c := range n.bind(s.ctx) {
 		if c.Source == s.Name {
@@ -205,7 +205,7 @@ func (n *Node) take(s *source, o opened, dead bool) (did tool.Change) {
 	} else {
 		n.o.Log.Info("the files of a source changed", "source", s.Name, "tools", did.String())
 	}
-	outdated := func(s *source) bool { return s.claim.Outdates(s.list, n.book.Now()) }
+	outdated := func(s *source) bool { return s.claim.Outdates(s.list, n.checker.Now()) }
 	if slices.ContainsFunc(n.sources, outdated) {
 		n.tasks.Go(n.rebuild)
 	}

@@ -174,7 +174,7 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool, 
 	for i, w := range to.sources {
 		if next[i] = n.kept(w, to, keep); next[i] == nil {
 			next[i] = n.newSource(w, to)
-			next[i].waits, next[i].claim, next[i].list = true, n.claim(w), n.book.Now()
+			next[i].waits, next[i].claim, next[i].list = true, n.claim(w), n.checker.Now()
 			fresh = append(fresh, next[i])
 			n.tasks.Go(func() { n.openFirst(next[i]) })
 		}
@@ -223,7 +223,7 @@ func (n *Node) newSource(w config.Source, to wanted) *source {
 		Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, wake: make(chan struct{}, 1),
 		attempted: make(chan struct{}),
 	}
-	s.Secrets, s.Hush, s.OffLimits = s.lent, n.redactor.Add, &n.book
+	s.Secrets, s.Hush, s.OffLimits = s.lent, n.redactor.Add, &n.checker
 	s.Engine = n.inside()
 	s.ctx, s.stop = context.WithCancel(n.life)
 	return s
@@ -234,7 +234,7 @@ func (n *Node) kept(w config.Source, to wanted, keep func(*source) bool) *source
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sourceOf(w)
-	now := n.book.Now()
+	now := n.checker.Now()
 	if s == nil || !keep(s) || s.claim.Outdates(s.list, now) || now.Guard(s.claim) != nil || !s.lent.renew(to.vault) {
 		return nil
 	}
@@ -328,7 +328,7 @@ func (n *Node) settled(s *source) bool {
 // open binds a source and asks it for its tools, within openTimeout or the timeout of its protocol. A source that answers
 // later is closed again.
 func (n *Node) open(ctx context.Context, src config.Source, claim offlimits.Claim) opened {
-	o := opened{claim: claim, list: n.book.Now()}
+	o := opened{claim: claim, list: n.checker.Now()}
 	p, err := n.protocol(src.Protocol)
 	if err != nil {
 		return o.failed(err)
@@ -422,8 +422,8 @@ func (n *Node) limit() {
 			l.Add(*s.trying)
 		}
 	}
-	if !l.Same(n.book.Now()) {
-		n.book.Set(l)
+	if !l.Same(n.checker.Now()) {
+		n.checker.Set(l)
 	}
 }
 

@@ -164,7 +164,7 @@ func (n *Node) openModels() (stage, error) {
 
 // openPlanners makes the registry of planners, which is not a stage either.
 func (n *Node) openPlanners() (stage, error) {
-	n.planners = planner.New(planner.Env{Secrets: current{n}, OffLimits: &n.book, Redactor: n.redactor})
+	n.planners = planner.New(planner.Env{Secrets: current{n}, OffLimits: &n.checker, Redactor: n.redactor})
 	return stage{read: n.planners.Read}, nil
 }
 

@@ -32,9 +32,9 @@ const (
 
 // A Setting is the environment of the tools.
 type Setting struct {
-	Engine    config.Engine   // runs the calls of programs, and has the catalogue
-	Dir       string          // the folder of the config
-	OffLimits *offlimits.Book // what no tool sees
+	Engine    config.Engine      // runs the calls of programs, and has the catalogue
+	Dir       string             // the folder of the config
+	OffLimits *offlimits.Checker // what no tool sees
 	Log       *slog.Logger
 }
 

@@ -135,17 +135,17 @@ func Environment(given []string) []string {
 // A Box is an image with the engine that runs it. Each start is a new container.
 type Box struct {
 	Options
-	Engine string // docker or podman
-	Mount  string // a folder of this machine that it also sees, at the same path, read-only; empty if there is none
-	path   string // of the engine's command
-	dir    string // its working folder
-	env    []string
-	book   *offlimits.Book
-	log    *slog.Logger
+	Engine  string // docker or podman
+	Mount   string // a folder of this machine that it also sees, at the same path, read-only; empty if there is none
+	path    string // of the engine's command
+	dir     string // its working folder
+	env     []string
+	checker *offlimits.Checker
+	log     *slog.Logger
 }
 
 // Open finds the engine of an image. The paths of its options start in dir, and nothing off limits is mounted.
-func (o Options) Open(dir string, book *offlimits.Book, log *slog.Logger) (*Box, error) {
+func (o Options) Open(dir string, checker *offlimits.Checker, log *slog.Logger) (*Box, error) {
 	if strings.HasPrefix(o.Image, "-") || strings.ContainsAny(o.Image, " \t\n\x00") {
 		return nil, invalid("its image %.80q is not the name of an image", o.Image)
 	}
@@ -163,7 +163,7 @@ func (o Options) Open(dir string, book *offlimits.Book, log *slog.Logger) (*Box,
 	env := process.Environment(nil, []string{
 		"DOCKER_HOST", "DOCKER_CONFIG", "CONTAINERS_CONF", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
 	})
-	return &Box{Options: o, Engine: filepath.Base(path), path: path, dir: dir, env: env, book: book, log: log}, nil
+	return &Box{Options: o, Engine: filepath.Base(path), path: path, dir: dir, env: env, checker: checker, log: log}, nil
 }
 
 // findEngine finds the requested engine, or whichever is installed.
@@ -340,7 +340,7 @@ func mountOption(text string) volume {
 // mayMount refuses to mount a path that is hidden from tools, or that tools could have replaced by a link: an engine
 // takes the names of folders, and resolves them by itself.
 func (b *Box) mayMount() error {
-	list, all := b.book.Now(), volumes(b.Args)
+	list, all := b.checker.Now(), volumes(b.Args)
 	if b.Mount != "" {
 		all = append(all, volume{path: b.Mount, readOnly: true})
 	}
@@ -350,8 +350,8 @@ func (b *Box) mayMount() error {
 			return tool.Errorf(tool.CodeUnavailable, "container.args: %w", err)
 		}
 		at.Close()
-		ban := max(b.book.At(at.Path), b.book.Inside(at.Path))
-		if ban == offlimits.Free && b.book.LoadedBy(at.Path) != "" {
+		ban := max(b.checker.At(at.Path), b.checker.Inside(at.Path))
+		if ban == offlimits.Free && b.checker.LoadedBy(at.Path) != "" {
 			ban = offlimits.Fixed
 		}
 		if ban == offlimits.Fixed && v.readOnly {

@@ -22,7 +22,7 @@ func TestContainersMountNothingThatIsOffLimits(t *testing.T) {
 	if err := os.Symlink("/", filepath.Join(dir, "work/link")); err != nil {
 		t.Fatal(err)
 	}
-	book := offlimits.NewBook(&offlimits.List{
+	checker := offlimits.NewChecker(&offlimits.List{
 		Absent: []string{dir + "/state/"}, ReadOnly: []string{dir + "/code/tools/"}, Writable: []offlimits.Owned{{Path: dir + "/work"}},
 	})
 	for args, want := range map[string]string{
@@ -31,7 +31,7 @@ func TestContainersMountNothingThatIsOffLimits(t *testing.T) {
 		"-v $/code:/data": "off limits", "-v $/code:/data:ro": "",
 		"-v $/work/sub:/data": "tools may change", "-v $/work/link:/data": "symbolic link",
 	} {
-		c := &Box{book: book, Options: Options{Args: strings.Fields(strings.ReplaceAll(args, "$", dir))}}
+		c := &Box{checker: checker, Options: Options{Args: strings.Fields(strings.ReplaceAll(args, "$", dir))}}
 		err := c.mayMount()
 		if want == "off limits" {
 			want = "files of this installation"

@@ -83,31 +83,32 @@ const StateName = ".toolpost"
 // Default returns the list for tools that belong to no node: the state beside a config in dir.
 func Default(dir string) *List { return &List{Absent: []string{filepath.Join(dir, StateName) + "/"}} }
 
-// A Book holds the current list: a reload of the config changes it for the sources that stay. A nil Book has no list.
-type Book struct {
+// A Checker holds the current list and finds the ban on a file. A reload of the config changes the list for the sources
+// that stay. A nil Checker has no list.
+type Checker struct {
 	now   atomic.Pointer[List]
 	known atomic.Pointer[facts]
 }
 
-// NewBook returns a book with an initial list.
-func NewBook(l *List) *Book {
-	b := &Book{}
-	b.Set(l)
-	return b
+// NewChecker returns a checker with an initial list.
+func NewChecker(l *List) *Checker {
+	c := &Checker{}
+	c.Set(l)
+	return c
 }
 
 // Set replaces the list.
-func (b *Book) Set(l *List) {
-	b.now.Store(l)
-	b.known.Store(nil)
+func (c *Checker) Set(l *List) {
+	c.now.Store(l)
+	c.known.Store(nil)
 }
 
 // Now returns the list, or nil if nothing is off limits.
-func (b *Book) Now() *List {
-	if b == nil {
+func (c *Checker) Now() *List {
+	if c == nil {
 		return nil
 	}
-	return b.now.Load()
+	return c.now.Load()
 }
 
 // A Ban states which access to a file is off limits.
@@ -140,16 +141,16 @@ type fact struct {
 // of a change by hand.
 const factsTTL = time.Second
 
-func (b *Book) facts() facts {
-	l := b.Now()
+func (c *Checker) facts() facts {
+	l := c.Now()
 	if l == nil {
 		return facts{inner: func() map[ID]Ban { return nil }}
 	}
-	if f := b.known.Load(); f != nil && f.list == l && time.Since(f.at) < factsTTL {
+	if f := c.known.Load(); f != nil && f.list == l && time.Since(f.at) < factsTTL {
 		return *f
 	}
 	f := l.look()
-	b.known.Store(f)
+	c.known.Store(f)
 	return *f
 }
 
@@ -246,13 +247,13 @@ func links(path string) []string {
 
 // At returns the ban on a path. The path is the real one of something that exists or is to be made: absolute and without
 // links. The strictest ban counts.
-func (b *Book) At(real string) Ban {
-	return b.strictest(func(path string) bool { return Within(real, path) })
+func (c *Checker) At(real string) Ban {
+	return c.strictest(func(path string) bool { return Within(real, path) })
 }
 
-func (b *Book) strictest(about func(path string) bool) Ban {
+func (c *Checker) strictest(about func(path string) bool) Ban {
 	ban := Free
-	for _, p := range b.facts().paths {
+	for _, p := range c.facts().paths {
 		if p.ban > ban && about(p.path) {
 			ban = p.ban
 		}
@@ -261,17 +262,17 @@ func (b *Book) strictest(about func(path string) bool) Ban {
 }
 
 // Folder returns the ban on an open folder by its identity: it may be mounted in a second place.
-func (b *Book) Folder(id ID) Ban { return b.facts().ids[id] }
+func (c *Checker) Folder(id ID) Ban { return c.facts().ids[id] }
 
 // Linked returns the ban on an open file with several names, by its identity.
-func (b *Book) Linked(id ID) Ban { return b.facts().inner()[id] }
+func (c *Checker) Linked(id ID) Ban { return c.facts().inner()[id] }
 
 // Inside returns the ban on what lies in a folder, or would: moving or removing the folder moves or removes that too. The
 // strictest ban counts.
-func (b *Book) Inside(real string) Ban {
+func (c *Checker) Inside(real string) Ban {
 	inside := func(path string) bool { return path != real && Within(path, real) }
-	ban := b.strictest(inside)
-	if ban == Free && slices.ContainsFunc(b.facts().homes, func(h Owned) bool { return inside(h.Path) }) {
+	ban := c.strictest(inside)
+	if ban == Free && slices.ContainsFunc(c.facts().homes, func(h Owned) bool { return inside(h.Path) }) {
 		ban = Fixed
 	}
 	return ban
@@ -280,8 +281,8 @@ func (b *Book) Inside(real string) Ban {
 // LoadedBy returns a source whose programs load code from the folder of a path, or "" if there is none. Named are the
 // folders that a config gives for writing: for a home that is one of them, or contains one with the path in it, its owner
 // has decided.
-func (b *Book) LoadedBy(real string, named ...string) string {
-	for _, h := range b.facts().homes {
+func (c *Checker) LoadedBy(real string, named ...string) string {
+	for _, h := range c.facts().homes {
 		decided := func(folder string) bool { return Within(folder, h.Path) && Within(real, folder) }
 		if Within(real, h.Path) && !slices.ContainsFunc(named, decided) {
 			return h.Source

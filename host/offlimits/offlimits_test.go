@@ -99,23 +99,23 @@ func TestStrictestBanWins(t *testing.T) {
 	dir := ground(t, "state", "real")
 	must(t, os.Symlink("real", filepath.Join(dir, "link")))
 	must(t, os.WriteFile(dir+"/state/token", nil, 0o600))
-	book := NewBook(&List{Absent: []string{dir + "/state/", dir + "/link/key"}, Config: dir + "/config", ReadOnly: []string{dir + "/app/tools/", dir + "/state"}})
+	checker := NewChecker(&List{Absent: []string{dir + "/state/", dir + "/link/key"}, Config: dir + "/config", ReadOnly: []string{dir + "/app/tools/", dir + "/state"}})
 	for path, want := range map[string]Ban{
 		"state": Secret, "state/x/y": Secret, "statement": Free, "real/key": Secret, "link/key": Secret, "config": Config, "app": Free, "app/tools": Fixed, "app/tools/x": Fixed, "app/toolsx": Free,
 	} {
-		if got := book.At(filepath.Join(dir, path)); got != want {
+		if got := checker.At(filepath.Join(dir, path)); got != want {
 			t.Errorf("%s: %d", path, got)
 		}
 	}
 	for path, want := range map[string]Ban{"": Secret, "app": Fixed, "real": Secret, "state": Free, "app/tools": Free} {
-		if got := book.Inside(filepath.Join(dir, path)); got != want {
+		if got := checker.Inside(filepath.Join(dir, path)); got != want {
 			t.Errorf("in %s: %d", path, got)
 		}
 	}
 	a, err := Open(dir+"/state/token", nil)
 	must(t, err)
 	defer a.Close()
-	if book.Linked(a.ID) != Secret || book.Folder(a.ID) != Free || (*Book)(nil).At("/") != Free {
+	if checker.Linked(a.ID) != Secret || checker.Folder(a.ID) != Free || (*Checker)(nil).At("/") != Free {
 		t.Error("files are not known by what they are")
 	}
 }
@@ -127,16 +127,16 @@ func TestTargetOfAToolsLinkIsOffLimits(t *testing.T) {
 		must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
 	must(t, os.WriteFile(dir+"/vault/deep/key", nil, 0o600))
-	book := NewBook(&List{Absent: []string{dir + "/key", dir + "/.toolpost/", dir + "/loop"},
+	checker := NewChecker(&List{Absent: []string{dir + "/key", dir + "/.toolpost/", dir + "/loop"},
 		ReadOnly: []string{dir + "/later"}, Writable: []Owned{{Path: dir}}})
 	for path, want := range map[string]Ban{
 		"key": Secret, "via": Secret, "vault/deep/key": Secret, "vault/deep": Free, ".toolpost": Secret, "state/token": Secret, "later": Fixed, "vault/later": Fixed, "loop": Secret,
 	} {
-		if got := book.At(filepath.Join(dir, path)); got != want {
+		if got := checker.At(filepath.Join(dir, path)); got != want {
 			t.Errorf("%s: %d", path, got)
 		}
 	}
-	if book.Inside(dir+"/vault") != Secret {
+	if checker.Inside(dir+"/vault") != Secret {
 		t.Error("the folder that a link leads to may be moved")
 	}
 }

@@ -146,7 +146,7 @@ func (o Options) Program(base string, c Command) (_ *Program, err error) {
 		err = p.inFolder(base, c)
 	default:
 		p.Dir, p.env = dir, process.Assigned(o.given(c))
-		p.Box, err = o.Container.Open(base, o.Walls.Book(base), c.Log)
+		p.Box, err = o.Container.Open(base, o.Walls.Checker(base), c.Log)
 	}
 	if err != nil {
 		return nil, err

@@ -14,10 +14,10 @@ func TestConfigCannotExposeHiddenPaths(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(dir, ".toolpost/sub"), 0o755))
 	must(t, os.MkdirAll(filepath.Join(dir, "free"), 0o755))
 	must(t, os.Symlink(".toolpost/sub", filepath.Join(dir, "link")))
-	book := offlimits.NewBook(&offlimits.List{Absent: []string{dir + "/.toolpost/", dir + "/key"}})
+	checker := offlimits.NewChecker(&offlimits.List{Absent: []string{dir + "/.toolpost/", dir + "/key"}})
 	for path, refused := range map[string]bool{".toolpost": true, ".toolpost/sub": true, ".toolpost/none": true, "link": true, "key": true, "free": false, ".": false} {
 		for _, o := range []Options{{Read: []string{path}}, {Write: []string{path}}, {Run: []string{path}}} {
-			o.OffLimits = book
+			o.OffLimits = checker
 			w, err := o.Around(Needs{Dir: dir, Read: []string{dir}})
 			must(t, err)
 			_, err = w.Confine("tool", tool.Guarantees{}, nil)

@@ -40,8 +40,8 @@ type Options struct {
 	FileSize  int64           `yaml:"file_size" schema:"default=1073741824" doc:"bytes of the largest file that a process may write"`
 	CPUTime   config.Duration `yaml:"cpu_time" doc:"CPU time per process; default: unlimited"`
 
-	Root      string          `yaml:"-"` // a folder that replaces the system's programs, see sandbox.Profile; empty if there is none
-	OffLimits *offlimits.Book `yaml:"-"` // what no tool may see or change; nil means the state beside the config
+	Root      string             `yaml:"-"` // a folder that replaces the system's programs, see sandbox.Profile; empty if there is none
+	OffLimits *offlimits.Checker `yaml:"-"` // what no tool may see or change; nil means the state beside the config
 }
 
 // leastMemory is what the smallest programs need; the kernel refuses a limit below the memory that it must keep for them.
@@ -77,12 +77,12 @@ func (o Options) Claim(base string) offlimits.Claim {
 	return c
 }
 
-// Book returns what no tool of a source may see or change, for a config in base.
-func (o Options) Book(base string) *offlimits.Book {
+// Checker returns what no tool of a source may see or change, for a config in base.
+func (o Options) Checker(base string) *offlimits.Checker {
 	if o.OffLimits != nil {
 		return o.OffLimits
 	}
-	return offlimits.NewBook(offlimits.Default(base))
+	return offlimits.NewChecker(offlimits.Default(base))
 }
 
 // Walls confine the tools of one source.
@@ -92,7 +92,7 @@ type Walls struct {
 	network Network
 	code    []string // if the walls are off: what a tool keeps that may not read files
 	asked   *Walls   // if the walls are off: those of a call that asks for a sandbox
-	book    *offlimits.Book
+	checker *offlimits.Checker
 	given   []string // the paths that the config gives, besides the needs of the tools
 	o       Options  // as in the config
 	base    string   // the folder of the config
@@ -105,7 +105,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	if n.Dir, err = filepath.Abs(n.Dir); err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the folder of the config: %w", err)
 	}
-	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), book: o.Book(n.Dir), o: o, base: n.Dir}
+	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), checker: o.Checker(n.Dir), o: o, base: n.Dir}
 	p := &w.profile
 	if o.Off {
 		*p, w.code = open(), n.Run
@@ -174,7 +174,7 @@ func (w *Walls) Profile(g tool.Guarantees) sandbox.Profile {
 		return w.asked.Profile(g)
 	}
 	p := sandbox.FromGuarantees(g, w.profile)
-	p.Off = w.book.Now()
+	p.Off = w.checker.Now()
 	if w.off && g.NoFilesystemRead {
 		p.Executable = w.code
 	}
@@ -222,7 +222,7 @@ func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.
 	c := &sandbox.Confinement{Profile: w.Profile(g)}
 	if watch != nil {
 		watch.mu.Lock()
-		watch.book = w.book
+		watch.checker = w.checker
 		watch.mu.Unlock()
 		c.Violation = watch.saw
 	}
@@ -236,7 +236,7 @@ func (w *Walls) Confine(name string, g tool.Guarantees, watch *Watch) (*sandbox.
 // decides, and so a folder of the state would become visible.
 func (w *Walls) mayGive(name string) error {
 	for _, path := range w.given {
-		if t, err := offlimits.Find(path, w.book.Now()); err == nil && w.book.At(t.Path) == offlimits.Secret {
+		if t, err := offlimits.Find(path, w.checker.Now()); err == nil && w.checker.At(t.Path) == offlimits.Secret {
 			return tool.Errorf(tool.CodeAccessDenied, "%s was not run: its walls give it %s, "+
 				"which is this installation's own: its state, its store, a key or a secret", name,
 				path).Because("off_limits")

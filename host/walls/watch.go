@@ -27,9 +27,9 @@ type Check struct {
 // trace. A worker that serves one call after the other has one Watch, which follows the calls; see Follow.
 type Watch struct {
 	mu      sync.Mutex
-	out     tool.Sink         // nil if attempts are not reported
-	sources map[string]string // the origin of each guarantee; others come from the default profile, which is the engine's
-	book    *offlimits.Book   // what no setting can allow
+	out     tool.Sink          // nil if attempts are not reported
+	sources map[string]string  // the origin of each guarantee; others come from the default profile, which is the engine's
+	checker *offlimits.Checker // what no setting can allow
 	checks  []Check
 	blocked []tool.Blocked
 }
@@ -113,7 +113,7 @@ func (w *Watch) note(v sandbox.Violation, by string) *tool.Blocked {
 	b := tool.Blocked{Capability: v.Capability, Target: v.Target, By: by}
 	if v.Capability == "filesystem_write" {
 		// A hidden path gets the same advice as any other: otherwise a caller that chooses paths could detect it.
-		ban := w.book.At(v.Target)
+		ban := w.checker.At(v.Target)
 		b.Never = ban != offlimits.Free && ban != offlimits.Secret
 	}
 	if len(w.blocked) < mostChecks {

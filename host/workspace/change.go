@@ -53,7 +53,7 @@ func (v *View) spotAt(p Place, write bool) (*spot, error) {
 	}
 	s := &spot{Place: p, dir: dir, name: path.Base(p.Rel)}
 	err = v.allowed(s.abs(), p.Shown, write)
-	ban := max(v.ws.book.At(s.abs()), dir.ban())
+	ban := max(v.ws.checker.At(s.abs()), dir.ban())
 	if err == nil && (ban == offlimits.Secret || write && ban != offlimits.Free) {
 		err = offLimitsError(p.Shown, ban)
 	}
@@ -108,7 +108,7 @@ func (v *View) changeable(path string) (*spot, error) {
 
 // keeps refuses to move, remove or replace a folder that contains something off limits, or would contain it.
 func (s *spot) keeps() error {
-	if s.book.Inside(s.abs()) == offlimits.Free {
+	if s.checker.Inside(s.abs()) == offlimits.Free {
 		return nil
 	}
 	return denied(s.Shown, "something lies in it, or is to, that belongs to this installation or that the config "+

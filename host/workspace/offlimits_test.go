@@ -26,7 +26,7 @@ func kept(t *testing.T) *world {
 		}
 		return names
 	}
-	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true, HardLinks: "allow"}}, OffLimits: offlimits.NewBook(&offlimits.List{
+	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true, HardLinks: "allow"}}, OffLimits: offlimits.NewChecker(&offlimits.List{
 		Absent: in("state/", "keys/door", "data/store.db"), Config: w.root + "/config.yaml",
 		ReadOnly: in("app/tools/", "app/app.ai", "app/.venv/", "later/script.py"), Writable: []offlimits.Owned{{Path: w.root}},
 	})})
@@ -153,7 +153,7 @@ func TestARootThatWasMadeAgainWorksAgain(t *testing.T) {
 func TestLinkInPlaceOfAWritableRootIsRefused(t *testing.T) {
 	w := newWorld(t)
 	list := &offlimits.List{Writable: []offlimits.Owned{{Path: w.root}}}
-	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true}, {Path: "root/sub", Codebase: "inner"}}, OffLimits: offlimits.NewBook(list)})
+	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true}, {Path: "root/sub", Codebase: "inner"}}, OffLimits: offlimits.NewChecker(list)})
 	inner := func() (string, error) {
 		v, err := w.view().Codebase("inner")
 		if err != nil {
@@ -172,7 +172,7 @@ func TestLinkInPlaceOfAWritableRootIsRefused(t *testing.T) {
 	if text, err := inner(); err == nil || !strings.Contains(err.Error(), "symbolic link in a folder that tools may change") {
 		t.Fatalf("a link in the place of a root: %q, %v", text, err)
 	}
-	if ws, err := Open(w.top, Options{Roots: []RootOptions{{Path: "root/sub"}}, OffLimits: offlimits.NewBook(list)}); err == nil {
+	if ws, err := Open(w.top, Options{Roots: []RootOptions{{Path: "root/sub"}}, OffLimits: offlimits.NewChecker(list)}); err == nil {
 		ws.Close()
 		t.Fatal("a link in the place of a root is opened at the next start")
 	}

@@ -219,7 +219,7 @@ func (w *Workspace) openFile(p Place, flags int) (*File, error) {
 	}
 	f := &File{fd: fd, root: p.root, abs: abs, shown: p.Shown}
 	err = f.load()
-	if ban := w.book.At(abs); err == nil && ban == offlimits.Secret {
+	if ban := w.checker.At(abs); err == nil && ban == offlimits.Secret {
 		err = offLimitsError(p.Shown, ban)
 	}
 	if err != nil {
@@ -246,9 +246,9 @@ func (f *File) ban() offlimits.Ban {
 	id := offlimits.ID{Dev: kernel.Device(&f.stat), Ino: f.stat.Ino}
 	switch {
 	case typeOf(f.stat.Mode) == fs.ModeDir:
-		return f.root.book.Folder(id)
+		return f.root.checker.Folder(id)
 	case f.stat.Nlink > 1:
-		return f.root.book.Linked(id)
+		return f.root.checker.Linked(id)
 	}
 	return offlimits.Free
 }

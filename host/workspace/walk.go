@@ -215,7 +215,7 @@ func (w *walk) leavesOut(d *folder, it item) bool {
 		return true
 	}
 	real := path.Join(d.abs, it.name)
-	return w.ws.book.At(real) == offlimits.Secret || w.scope != nil && w.scope.Path(real, false) != nil
+	return w.ws.checker.At(real) == offlimits.Secret || w.scope != nil && w.scope.Path(real, false) != nil
 }
 
 func (w *walk) wants(d *folder, it item) bool {

@@ -32,7 +32,7 @@ type Options struct {
 	Roots     []RootOptions `yaml:"roots" doc:"folders to offer; default: the config's folder, read-only"`
 	Sensitive Sensitive     `yaml:"sensitive" doc:"names of files and folders to hide"`
 
-	OffLimits *offlimits.Book `yaml:"-"` // what no caller may see or change; nil means the state beside the config
+	OffLimits *offlimits.Checker `yaml:"-"` // what no caller may see or change; nil means the state beside the config
 }
 
 // RootOptions configures one offered folder.
@@ -63,13 +63,13 @@ type root struct {
 	fd      int
 	abs     string // its path according to the config
 	options RootOptions
-	book    *offlimits.Book
+	checker *offlimits.Checker
 }
 
 // A Workspace is the open roots of one source.
 type Workspace struct {
 	base      string
-	book      *offlimits.Book
+	checker   *offlimits.Checker
 	mu        sync.RWMutex // guards roots
 	roots     []*root
 	sensitive *sensitive
@@ -88,12 +88,12 @@ func Open(base string, o Options) (*Workspace, error) {
 	if len(o.Roots) == 0 {
 		o.Roots = []RootOptions{{Path: "."}}
 	}
-	w := &Workspace{base: base, sensitive: names, book: o.OffLimits}
-	if w.book == nil {
-		w.book = offlimits.NewBook(offlimits.Default(base))
+	w := &Workspace{base: base, sensitive: names, checker: o.OffLimits}
+	if w.checker == nil {
+		w.checker = offlimits.NewChecker(offlimits.Default(base))
 	}
 	for _, ro := range o.Roots {
-		r, err := openRoot(base, ro, w.book)
+		r, err := openRoot(base, ro, w.checker)
 		if r != nil {
 			w.roots = append(w.roots, r)
 			err = w.nameCodebase(r, ro)
@@ -137,15 +137,15 @@ func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 }
 
 // openRoot opens a root without following links that a tool could have made. A missing root is returned, too.
-func openRoot(base string, o RootOptions, book *offlimits.Book) (*root, error) {
+func openRoot(base string, o RootOptions, checker *offlimits.Checker) (*root, error) {
 	name := cmp.Or(o.Path, ".")
-	r := &root{Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, book: book}
+	r := &root{Root: Root{Name: name, Write: o.Write}, abs: offlimits.Under(base, name), options: o, checker: checker}
 	r.Dir = r.abs
 	if o.HardLinks != "" && o.HardLinks != "allow" && o.HardLinks != "refuse" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "root %s: hard_links is %q; say refuse or allow", name,
 			o.HardLinks)
 	}
-	at, err := offlimits.Open(r.abs, book.Now())
+	at, err := offlimits.Open(r.abs, checker.Now())
 	if err == nil {
 		defer at.Close()
 		err = r.resolve(at)
@@ -209,7 +209,7 @@ func (w *Workspace) fresh() (roots []*root, gone []broken) {
 	}
 	for i, r := range all {
 		if !r.current() {
-			again, err := openRoot(w.base, r.options, w.book)
+			again, err := openRoot(w.base, r.options, w.checker)
 			if err != nil {
 				gone = append(gone, broken{r, err})
 				continue
@@ -468,7 +468,7 @@ func (r *root) locate(path string) (rel string, ok bool) {
 // ForPrograms returns an error if a started program may not have a file, by its real path. The program's sandbox enforces
 // this; the error explains it.
 func (v *View) ForPrograms(shown, real string, write bool) error {
-	switch ban := v.ws.book.At(real); {
+	switch ban := v.ws.checker.At(real); {
 	case ban != offlimits.Free && (ban != offlimits.Fixed || write):
 		return offLimitsError(shown, ban)
 	case write:
@@ -486,7 +486,7 @@ func (v *View) checkCodeFolder(shown, real string) error {
 			named = append(named, r.Dir)
 		}
 	}
-	if source := v.ws.book.LoadedBy(real, named...); source != "" {
+	if source := v.ws.checker.LoadedBy(real, named...); source != "" {
 		return denied(shown, fmt.Sprintf("a program of source %q loads code from that folder; write elsewhere, or offer the "+
 			"folder itself: `roots: [{path: FOLDER, write: true}]`, if %[1]q has no secrets and no network", source)).Because("off_limits")
 	}

@@ -68,9 +68,9 @@ func Section() config.Part {
 
 // An Env is what planners need of the surrounding program.
 type Env struct {
-	Secrets   config.Secrets   // the present ones
-	OffLimits *offlimits.Book  // the files that no program may see or change
-	Redactor  *secret.Redactor // removes secrets from the output of a server; nil means that nothing is removed
+	Secrets   config.Secrets     // the present ones
+	OffLimits *offlimits.Checker // the files that no program may see or change
+	Redactor  *secret.Redactor   // removes secrets from the output of a server; nil means that nothing is removed
 }
 
 // A Registry has the planners of the current config.

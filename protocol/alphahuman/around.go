@@ -16,11 +16,11 @@ const sdkFolder = "dev"
 // lookAround finds what a package sees beside its own folder, as it does under its host: ROOT, the parent of the folder of
 // skills. The entries are listed one by one, so that other skills, secrets and files that tools may change stay hidden. The
 // SDK counts as code, which no guarantee takes away; no tool may change it, see Claim.
-func (l *launch) lookAround(skill string, book *offlimits.Book) {
+func (l *launch) lookAround(skill string, checker *offlimits.Checker) {
 	if l.root == "" {
 		return
 	}
-	parent, list := filepath.Dir(skill), book.Now()
+	parent, list := filepath.Dir(skill), checker.Now()
 	if sdk := sdkIn(l.root); sdk != "" {
 		l.code = append(l.code, sdk)
 	}
@@ -33,7 +33,7 @@ func (l *launch) lookAround(skill string, book *offlimits.Book) {
 			module := strings.ReplaceAll(strings.TrimPrefix(strings.TrimSuffix(path, ".py"), l.root+"/"), "/", ".")
 			switch {
 			case path == skill, path == parent, slices.Contains(l.code, path), strings.HasPrefix(e.Name(), "."),
-				book.At(path) == offlimits.Secret:
+				checker.At(path) == offlimits.Secret:
 			case none, e.Type()&^fs.ModeDir != 0, isSkill(path), e.IsDir() && almost(path) != nil,
 				list.Exposed(path): // tools may change it, or it is a link that they may have made
 				l.withheld[module] = path

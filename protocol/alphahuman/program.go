@@ -57,7 +57,7 @@ func (p *program) find() (*spawn.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	said.lookAround(p.skill.Dir, p.o.Walls.Book(p.base))
+	said.lookAround(p.skill.Dir, p.o.Walls.Checker(p.base))
 	if found := p.found.Load(); found != nil && slices.Equal(p.last.argv, said.argv) &&
 		slices.Equal(p.last.code, said.code) && slices.Equal(p.last.reads, said.reads) {
 		return found, nil

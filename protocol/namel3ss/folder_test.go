@@ -136,7 +136,7 @@ func TestAFolderHasNothingOfThisMachine(t *testing.T) {
 	tooltest.NoLeaks(t)
 	m := around(t)
 	grant := secret.Grant{Secrets: []string{"SECRET"}, Vault: tooltest.Vault{"SECRET": "value-of-secret"}}
-	kept := walls.Options{OffLimits: offlimits.NewBook(&offlimits.List{Absent: []string{filepath.Join(m.dir, ".toolpost") + "/", filepath.Join(m.dir, "key")}})}
+	kept := walls.Options{OffLimits: offlimits.NewChecker(&offlimits.List{Absent: []string{filepath.Join(m.dir, ".toolpost") + "/", filepath.Join(m.dir, "key")}})}
 	r := rooted(t, m.dir, Options{Options: spawn.Options{Env: map[string]string{"GREETING": "hello\nthere"}, Grant: grant, Walls: kept}})
 	want := view{
 		Greeting: "hello\nthere", Secret: "value-of-secret", Kill: "No such process", Network: "Connection refused", Unix: "Permission denied",
