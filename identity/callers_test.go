@@ -298,25 +298,25 @@ func TestAPeerIsTheUserOfItsProcess(t *testing.T) {
 	}
 }
 
-// book is a store of tokens.
-type book struct {
+// tokenStore is a store of tokens.
+type tokenStore struct {
 	mu    sync.Mutex
 	rows  map[string]Grant
 	err   error
 	asked int
 }
 
-func (b *book) find(_ context.Context, digest string) (Grant, bool, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.asked++
-	g, ok := b.rows[digest]
-	return g, ok, b.err
+func (s *tokenStore) find(_ context.Context, digest string) (Grant, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	g, ok := s.rows[digest]
+	return g, ok, s.err
 }
 
-func (b *book) change(f func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (s *tokenStore) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	f()
 }
 
@@ -343,7 +343,7 @@ func TestTokenNarrowsItsCallersRights(t *testing.T) {
 		{Grant{Caller: "dan", Roles: []string{"no longer there"}}, "refused"},
 		{Grant{Caller: "dan", Listed: true, Roles: []string{"admin"}, Tools: tool.Patterns{"*"}}, "refused"}, // no longer listed
 	} {
-		b := &book{rows: map[string]Grant{digest(issuedToken(1)): x.grant}}
+		b := &tokenStore{rows: map[string]Grant{digest(issuedToken(1)): x.grant}}
 		c := of(t, acme(), Env{Tokens: b.find})
 		if got := shown(c.Admit(t.Context(), Credentials{Token: issuedToken(1)})); got != x.want {
 			t.Errorf("%+v: %s, want %s", x.grant, got, x.want)
@@ -387,7 +387,7 @@ func TestRightsOfATokenAreNeverWider(t *testing.T) {
 }
 
 func TestTokenCacheExpires(t *testing.T) {
-	b, clock := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan", Tools: tool.Patterns{"x"}}}}, newClock()
+	b, clock := &tokenStore{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan", Tools: tool.Patterns{"x"}}}}, newClock()
 	c := of(t, acme(), Env{Tokens: b.find, now: clock.now})
 	admit := func(n int) string { return shown(c.Admit(t.Context(), Credentials{Token: issuedToken(n)})) }
 	for range 10 {
@@ -425,7 +425,7 @@ func TestTokenCacheExpires(t *testing.T) {
 }
 
 func TestGuessedTokensDoNotFillTheCache(t *testing.T) {
-	b := &book{rows: map[string]Grant{}}
+	b := &tokenStore{rows: map[string]Grant{}}
 	c := of(t, acme(), Env{Tokens: b.find})
 	for n := range 3*maxCached + 10 {
 		if got := shown(c.Admit(t.Context(), Credentials{Token: issuedToken(n)})); got != "refused" {
@@ -447,7 +447,7 @@ func TestGuessedTokensDoNotFillTheCache(t *testing.T) {
 }
 
 func TestEveryRefusedTokenGetsTheSameError(t *testing.T) {
-	b := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan"}, digest(issuedToken(2)): {Caller: "dan", Tools: tool.Patterns{"*"}, Expires: time.Now().Add(-time.Hour)}}}
+	b := &tokenStore{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan"}, digest(issuedToken(2)): {Caller: "dan", Tools: tool.Patterns{"*"}, Expires: time.Now().Add(-time.Hour)}}}
 	owner, err := StaticToken("the token of the owner")
 	if err != nil {
 		t.Fatal(err)

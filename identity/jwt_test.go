@@ -571,7 +571,7 @@ func TestNamesOfAnIssuerAreReserved(t *testing.T) {
 	if _, err := d.callers.CheckToken("acme", nil, tool.Patterns{"*"}); err != nil {
 		t.Errorf("a token for another name: %v", err)
 	}
-	b := &book{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "acme:bob", Tools: tool.Patterns{"x"}}, digest(issuedToken(2)): {Caller: "acm", Tools: tool.Patterns{"x"}}}}
+	b := &tokenStore{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "acme:bob", Tools: tool.Patterns{"x"}}, digest(issuedToken(2)): {Caller: "acm", Tools: tool.Patterns{"x"}}}}
 	c, err := New(Options{JWT: d.callers.o.JWT, Roles: d.callers.o.Roles}, Env{Tokens: b.find, now: d.clock.now})
 	if err != nil {
 		t.Fatal(err)
@@ -596,7 +596,7 @@ func TestCallerCannotBearTheNameOfAnotherRole(t *testing.T) {
 	d.refuses(t, p.sign(t, d.claims(map[string]any{"sub": "admin"})))
 	d.lets(t, p.sign(t, d.claims(map[string]any{"sub": "admin", "groups": []string{"ops"}})))
 	d.lets(t, p.sign(t, d.claims(map[string]any{"sub": "adm"})))
-	b := &book{rows: map[string]Grant{
+	b := &tokenStore{rows: map[string]Grant{
 		digest(issuedToken(1)): {Caller: "admin", Roles: []string{"reader"}}, digest(issuedToken(2)): {Caller: "admin", Roles: []string{"admin"}},
 	}}
 	c, err := New(Options{Roles: d.callers.o.Roles}, Env{Tokens: b.find, now: d.clock.now})

@@ -247,9 +247,9 @@ func (n *Node) start(ctx context.Context) (err error) {
 }
 
 // issuer returns the tools that issue leases.
-func (n *Node) issuer(book leases) *define.Set {
+func (n *Node) issuer(issued leases) *define.Set {
 	return leasetools.New(leasetools.Options{
-		Leases: book,
+		Leases: issued,
 		Resolve: func(ctx context.Context, p tool.Principal, name string) (string, int, error) {
 			spec, err := n.engine.Lookup(ctx, p, name)
 			if err != nil {

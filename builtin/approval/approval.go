@@ -125,7 +125,7 @@ type Watched struct {
 	Seen int `json:"seen" doc:"how often the list was given"`
 }
 
-// lookEvery is how often a watcher checks the book: another program may ask and decide too.
+// lookEvery is how often a watcher checks the store: another program may ask and decide too.
 const lookEvery = time.Second
 
 func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}, f *follow.Follower) (w Watched, err error) {

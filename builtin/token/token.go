@@ -27,18 +27,18 @@ type Tokens interface {
 
 // New makes the tools.
 func New(tokens Tokens) *define.Set {
-	b := book{tokens}
+	r := registry{tokens}
 	return define.NewSet(
-		define.New(tool.Spec{Name: "token.issue", Description: "Issues a token, with which a caller comes in."}, b.issue),
-		define.New(tool.Spec{Name: "token.revoke", Description: "Revokes a token: nobody comes in with it any more."}, b.revoke),
+		define.New(tool.Spec{Name: "token.issue", Description: "Issues a token, with which a caller comes in."}, r.issue),
+		define.New(tool.Spec{Name: "token.revoke", Description: "Revokes a token: nobody comes in with it any more."}, r.revoke),
 		define.New(tool.Spec{
 			Name: "token.list", Effects: tool.Effects{Reads: true},
 			Description: "Lists what is known of tokens, the newest first. The tokens themselves are nowhere.",
-		}, define.ForOperators("list tokens", b.list)),
+		}, define.ForOperators("list tokens", r.list)),
 	)
 }
 
-type book struct{ tokens Tokens }
+type registry struct{ tokens Tokens }
 
 // allow refuses callers that may not issue or revoke tokens: an issuer of tokens could act as any caller.
 func allow(c *define.Call) error { return c.Operating("issue or revoke tokens") }
@@ -56,18 +56,18 @@ type issued struct {
 	identity.Token
 }
 
-func (b book) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
+func (r registry) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
 	if err := cmp.Or(allow(c), c.Told("a token")); err != nil {
 		return issued{}, err
 	}
 	const tooLong = 1 << 40 // ms; far beyond what the store takes, and what a Duration can still hold
 	ttl := time.Duration(max(min(args.TTLms, tooLong), -tooLong)) * time.Millisecond
 	grant := identity.Grant{Caller: args.Caller, Roles: args.Roles, Tools: args.Tools}
-	token, err := b.tokens.Issue(ctx, identity.Token{Grant: grant, Note: args.Note}, ttl)
+	token, err := r.tokens.Issue(ctx, identity.Token{Grant: grant, Note: args.Note}, ttl)
 	if err != nil {
 		return issued{}, err
 	}
-	t, err := b.tokens.Find(ctx, identity.TokenID(token))
+	t, err := r.tokens.Find(ctx, identity.TokenID(token))
 	c.Summary = fmt.Sprintf("a token for %s, %s", args.Caller, t.ID)
 	return issued{token, t}, err
 }
@@ -76,15 +76,15 @@ type revokeArgs struct {
 	ID string `json:"id" schema:"required minLength=1" doc:"the id of the token, never the token itself"`
 }
 
-func (b book) revoke(ctx context.Context, c *define.Call, args revokeArgs) (identity.Token, error) {
+func (r registry) revoke(ctx context.Context, c *define.Call, args revokeArgs) (identity.Token, error) {
 	if err := allow(c); err != nil {
 		return identity.Token{}, err
 	}
-	if err := b.tokens.Revoke(ctx, args.ID); err != nil {
+	if err := r.tokens.Revoke(ctx, args.ID); err != nil {
 		return identity.Token{}, err
 	}
 	c.Summary = "token " + args.ID + " is revoked"
-	return b.tokens.Find(ctx, args.ID)
+	return r.tokens.Find(ctx, args.ID)
 }
 
 type listArgs struct {
@@ -95,7 +95,7 @@ type list struct {
 	Tokens []identity.Token `json:"tokens"`
 }
 
-func (b book) list(ctx context.Context, _ *define.Call, a listArgs) (list, error) {
-	all, err := b.tokens.List(ctx, a.Limit)
+func (r registry) list(ctx context.Context, _ *define.Call, a listArgs) (list, error) {
+	all, err := r.tokens.List(ctx, a.Limit)
 	return list{all}, err
 }

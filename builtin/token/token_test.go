@@ -14,34 +14,34 @@ import (
 	"toolpost/tool"
 )
 
-// book notes its requests.
-type book struct {
+// fakeTokens notes its requests.
+type fakeTokens struct {
 	issued  []identity.Token
 	ttl     time.Duration
 	revoked []string
 }
 
-func (b *book) Issue(_ context.Context, t identity.Token, ttl time.Duration) (string, error) {
-	b.issued, b.ttl = append(b.issued, t), ttl
+func (f *fakeTokens) Issue(_ context.Context, t identity.Token, ttl time.Duration) (string, error) {
+	f.issued, f.ttl = append(f.issued, t), ttl
 	return "tp_secret", nil
 }
 
-func (b *book) Find(_ context.Context, id string) (identity.Token, error) {
+func (f *fakeTokens) Find(_ context.Context, id string) (identity.Token, error) {
 	return identity.Token{ID: id, Grant: identity.Grant{Caller: "ci"}, State: identity.Live}, nil
 }
 
-func (b *book) List(ctx context.Context, most int) ([]identity.Token, error) {
-	one, err := b.Find(ctx, strconv.Itoa(most))
+func (f *fakeTokens) List(ctx context.Context, most int) ([]identity.Token, error) {
+	one, err := f.Find(ctx, strconv.Itoa(most))
 	return []identity.Token{one}, err
 }
 
-func (b *book) Revoke(_ context.Context, id string) error {
-	b.revoked = append(b.revoked, id)
+func (f *fakeTokens) Revoke(_ context.Context, id string) error {
+	f.revoked = append(f.revoked, id)
 	return nil
 }
 
 func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
-	b := &book{}
+	b := &fakeTokens{}
 	r := token.New(b)
 	cli, id := tool.Principal{ID: "local", Door: "cli", Operates: true}, identity.TokenID("tp_secret")
 	issued, err := r.Invoke(t.Context(), &tool.Call{
@@ -58,8 +58,8 @@ func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
 		t.Errorf("%+v, %v", listed, err)
 	}
 	grant := identity.Grant{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Patterns{"read*"}}
-	want := book{[]identity.Token{{Grant: grant, Note: "x"}}, time.Minute, []string{id}}
-	if d := cmp.Diff(want, *b, cmp.AllowUnexported(book{})); d != "" {
+	want := fakeTokens{[]identity.Token{{Grant: grant, Note: "x"}}, time.Minute, []string{id}}
+	if d := cmp.Diff(want, *b, cmp.AllowUnexported(fakeTokens{})); d != "" {
 		t.Error(d)
 	}
 }
@@ -84,7 +84,7 @@ func TestTokenToolsRefuseOtherCallersAndBadArguments(t *testing.T) {
 		"another tool":  {t.Context(), tool.Call{Tool: "token.steal", Args: []byte(`{}`)}, tool.CodeNotFound},
 		"too late":      {ended, tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x"}`)}, tool.CodeCancelled},
 	} {
-		b := &book{}
+		b := &fakeTokens{}
 		if c.call.Caller.Door == "" {
 			c.call.Caller = tool.Principal{ID: "local", Door: "cli", Operates: true}
 		}

@@ -143,7 +143,7 @@ type Decider interface {
 type Options struct {
 	Store   Store
 	Decider Decider // nil means that no caller can answer for its own call
-	// Digests binds approvals to calls, with the same key in all processes that share the book; nil means a key that
+	// Digests binds approvals to calls, with the same key in all processes that share the store; nil means a key that
 	// lasts as long as this process.
 	Digests *secret.Keyed
 	// Redact removes secrets from the arguments that approvers see; nil means that there are none.

@@ -151,7 +151,7 @@ func (s *Approvals) Revoke(ctx context.Context, p tool.Principal, id string) (Ap
 	return e.Approval, err
 }
 
-// change is that of the book, for ids that come from outside.
+// change is that of the store, for ids that come from outside.
 func (s *Approvals) change(ctx context.Context, id string, f func(*Entry) error) (Entry, error) {
 	if !IsID(id) {
 		return Entry{}, missing(id)

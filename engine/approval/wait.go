@@ -7,14 +7,14 @@ import (
 	"toolpost/tool"
 )
 
-// How often Wait looks at the book, because another process may decide: soon at first, less often later.
+// How often Wait looks at the store, because another process may decide: soon at first, less often later.
 const (
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second
 )
 
 // Wait returns when an approval is no longer waiting: it was decided, or its time is over. It does not return the
-// decision, which is for the call that asked. It fails if there is no such approval, if the book cannot be read, or if
+// decision, which is for the call that asked. It fails if there is no such approval, if the store cannot be read, or if
 // ctx ends.
 func (s *Approvals) Wait(ctx context.Context, id string) error {
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
