@@ -201,7 +201,7 @@ type spoken struct {
 func TestDesignPageListsTheProtocols(t *testing.T) {
 	want, rows := map[string]spoken{}, map[string]spoken{}
 	for _, p := range all.Protocols() {
-		want[p.Name] = spoken{strings.Join(doorNames(p.Doors), ", "), p.As != nil}
+		want[p.Name] = spoken{strings.Join(doorNames(p.Doors), ", "), p.Stdio != nil}
 	}
 	for _, name := range doorsAlone() {
 		want[name] = spoken{doors: name}
@@ -258,7 +258,7 @@ func TestDesignPageListsTheDoors(t *testing.T) {
 				alone = append(alone, d.Name)
 			}
 		}
-		if p.As != nil {
+		if p.Stdio != nil {
 			as = append(as, p.Name)
 		}
 	}
