@@ -179,7 +179,7 @@ type Runner struct {
 
 	life      context.Context // ends with the runner
 	end       context.CancelFunc
-	errands   sync.WaitGroup
+	running   sync.WaitGroup
 	questions questions // of the server, that wait for an answer
 	said      chatter
 	updates   updates                  // of resources
@@ -315,7 +315,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if c.Resume != "" {
 		return r.resume(ctx, c, one, out)
 	}
-	return r.newErrand(c, one).run(ctx, out, (*errand).call)
+	return r.newUpstreamCall(c, one).run(ctx, out, (*upstreamCall).execute)
 }
 
 // covered refuses a call that asks for more than the walls that the program was started with: they apply to all of its
@@ -343,7 +343,7 @@ func (r *Runner) Close(ctx context.Context) error {
 	err := r.to.close(ctx)
 	r.updates.turn.Lock() // a later Follow sees that life has ended
 	defer r.updates.turn.Unlock()
-	r.errands.Wait() // each ends with life
+	r.running.Wait() // each ends with life
 	return err
 }
 

@@ -73,7 +73,7 @@ type inquiry struct {
 }
 
 // inquire holds the call until the server's question is answered.
-func (e *errand) inquire(
+func (u *upstreamCall) inquire(
 	in *jsonrpc.Incoming, open *flight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
 	need, err := needOf(single, in.Method, in.Params)
@@ -83,15 +83,15 @@ func (e *errand) inquire(
 	if err != nil {
 		return nil, invalid("%v", err)
 	}
-	ctx, leave, ok := open.enter(e.ctx, in.ID)
+	ctx, leave, ok := open.enter(u.ctx, in.ID)
 	if !ok {
 		return nil, errTwice()
 	}
 	defer leave()
-	e.paused.Store(true)
-	defer e.paused.Store(false)
+	u.paused.Store(true)
+	defer u.paused.Store(false)
 	q := &inquiry{need: need, answer: make(chan json.RawMessage, 1)}
-	asked := e.asked
+	asked := u.asked
 	for {
 		select {
 		case asked <- q:
@@ -107,21 +107,21 @@ func (e *errand) inquire(
 }
 
 // answered continues a call whose server waits for an answer.
-func (e *errand) answered(q *inquiry) goOn {
+func (u *upstreamCall) answered(q *inquiry) goOn {
 	return func(
 		ctx context.Context, _ *tool.Call, _ *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
-		return e.follow(ctx, out, func() { q.answer <- answers[q.need.Key] })
+		return u.wait(ctx, out, func() { q.answer <- answers[q.need.Key] })
 	}
 }
 
 // required handles what a modern server needs to know before it continues. Questions that the config answers are
 // answered at once.
-func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
-	needs, known, err := e.needs(a.requests)
+func (u *upstreamCall) required(a *answer) (_ *tool.Result, again bool, _ error) {
+	needs, known, err := u.needs(a.requests)
 	if err == nil && a.state != nil && len(*a.state) > maxKept {
 		err = tool.Errorf(tool.CodeProtocol,
-			"what the server wants to have back for %s has more than %d bytes", e.of.Tool, maxKept)
+			"what the server wants to have back for %s has more than %d bytes", u.call.Tool, maxKept)
 	}
 	if err != nil {
 		return nil, false, err
@@ -129,19 +129,19 @@ func (e *errand) required(a *answer) (_ *tool.Result, again bool, _ error) {
 	if len(needs) == 0 && len(known) == 0 && a.state == nil {
 		return nil, false, tool.Errorf(tool.CodeProtocol,
 			"the server wants something before it goes on with %s, and does not say what",
-			e.of.Tool)
+			u.call.Tool)
 	}
 	if len(needs) == 0 {
-		e.state, e.responses = a.state, encodeAnswers(known)
+		u.state, u.responses = a.state, encodeAnswers(known)
 		return nil, true, nil
 	}
-	res, err := e.r.questions.ask(e.of, needs, func(
+	res, err := u.r.questions.ask(u.call, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		maps.Copy(answers, known)
-		next := e.r.newErrand(c, o)
+		next := u.r.newUpstreamCall(c, o)
 		next.state, next.responses = a.state, encodeAnswers(answers)
-		return next.run(ctx, out, (*errand).call)
+		return next.run(ctx, out, (*upstreamCall).execute)
 	}, nil)
 	return res, false, err
 }
@@ -153,11 +153,11 @@ const (
 )
 
 // needs reads the requests in an answer, in order. known holds those that the config answers.
-func (e *errand) needs(requests json.RawMessage) (needs []tool.Need, known map[string]json.RawMessage, err error) {
+func (u *upstreamCall) needs(requests json.RawMessage) (needs []tool.Need, known map[string]json.RawMessage, err error) {
 	known = map[string]json.RawMessage{}
 	if len(requests) > maxKept {
 		return nil, nil, tool.Errorf(tool.CodeProtocol, "what the server wants to know for %s has more than %d bytes",
-			e.of.Tool, maxKept)
+			u.call.Tool, maxKept)
 	}
 	err = strictjson.Object(orEmpty(requests), func(name, value []byte) error {
 		key := string(name)
@@ -168,7 +168,7 @@ func (e *errand) needs(requests json.RawMessage) (needs []tool.Need, known map[s
 		if err := strictjson.Unmarshal(value, &one); err != nil {
 			return err
 		}
-		if answer := e.r.rootsAnswer(); one.Method == methodRoots && answer != nil {
+		if answer := u.r.rootsAnswer(); one.Method == methodRoots && answer != nil {
 			known[key] = answer
 			return nil
 		}
@@ -181,7 +181,7 @@ func (e *errand) needs(requests json.RawMessage) (needs []tool.Need, known map[s
 	})
 	if err != nil {
 		err = tool.Errorf(tool.CodeProtocol,
-			"what the server wants to know for %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+			"what the server wants to know for %s cannot be read: %s", u.call.Tool, jsonrpc.Misread(err))
 	}
 	return needs, known, err
 }
@@ -195,24 +195,24 @@ func encodeAnswers(answers map[string]json.RawMessage) json.RawMessage {
 }
 
 // linkRequired handles the error of a server of 2025-11-25 that sends the user to a link before the call is repeated.
-func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
+func (u *upstreamCall) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 	var data struct {
 		Elicitations []json.RawMessage `json:"elicitations"`
 	}
 	err := strictjson.Unmarshal(orEmpty(said.Data), &data)
 	if n := len(data.Elicitations); err != nil || n == 0 || n > maxNeeds || len(said.Data) > maxKept {
 		return nil, tool.Errorf(tool.CodeProtocol,
-			"the server wants somebody to go to a link for %s, and does not say to which", e.of.Tool)
+			"the server wants somebody to go to a link for %s, and does not say to which", u.call.Tool)
 	}
 	var needs []tool.Need
 	for i, raw := range data.Elicitations {
 		n, err := elicitNeed(tool.Need{Key: fmt.Sprint(single, i+1)}, raw)
 		if err != nil || n.Kind != tool.NeedLink {
-			return nil, tool.Errorf(tool.CodeProtocol, "a link of the server for %s cannot be read", e.of.Tool)
+			return nil, tool.Errorf(tool.CodeProtocol, "a link of the server for %s cannot be read", u.call.Tool)
 		}
 		needs = append(needs, n)
 	}
-	return e.r.questions.ask(e.of, needs, func(
+	return u.r.questions.ask(u.call, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		for _, answer := range answers {
@@ -225,7 +225,7 @@ func (e *errand) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 					Because("not_answered")
 			}
 		}
-		return e.r.newErrand(c, o).run(ctx, out, (*errand).call)
+		return u.r.newUpstreamCall(c, o).run(ctx, out, (*upstreamCall).execute)
 	}, nil)
 }
 

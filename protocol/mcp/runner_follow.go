@@ -157,7 +157,7 @@ func (r *Runner) aboutURI(ctx context.Context, method, uri string) error {
 func (r *Runner) stream(ctx context.Context, uri string) (end func()) {
 	life, end := context.WithCancel(r.life)
 	opened := r.updates.opened.Changed()
-	r.errands.Go(func() {
+	r.running.Go(func() {
 		keepListening(life, func(first bool) error {
 			if !first {
 				r.updates.tell(uri) // changes in between were missed

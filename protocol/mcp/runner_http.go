@@ -93,7 +93,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 	h.life, h.end = context.WithCancel(context.Background())
 	h.conn = jsonrpc.NewConn(jsonrpc.Options{
 		Writer: replies{h}, Take: h.takeStray, Odd: h.odd, Names: progressOf, Serve: h.serveFor, Early: h.early,
-		Owns:      func(q *jsonrpc.Request) bool { e, _ := q.Tag.(*errand); return e != nil && !e.Paused() },
+		Owns:      func(q *jsonrpc.Request) bool { u, _ := q.Tag.(*upstreamCall); return u != nil && !u.Paused() },
 		Abandoned: h.abandoned, Forget: true, Go: h.running.Go,
 	})
 	r.to = h
@@ -595,8 +595,8 @@ func (h *remote) early(in *jsonrpc.Incoming) bool {
 }
 
 func (h *remote) serveFor(ctx context.Context, in *jsonrpc.Incoming, q *jsonrpc.Request) {
-	e, _ := q.Tag.(*errand)
-	h.serve(ctx, in, e)
+	u, _ := q.Tag.(*upstreamCall)
+	h.serve(ctx, in, u)
 }
 
 // takeStray serves a message that belongs to no request. It never blocks, since the reader has other messages to
@@ -614,7 +614,7 @@ func (h *remote) takeStray(in *jsonrpc.Incoming) error {
 	return nil
 }
 
-func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, e *errand) {
+func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, u *upstreamCall) {
 	h.mu.Lock()
 	v := h.now
 	h.mu.Unlock()
@@ -623,13 +623,13 @@ func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, e *errand) {
 		g = v.greeting
 	}
 	if g.modern && in.ID != nil { // it cannot be answered, and the server may wait for that forever
-		if e != nil {
-			e.cancel(tool.Errorf(tool.CodeProtocol, "the server asks %s in the middle of a call, as it may not in %s",
+		if u != nil {
+			u.cancel(tool.Errorf(tool.CodeProtocol, "the server asks %s in the middle of a call, as it may not in %s",
 				jsonrpc.Clip(in.Method), modernVersion))
 		}
 		return
 	}
-	result, err := h.r.serve(in, e, g, &h.asks, nil)
+	result, err := h.r.serve(in, u, g, &h.asks, nil)
 	h.conn.Reply(ctx, in, result, err)
 }
 

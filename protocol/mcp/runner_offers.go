@@ -171,18 +171,18 @@ func (o *offer) write(w *strictjson.Writer, args json.RawMessage) {
 }
 
 // given returns the result of a request other than tools/call.
-func (e *errand) given(a *answer, g *greeting) (*tool.Result, error) {
+func (u *upstreamCall) given(a *answer, g *greeting) (*tool.Result, error) {
 	w, found := strictjson.NewWriter(len(a.raw)), false
 	_ = strictjson.Object(a.raw, func(name, value []byte) error { // read before
 		key, kind := string(name), strictjson.KindOf(value)
-		if is := key == e.offer.gives && (kind == "array" || kind == "object" && key == "completion"); is || key == "description" && kind == "string" {
+		if is := key == u.offer.gives && (kind == "array" || kind == "object" && key == "completion"); is || key == "description" && kind == "string" {
 			found = found || is
 			w.Raw(key, value)
 		}
 		return nil
 	})
 	if !found {
-		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no %s", e.of.Tool, e.offer.gives)
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no %s", u.call.Tool, u.offer.gives)
 	}
-	return e.traced(&tool.Result{OK: true, Output: w.Done()}, g), nil
+	return u.traced(&tool.Result{OK: true, Output: w.Done()}, g), nil
 }

@@ -271,7 +271,7 @@ func (p *program) early(w *worker.Worker, in *jsonrpc.Incoming) bool {
 }
 
 func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, s worker.Scope) (json.RawMessage, *jsonrpc.Error) {
-	e, _ := s.(*errand)
+	u, _ := s.(*upstreamCall)
 	me := w.Own.(*partner)
-	return p.r.serve(in, e, me.met.Load(), &me.asks, w.Dead())
+	return p.r.serve(in, u, me.met.Load(), &me.asks, w.Dead())
 }

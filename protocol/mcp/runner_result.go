@@ -79,16 +79,16 @@ type block struct {
 
 // complete converts an answer to a result: the output is the structured content, or else the text; everything else is
 // an asset.
-func (e *errand) complete(a *answer, g *greeting) (*tool.Result, error) {
-	if e.offer.method != "" {
-		return e.given(a, g)
+func (u *upstreamCall) complete(a *answer, g *greeting) (*tool.Result, error) {
+	if u.offer.method != "" {
+		return u.given(a, g)
 	}
 	if a.content == nil && a.structured == nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no content", e.of.Tool)
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no content", u.call.Tool)
 	}
-	texts, err := e.unpack(a.content, g)
+	texts, err := u.unpack(a.content, g)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeProtocol, "the content of the answer to %s: %w", e.of.Tool, err)
+		return nil, tool.Errorf(tool.CodeProtocol, "the content of the answer to %s: %w", u.call.Tool, err)
 	}
 	res := &tool.Result{OK: !a.failed, Output: a.structured}
 	words := strings.Join(texts, "\n")
@@ -104,14 +104,14 @@ func (e *errand) complete(a *answer, g *greeting) (*tool.Result, error) {
 			res.Output = strictjson.Quote(words)
 		}
 	}
-	return e.traced(res, g), nil
+	return u.traced(res, g), nil
 }
 
 // traced adds to a result how the call was run.
-func (e *errand) traced(res *tool.Result, g *greeting) *tool.Result {
+func (u *upstreamCall) traced(res *tool.Result, g *greeting) *tool.Result {
 	res.Trace.Details = map[string]any{"era": eraOf(g), "version": g.version}
-	if e.r.walls != nil {
-		walls.Enforced(e.of, res.Trace.Details, e.r.o.Guarantees, e.layers, nil)
+	if u.r.walls != nil {
+		walls.Enforced(u.call, res.Trace.Details, u.r.o.Guarantees, u.layers, nil)
 	}
 	return res
 }
@@ -130,7 +130,7 @@ const (
 )
 
 // unpack emits the assets among pieces of content, and returns the texts.
-func (e *errand) unpack(content []json.RawMessage, g *greeting) (texts []string, err error) {
+func (u *upstreamCall) unpack(content []json.RawMessage, g *greeting) (texts []string, err error) {
 	if len(content) > maxBlocks {
 		return nil, fmt.Errorf("it has more than %d pieces", maxBlocks)
 	}
@@ -144,17 +144,17 @@ func (e *errand) unpack(content []json.RawMessage, g *greeting) (texts []string,
 		case "text":
 			texts = append(texts, b.Text)
 		case "image", "audio":
-			err = e.binary(i, b.Type, b.MimeType, "", b.Data)
+			err = u.binary(i, b.Type, b.MimeType, "", b.Data)
 		case "resource":
-			err = e.resource(i, b.Type, &b)
+			err = u.resource(i, b.Type, &b)
 		case kindLinked:
 			if linked++; linked > maxLinked || g.can.Resources == nil {
-				e.emit(tool.LogEvent("info", "the tool refers to "+jsonrpc.Clip(b.URI)))
+				u.emit(tool.LogEvent("info", "the tool refers to "+jsonrpc.Clip(b.URI)))
 				continue
 			}
-			e.linked(i, &b)
+			u.linked(i, &b)
 		default: // from a later version
-			e.emit(tool.LogEvent("warn", "a piece of the result is of the unknown kind "+jsonrpc.Clip(b.Type)))
+			u.emit(tool.LogEvent("warn", "a piece of the result is of the unknown kind "+jsonrpc.Clip(b.Type)))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("piece %d: %w", i+1, err)
@@ -166,22 +166,22 @@ func (e *errand) unpack(content []json.RawMessage, g *greeting) (texts []string,
 // kindLinked is the kind of an asset that was read because a result links to it.
 const kindLinked = "resource_link"
 
-func (e *errand) resource(i int, kind string, b *block) error {
+func (u *upstreamCall) resource(i int, kind string, b *block) error {
 	switch r := b.Resource; {
 	case r == nil:
 		return errors.New("a resource is missing")
 	case r.Text != nil:
-		return e.asset(i, kind, cmp.Or(r.MimeType, "text/plain"), r.URI, []byte(*r.Text))
+		return u.asset(i, kind, cmp.Or(r.MimeType, "text/plain"), r.URI, []byte(*r.Text))
 	case r.Blob != nil:
-		return e.binary(i, kind, r.MimeType, r.URI, *r.Blob)
+		return u.binary(i, kind, r.MimeType, r.URI, *r.Blob)
 	}
 	return errors.New("a resource has neither text nor blob")
 }
 
 // linked reads a resource that the result links to. If it cannot be read, that is logged and changes nothing.
-func (e *errand) linked(i int, b *block) {
-	raw, err := e.r.to.ask(e.ctx, &query{
-		method: methodReadResource, name: b.URI, call: e.of,
+func (u *upstreamCall) linked(i int, b *block) {
+	raw, err := u.r.to.ask(u.ctx, &query{
+		method: methodReadResource, name: b.URI, call: u.call,
 		params: func(_ *greeting, w *strictjson.Writer) { w.Text("uri", b.URI) },
 	})
 	var got struct {
@@ -196,25 +196,25 @@ func (e *errand) linked(i int, b *block) {
 			err = strictjson.Unmarshal(append(append([]byte(`{"resource":`), one...), '}'), &inner)
 		}
 		if err == nil {
-			err = e.resource(i*maxBlocks+n, kindLinked, &inner)
+			err = u.resource(i*maxBlocks+n, kindLinked, &inner)
 		}
 	}
 	if err != nil {
-		e.emit(tool.LogEvent("info", fmt.Sprintf("the tool refers to %s, which cannot be read: %s", jsonrpc.Clip(b.URI),
+		u.emit(tool.LogEvent("info", fmt.Sprintf("the tool refers to %s, which cannot be read: %s", jsonrpc.Clip(b.URI),
 			jsonrpc.Clip(err.Error()))))
 	}
 }
 
-func (e *errand) binary(i int, kind, mime, uri, data string) error {
+func (u *upstreamCall) binary(i int, kind, mime, uri, data string) error {
 	content, err := base64.StdEncoding.DecodeString(data)
 	if err != nil {
 		return errors.New("its data is not base64")
 	}
-	return e.asset(i, kind, cmp.Or(mime, "application/octet-stream"), uri, content)
+	return u.asset(i, kind, cmp.Or(mime, "application/octet-stream"), uri, content)
 }
 
 // asset emits a file. It is in memory: the receiver of assets copies it.
-func (e *errand) asset(i int, kind, mime, uri string, content []byte) error {
+func (u *upstreamCall) asset(i int, kind, mime, uri string, content []byte) error {
 	f, err := kernel.Sealed("asset", func(w io.Writer) error {
 		_, err := w.Write(content)
 		return err
@@ -230,6 +230,6 @@ func (e *errand) asset(i int, kind, mime, uri string, content []byte) error {
 	}
 	ev := tool.NewEvent(tool.KindAsset, a)
 	ev.File = f
-	e.emit(ev)
+	u.emit(ev)
 	return nil
 }

@@ -37,33 +37,33 @@ const (
 )
 
 // asTask reports whether a legacy server requires this tool to be called as a task.
-func (e *errand) asTask(g *greeting) bool {
-	return !g.modern && e.offer.Execution.Task == "required" && g.can.Tasks.Requests.Tools.Call != nil
+func (u *upstreamCall) asTask(g *greeting) bool {
+	return !g.modern && u.offer.Execution.Task == "required" && g.can.Tasks.Requests.Tools.Call != nil
 }
 
 // awaitTask waits for the result of a legacy task. Questions of the server meanwhile belong to this call too.
-func (e *errand) awaitTask(raw json.RawMessage) (*tool.Result, error) {
+func (u *upstreamCall) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 	var t taskState
 	if err := strictjson.Unmarshal(raw, &t); err != nil || t.ID == "" {
-		return nil, tool.Errorf(tool.CodeProtocol, "the server makes a task of %s that cannot be read", e.of.Tool)
+		return nil, tool.Errorf(tool.CodeProtocol, "the server makes a task of %s that cannot be read", u.call.Tool)
 	}
-	q := e.aboutTask(methodTaskResult, t.ID, nil)
-	q.from = e
-	raw, err := e.r.to.ask(e.ctx, q)
+	q := u.aboutTask(methodTaskResult, t.ID, nil)
+	q.from = u
+	raw, err := u.r.to.ask(u.ctx, q)
 	if err != nil {
-		e.leaveTask(t.ID)
-		return e.unanswered(err)
+		u.leaveTask(t.ID)
+		return u.unanswered(err)
 	}
 	a, err := readAnswer(raw)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol,
-			"the result of the task of %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+			"the result of the task of %s cannot be read: %s", u.call.Tool, jsonrpc.Misread(err))
 	}
-	return e.complete(a, q.met)
+	return u.complete(a, q.met)
 }
 
-func (e *errand) aboutTask(method, id string, responses json.RawMessage) *query {
-	return &query{method: method, name: id, call: e.of, params: func(_ *greeting, w *strictjson.Writer) {
+func (u *upstreamCall) aboutTask(method, id string, responses json.RawMessage) *query {
+	return &query{method: method, name: id, call: u.call, params: func(_ *greeting, w *strictjson.Writer) {
 		w.Text("taskId", id)
 		if responses != nil {
 			w.Raw("inputResponses", responses)
@@ -72,73 +72,73 @@ func (e *errand) aboutTask(method, id string, responses json.RawMessage) *query 
 }
 
 // poll polls a modern task until it is done.
-func (e *errand) poll(raw json.RawMessage) (*tool.Result, error) {
+func (u *upstreamCall) poll(raw json.RawMessage) (*tool.Result, error) {
 	told := ""
 	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
 		var t taskState
-		if err := strictjson.Unmarshal(raw, &t); err != nil || t.ID == "" || e.task != "" && t.ID != e.task {
-			return nil, tool.Errorf(tool.CodeProtocol, "what the server says of the task of %s cannot be read", e.of.Tool)
+		if err := strictjson.Unmarshal(raw, &t); err != nil || t.ID == "" || u.task != "" && t.ID != u.task {
+			return nil, tool.Errorf(tool.CodeProtocol, "what the server says of the task of %s cannot be read", u.call.Tool)
 		}
-		if e.task = t.ID; t.Message != "" && t.Message != told {
+		if u.task = t.ID; t.Message != "" && t.Message != told {
 			told = t.Message
-			e.emit(tool.LogEvent("info", t.Message))
+			u.emit(tool.LogEvent("info", t.Message))
 		}
 		switch {
 		case taskOver(t.Status):
-			return e.endOf(&t)
+			return u.endOf(&t)
 		case t.Status == taskAsks:
-			if res, again, err := e.taskAsks(&t); !again {
+			if res, again, err := u.taskAsks(&t); !again {
 				return res, err
 			}
 		case t.Status != taskWorking:
 			return nil, tool.Errorf(tool.CodeProtocol,
-				"the task of %s has the unknown status %q", e.of.Tool, jsonrpc.Clip(t.Status))
+				"the task of %s has the unknown status %q", u.call.Tool, jsonrpc.Clip(t.Status))
 		}
 		wait := pause
 		if t.Poll > 0 {
 			wait = min(max(time.Duration(t.Poll)*time.Millisecond, fewestPoll), mostPoll)
 		}
 		select {
-		case <-e.ctx.Done():
-			e.leaveTask(t.ID)
-			return e.unanswered(e.ctx.Err())
+		case <-u.ctx.Done():
+			u.leaveTask(t.ID)
+			return u.unanswered(u.ctx.Err())
 		case <-time.After(wait):
 		}
 		var err error
-		if raw, err = e.r.to.ask(e.ctx, e.aboutTask(methodTaskGet, t.ID, nil)); err != nil {
-			if e.ctx.Err() != nil {
-				e.leaveTask(t.ID)
+		if raw, err = u.r.to.ask(u.ctx, u.aboutTask(methodTaskGet, t.ID, nil)); err != nil {
+			if u.ctx.Err() != nil {
+				u.leaveTask(t.ID)
 			}
-			return e.unanswered(err)
+			return u.unanswered(err)
 		}
 	}
 }
 
 // endOf returns the outcome of a task that has ended.
-func (e *errand) endOf(t *taskState) (*tool.Result, error) {
+func (u *upstreamCall) endOf(t *taskState) (*tool.Result, error) {
 	switch t.Status {
 	case taskCancelled:
 		return nil, tool.Errorf(tool.CodeCancelled,
-			"the server has cancelled the task of %s: %s", e.of.Tool, jsonrpc.Clip(t.Message))
+			"the server has cancelled the task of %s: %s", u.call.Tool, jsonrpc.Clip(t.Message))
 	case taskFailed:
 		m := jsonrpc.Message{Err: t.Error}
 		if t.Error == nil {
 			return tool.Failed("task_failed", cmp.Or(jsonrpc.Clip(t.Message), "the task failed and did not say why")), nil
 		}
-		return e.said(m.Failure())
+		return u.errorOutcome(m.Failure())
 	}
 	a, err := readAnswer(t.Result)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol,
-			"the result of the task of %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+			"the result of the task of %s cannot be read: %s", u.call.Tool, jsonrpc.Misread(err))
 	}
-	return e.complete(a, &greeting{modern: true, version: modernVersion})
+	return u.complete(a, &greeting{modern: true, version: modernVersion})
 }
 
 // taskAsks ends the call with the task's questions. again is true if there is nothing to ask the
 // caller, and polling goes on.
-func (e *errand) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
-	needs, known, err := e.needs(t.Requests)
+func (u *upstreamCall) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
+	needs, known, err := u.needs(t.Requests)
 	if err != nil {
 		return nil, false, err
 	}
@@ -146,32 +146,32 @@ func (e *errand) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
 		return nil, true, nil // the server has not processed our answer yet
 	}
 	if len(needs) == 0 {
-		_, err := e.r.to.ask(e.ctx, e.aboutTask(methodTaskUpdate, t.ID, encodeAnswers(known)))
+		_, err := u.r.to.ask(u.ctx, u.aboutTask(methodTaskUpdate, t.ID, encodeAnswers(known)))
 		if err != nil {
-			res, err := e.unanswered(err)
+			res, err := u.unanswered(err)
 			return res, false, err
 		}
 		return nil, true, nil
 	}
-	if e.responses != nil && e.answeredAlready(needs) {
+	if u.responses != nil && u.answeredAlready(needs) {
 		return nil, true, nil
 	}
 	id := t.ID
-	res, err := e.r.questions.ask(e.of, needs, func(
+	res, err := u.r.questions.ask(u.call, needs, func(
 		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		maps.Copy(answers, known)
-		next := e.r.newErrand(c, o)
+		next := u.r.newUpstreamCall(c, o)
 		next.task, next.responses = id, encodeAnswers(answers)
-		return next.run(ctx, out, (*errand).update)
-	}, func() { e.leaveTask(id) })
+		return next.run(ctx, out, (*upstreamCall).update)
+	}, func() { u.leaveTask(id) })
 	return res, false, err
 }
 
 // answeredAlready reports whether all of the needs were answered before: the server may take a while to notice.
-func (e *errand) answeredAlready(needs []tool.Need) bool {
+func (u *upstreamCall) answeredAlready(needs []tool.Need) bool {
 	var given map[string]json.RawMessage
-	if strictjson.Unmarshal(e.responses, &given) != nil {
+	if strictjson.Unmarshal(u.responses, &given) != nil {
 		return false
 	}
 	for _, n := range needs {
@@ -183,24 +183,24 @@ func (e *errand) answeredAlready(needs []tool.Need) bool {
 }
 
 // update sends a task its answers, and waits for it again.
-func (e *errand) update() (*tool.Result, error) {
-	_, err := e.r.to.ask(e.ctx, e.aboutTask(methodTaskUpdate, e.task, e.responses))
+func (u *upstreamCall) update() (*tool.Result, error) {
+	_, err := u.r.to.ask(u.ctx, u.aboutTask(methodTaskUpdate, u.task, u.responses))
 	if err != nil {
-		return e.unanswered(err)
+		return u.unanswered(err)
 	}
-	raw, err := e.r.to.ask(e.ctx, e.aboutTask(methodTaskGet, e.task, nil))
+	raw, err := u.r.to.ask(u.ctx, u.aboutTask(methodTaskGet, u.task, nil))
 	if err != nil {
-		return e.unanswered(err)
+		return u.unanswered(err)
 	}
-	return e.poll(raw)
+	return u.poll(raw)
 }
 
 // leaveTask tells the server that the result is no longer wanted. It is a courtesy, with a short timeout.
-func (e *errand) leaveTask(id string) {
-	ctx, cancel := context.WithTimeout(e.r.life, leaveTime)
+func (u *upstreamCall) leaveTask(id string) {
+	ctx, cancel := context.WithTimeout(u.r.life, leaveTime)
 	defer cancel()
-	_, err := e.r.to.ask(ctx, e.aboutTask(methodTaskCancel, id, nil))
+	_, err := u.r.to.ask(ctx, u.aboutTask(methodTaskCancel, id, nil))
 	if err != nil && !errors.Is(err, jsonrpc.ErrAbandoned) {
-		e.r.log.Debug("a task was not cancelled", "task", jsonrpc.Clip(id), "error", fmt.Sprint(err))
+		u.r.log.Debug("a task was not cancelled", "task", jsonrpc.Clip(id), "error", fmt.Sprint(err))
 	}
 }

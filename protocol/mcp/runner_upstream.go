@@ -31,11 +31,11 @@ type query struct {
 	name   string // its subject, for the HTTP headers
 	// params writes the members of params. The server may be of either era, and may have been replaced after each try.
 	params func(g *greeting, w *strictjson.Writer)
-	header http.Header // additional ones
-	call   *tool.Call  // that it belongs to, or nil
-	from   *errand     // gets the server's messages and questions, or nil
-	met    *greeting   // of the server that got it; set by ask
-	words  string      // the last output of the program, for a request that belongs to no call; set by ask
+	header http.Header   // additional ones
+	call   *tool.Call    // that it belongs to, or nil
+	from   *upstreamCall // gets the server's messages and questions, or nil
+	met    *greeting     // of the server that got it; set by ask
+	words  string        // the last output of the program, for a request that belongs to no call; set by ask
 }
 
 // A greeting is a server's description of itself.

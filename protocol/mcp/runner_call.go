@@ -17,12 +17,12 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An errand is one call on its way to a server. It runs apart from the Invoke that began it: a legacy server asks in
-// the middle of a call, and then the Invoke ends with the question while the errand waits for the next Invoke to bring
-// the answer.
-type errand struct {
+// An upstreamCall is one call on its way to a server. It runs apart from the Invoke that began it: a legacy server asks
+// in the middle of a call, and then the Invoke ends with the question while the upstream call waits for the next Invoke
+// to bring the answer.
+type upstreamCall struct {
 	r     *Runner
-	of    *tool.Call
+	call  *tool.Call
 	offer *offer
 
 	ctx    context.Context // ends with the call, or when its question expires
@@ -45,74 +45,74 @@ type errand struct {
 	layers []string // the walls around the program that got the call
 }
 
-var _ worker.Pausing = (*errand)(nil)
+var _ worker.Pausing = (*upstreamCall)(nil)
 
-func (r *Runner) newErrand(c *tool.Call, o *offer) *errand {
-	return &errand{r: r, of: c, offer: o, asked: make(chan *inquiry), ended: make(chan struct{})}
+func (r *Runner) newUpstreamCall(c *tool.Call, o *offer) *upstreamCall {
+	return &upstreamCall{r: r, call: c, offer: o, asked: make(chan *inquiry), ended: make(chan struct{})}
 }
 
-// run begins the errand and waits for its end or its first question.
-func (e *errand) run(ctx context.Context, out tool.Sink, do func(*errand) (*tool.Result, error)) (*tool.Result, error) {
+// run begins the upstream call and waits for its end or its first question.
+func (u *upstreamCall) run(ctx context.Context, out tool.Sink, do func(*upstreamCall) (*tool.Result, error)) (*tool.Result, error) {
 	// Keep the values of ctx; its end counts only while an Invoke waits.
-	e.ctx, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	forget := context.AfterFunc(e.r.life, func() {
-		e.cancel(tool.Errorf(tool.CodeUnavailable, "the server is no longer used"))
+	u.ctx, u.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(u.r.life, func() {
+		u.cancel(tool.Errorf(tool.CodeUnavailable, "the server is no longer used"))
 	})
-	return e.follow(ctx, out, func() {
-		e.r.errands.Go(func() {
-			defer close(e.ended)
-			defer e.cancel(nil)
+	return u.wait(ctx, out, func() {
+		u.r.running.Go(func() {
+			defer close(u.ended)
+			defer u.cancel(nil)
 			defer forget()
-			e.result, e.err = do(e)
+			u.result, u.err = do(u)
 		})
 	})
 }
 
-// follow waits for the errand on behalf of an Invoke.
-func (e *errand) follow(ctx context.Context, out tool.Sink, begin func()) (*tool.Result, error) {
+// wait waits for the upstream call on behalf of an Invoke.
+func (u *upstreamCall) wait(ctx context.Context, out tool.Sink, begin func()) (*tool.Result, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	events := tool.NewRelay(out, stop)
-	e.listen(events)
+	u.setEvents(events)
 	defer events.Close()
-	defer e.listen(nil)
+	defer u.setEvents(nil)
 	begin()
 	select {
-	case <-e.ended:
-	case q := <-e.asked:
-		return e.r.questions.ask(e.of, []tool.Need{q.need}, e.answered(q), func() { e.cancel(errUnanswered) })
+	case <-u.ended:
+	case q := <-u.asked:
+		return u.r.questions.ask(u.call, []tool.Need{q.need}, u.answered(q), func() { u.cancel(errUnanswered) })
 	case <-ctx.Done():
-		e.cancel(context.Cause(ctx))
-		<-e.ended
+		u.cancel(context.Cause(ctx))
+		<-u.ended
 	}
 	if failed := events.Err(); failed != nil {
 		return nil, failed
 	}
-	return e.result, e.err
+	return u.result, u.err
 }
 
 var errUnanswered error = tool.Errorf(tool.CodeTimeout, "the question of the server was not answered in time").
 	Because("not_answered")
 
-func (e *errand) listen(events *tool.Relay) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.events = events
+func (u *upstreamCall) setEvents(events *tool.Relay) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.events = events
 }
 
 // Events implements worker.Scope.
-func (e *errand) Events() *tool.Relay {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.events
+func (u *upstreamCall) Events() *tool.Relay {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.events
 }
 
 // Paused implements worker.Pausing.
-func (e *errand) Paused() bool { return e.paused.Load() }
+func (u *upstreamCall) Paused() bool { return u.paused.Load() }
 
 // emit passes an event on, if an Invoke is following.
-func (e *errand) emit(ev tool.Event) {
-	if events := e.Events(); events != nil {
+func (u *upstreamCall) emit(ev tool.Event) {
+	if events := u.Events(); events != nil {
 		_ = events.Emit(ev) // the relay keeps an error and ends the call
 	}
 }
@@ -120,108 +120,109 @@ func (e *errand) emit(ev tool.Event) {
 // maxTurns bounds how often a server may have a call repeated without a question to the caller.
 const maxTurns = 16
 
-// call makes the call, and repeats it as long as the server needs no answer from the caller.
-func (e *errand) call() (*tool.Result, error) {
+// execute makes the call, and repeats it as long as the server needs no answer from the caller.
+func (u *upstreamCall) execute() (*tool.Result, error) {
 	for turn := 1; ; turn++ {
-		q := e.query()
-		raw, err := e.r.to.ask(e.ctx, q)
-		if said := answeredError(err); said != nil && said.Code == codeHeaderMismatch && turn == 1 && e.relearn() {
+		q := u.query()
+		raw, err := u.r.to.ask(u.ctx, q)
+		if said := answeredError(err); said != nil && said.Code == codeHeaderMismatch && turn == 1 && u.relistTool() {
 			continue
 		}
 		if err != nil {
-			return e.unanswered(err)
+			return u.unanswered(err)
 		}
-		res, again, err := e.outcome(raw, q.met)
+		res, again, err := u.outcome(raw, q.met)
 		if !again {
 			return res, err
 		}
 		if turn == maxTurns {
 			return nil, tool.Errorf(tool.CodeProtocol,
-				"the server has %s called again and again, and gives no result", e.of.Tool)
+				"the server has %s called again and again, and gives no result", u.call.Tool)
 		}
 	}
 }
 
-// relearn lists the tools again: the server's definition of the tool differs from the one that we know.
-func (e *errand) relearn() bool {
-	e.r.stale.Store(true)
-	if _, err := e.r.Tools(e.ctx); err != nil {
+// relistTool lists the tools again: the server's definition of the tool differs from the one that we know.
+func (u *upstreamCall) relistTool() bool {
+	u.r.stale.Store(true)
+	if _, err := u.r.Tools(u.ctx); err != nil {
 		return false
 	}
-	e.r.Tell() // a stage that holds back changed tools has not seen them
-	one, err := e.r.find(e.ctx, e.of.Tool)
+	u.r.Tell() // a stage that holds back changed tools has not seen them
+	one, err := u.r.find(u.ctx, u.call.Tool)
 	if err == nil {
-		e.offer = one
+		u.offer = one
 	}
 	return err == nil
 }
 
-func (e *errand) query() *query {
-	args := orEmpty(e.of.Args)
+func (u *upstreamCall) query() *query {
+	args := orEmpty(u.call.Args)
 	return &query{
-		method: cmp.Or(e.offer.method, methodCallTool), name: e.offer.subject(args), header: e.offer.mirrorHeaders(args),
-		call: e.of, from: e,
+		method: cmp.Or(u.offer.method, methodCallTool), name: u.offer.subject(args), header: u.offer.mirrorHeaders(args),
+		call: u.call, from: u,
 		params: func(g *greeting, w *strictjson.Writer) {
-			e.offer.write(w, args)
+			u.offer.write(w, args)
 			switch {
-			case g.modern && e.responses != nil:
-				w.Raw("inputResponses", e.responses)
-			case e.asTask(g):
+			case g.modern && u.responses != nil:
+				w.Raw("inputResponses", u.responses)
+			case u.asTask(g):
 				w.Raw("task", []byte("{}"))
 			}
-			if g.modern && e.state != nil {
-				w.Text("requestState", *e.state)
+			if g.modern && u.state != nil {
+				w.Text("requestState", *u.state)
 			}
 		},
 	}
 }
 
 // outcome reads an answer to the call. again is true if the call is to be repeated at once.
-func (e *errand) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, again bool, _ error) {
+func (u *upstreamCall) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, again bool, _ error) {
 	a, err := readAnswer(raw)
 	if err != nil {
 		return nil, false, tool.Errorf(tool.CodeProtocol,
-			"the answer to %s cannot be read: %s", e.of.Tool, jsonrpc.Misread(err))
+			"the answer to %s cannot be read: %s", u.call.Tool, jsonrpc.Misread(err))
 	}
 	kind := a.kind
 	if !g.modern { // result types exist only in the modern era
 		kind = ""
-		if a.task != nil && e.asTask(g) {
-			res, err := e.awaitTask(a.task)
+		if a.task != nil && u.asTask(g) {
+			res, err := u.awaitTask(a.task)
 			return res, false, err
 		}
 	}
 	switch kind {
 	case "", resultComplete:
-		res, err := e.complete(a, g)
+		res, err := u.complete(a, g)
 		return res, false, err
 	case resultAsks:
-		return e.required(a)
+		return u.required(a)
 	case resultTask:
-		res, err := e.poll(raw)
+		res, err := u.poll(raw)
 		return res, false, err
 	}
 	return nil, false, tool.Errorf(tool.CodeProtocol,
-		"the server answers %s with a result of the unknown kind %q", e.of.Tool,
+		"the server answers %s with a result of the unknown kind %q", u.call.Tool,
 		jsonrpc.Clip(kind))
 }
 
 // unanswered returns the outcome of a call without a result: the server refused it, or did not answer.
-func (e *errand) unanswered(err error) (*tool.Result, error) {
+func (u *upstreamCall) unanswered(err error) (*tool.Result, error) {
 	switch said := answeredError(err); {
 	case said != nil:
-		return e.said(said)
-	case e.ctx.Err() != nil:
-		ended := *tool.AsError(context.Cause(e.ctx))
-		ended.Message = fmt.Sprintf("%s was given up: %s", e.of.Tool, ended.Message)
+		return u.errorOutcome(said)
+	case u.ctx.Err() != nil:
+		ended := *tool.AsError(context.Cause(u.ctx))
+		ended.Message = fmt.Sprintf("%s was given up: %s", u.call.Tool, ended.Message)
 		return nil, &ended
 	}
 	return nil, err
 }
 
-// said interprets an error answer: the call has no outcome, or the server reports in this way that a tool failed.
-func (e *errand) said(said *jsonrpc.Error) (*tool.Result, error) {
-	name, why := e.of.Tool, jsonrpc.Clip(said.Message)
+// errorOutcome interprets an error answer: the call has no outcome, or the server reports in this way that a tool
+// failed.
+func (u *upstreamCall) errorOutcome(said *jsonrpc.Error) (*tool.Result, error) {
+	name, why := u.call.Tool, jsonrpc.Clip(said.Message)
 	switch said.Code {
 	case jsonrpc.CodeMethodNotFound, codeNoResource:
 		return nil, tool.Errorf(tool.CodeNotFound, "the server does not know %s: %s", name, why)
@@ -230,7 +231,7 @@ func (e *errand) said(said *jsonrpc.Error) (*tool.Result, error) {
 	case jsonrpc.CodeParse, jsonrpc.CodeInvalidRequest, codeHeaderMismatch, codeBadVersion, codeMissingCapability:
 		return nil, tool.Errorf(tool.CodeProtocol, "the server did not understand the call of %s: %s", name, why)
 	case codeLinkRequired:
-		return e.linkRequired(said)
+		return u.linkRequired(said)
 	}
 	if why == "" {
 		why = "the tool failed and did not say why"
@@ -259,18 +260,18 @@ func (r *Runner) early(in *jsonrpc.Incoming, open *flight, answer func([]byte)) 
 	return true
 }
 
-// serve answers a request of a server, for the call that it belongs to, or with a nil errand if there is none. gone is
-// closed when the server has gone.
+// serve answers a request of a server, for the call that it belongs to, or with a nil upstreamCall if there is none.
+// gone is closed when the server has gone.
 func (r *Runner) serve(
-	in *jsonrpc.Incoming, e *errand, g *greeting, open *flight, gone <-chan struct{},
+	in *jsonrpc.Incoming, u *upstreamCall, g *greeting, open *flight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
 	switch in.Method {
 	case noteProgress:
-		if e != nil {
-			e.progress(in.Params)
+		if u != nil {
+			u.progress(in.Params)
 		}
 	case noteMessage:
-		r.message(in.Params, e)
+		r.message(in.Params, u)
 	case methodElicit, methodSample, methodRoots:
 		switch {
 		case in.ID == nil:
@@ -282,8 +283,8 @@ func (r *Runner) serve(
 			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "%s: we have said that we have none", in.Method)
 		case in.Method == methodRoots:
 			return r.rootsAnswer(), nil
-		case e != nil:
-			return e.inquire(in, open, gone)
+		case u != nil:
+			return u.inquire(in, open, gone)
 		default:
 			r.log.Warn("a question of the server could not be asked: it belongs to no call, or to one of several; "+
 				"with `concurrency: 1` it would be known which", "method", in.Method)
@@ -298,15 +299,15 @@ func (r *Runner) serve(
 }
 
 // progress forwards the progress of the call.
-func (e *errand) progress(params json.RawMessage) {
+func (u *upstreamCall) progress(params json.RawMessage) {
 	var p tool.Progress
 	if strictjson.Unmarshal(orEmpty(params), &p) == nil {
-		e.emit(tool.NewEvent(tool.KindProgress, p))
+		u.emit(tool.NewEvent(tool.KindProgress, p))
 	}
 }
 
 // message forwards a message of the server; one that belongs to no call goes to the log.
-func (r *Runner) message(params json.RawMessage, e *errand) {
+func (r *Runner) message(params json.RawMessage, u *upstreamCall) {
 	var said struct {
 		Level  string          `json:"level"`
 		Logger string          `json:"logger"`
@@ -322,8 +323,8 @@ func (r *Runner) message(params json.RawMessage, e *errand) {
 	if strictjson.KindOf(said.Data) != "string" {
 		log.Message, log.Fields = string(said.Data), fieldsOf(said.Data)
 	}
-	if e != nil {
-		e.emit(tool.NewEvent(tool.KindLog, log))
+	if u != nil {
+		u.emit(tool.NewEvent(tool.KindLog, log))
 		return
 	}
 	r.said.log(r.log, "level", log.Level, "message", jsonrpc.Clip(log.Message))
