@@ -29,46 +29,46 @@ import (
 // JSON-RPC connection spans all of them, so that a message on one stream about another's request, a duplicate, or a
 // message about no request is treated as it is on stdio.
 type remote struct {
-	r       *Runner
-	name    string      // of the source
-	headers http.Header // of the config
-	ring    *keyring    // nil if the headers have the credentials
-	client  *http.Client
-	conn    *jsonrpc.Conn
-	asks    flight        // the server's questions without an answer yet
-	strays  chan struct{} // one for each message that is being served and belongs to no request
+	r         *Runner
+	name      string      // of the source
+	headers   http.Header // of the config
+	ring      *keyring    // nil if the headers have the credentials
+	client    *http.Client
+	conn      *jsonrpc.Conn
+	asks      flight        // the server's questions without an answer yet
+	unrelated chan struct{} // one for each message that is being served and belongs to no request
 
 	life    context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	meeting sync.Mutex // one at a time
-	mu      sync.Mutex
-	now     *visit // nil if there is none
-	met     bool   // there has been one
+	connecting sync.Mutex // one at a time
+	mu         sync.Mutex
+	session    *upstreamSession // nil if there is none
+	connected  bool             // there has been one
 }
 
 var _ upstream = (*remote)(nil)
 
-// A visit is what we know of a server during one session (legacy), or after one discovery (modern).
-type visit struct {
+// An upstreamSession is what we know of a server during one session (legacy), or after one discovery (modern).
+type upstreamSession struct {
 	*greeting
-	session string
-	life    context.Context
-	leave   context.CancelFunc
-	heard   chan struct{} // closed when the server's own stream is open, or will not be
+	id         string
+	life       context.Context
+	end        context.CancelFunc
+	streamOpen chan struct{} // closed when the server's own stream is open, or will not be
 }
 
 // Bounds on HTTP.
 const (
-	dialTime   = 10 * time.Second
-	maxRefusal = 1 << 20         // bytes of an answer that is not a success
-	drainTime  = time.Second     // for a stream to end after its answer
-	maxDrained = 4 << 10         // bytes of it
-	openTime   = time.Second     // for the server's own stream to be open
-	byeTime    = 2 * time.Second // for ending a session
-	maxStrays  = 64
-	maxResumes = 8 // consecutive attempts to resume a stream that brings nothing
+	dialTime     = 10 * time.Second
+	maxRefusal   = 1 << 20         // bytes of an answer that is not a success
+	drainTime    = time.Second     // for a stream to end after its answer
+	maxDrained   = 4 << 10         // bytes of it
+	openTime     = time.Second     // for the server's own stream to be open
+	byeTime      = 2 * time.Second // for ending a session
+	maxUnrelated = 64
+	maxResumes   = 8 // consecutive attempts to resume a stream that brings nothing
 )
 
 func (r *Runner) openHTTP(src config.Source) error {
@@ -80,7 +80,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 	transport.DialContext = (&net.Dialer{Timeout: dialTime}).DialContext
 	transport.MaxIdleConnsPerHost, transport.DisableCompression = 64, true
 	h := &remote{
-		r: r, name: src.Name, headers: headers, strays: make(chan struct{}, maxStrays),
+		r: r, name: src.Name, headers: headers, unrelated: make(chan struct{}, maxUnrelated),
 		client: &http.Client{
 			Transport: transport,
 			// The headers are for this address only.
@@ -92,7 +92,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.conn = jsonrpc.NewConn(jsonrpc.Options{
-		Writer: replies{h}, Take: h.takeStray, Odd: h.odd, Names: progressOf, Serve: h.serveFor, Early: h.early,
+		Writer: replies{h}, Take: h.takeUnrelated, Odd: h.logSkipped, Names: progressOf, Serve: h.serveFor, Early: h.early,
 		Owns:      func(q *jsonrpc.Request) bool { u, _ := q.Tag.(*upstreamCall); return u != nil && !u.Paused() },
 		Abandoned: h.abandoned, Forget: true, Go: h.running.Go,
 	})
@@ -104,63 +104,63 @@ func (r *Runner) openHTTP(src config.Source) error {
 // the old one.
 func (h *remote) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 	for try := 1; ; try++ {
-		v, err := h.meet(ctx)
+		s, err := h.connect(ctx)
 		if err != nil {
-			return nil, h.told(err)
+			return nil, h.explainRefusal(err)
 		}
-		raw, err := h.put(ctx, v, q)
+		raw, err := h.roundTrip(ctx, s, q)
 		if !errors.Is(err, errForgotten) || try == 3 {
-			return raw, h.told(err)
+			return raw, h.explainRefusal(err)
 		}
-		h.left(v)
+		h.dropSession(s)
 	}
 }
 
 var errForgotten = errors.New("the server has forgotten the session")
 
-// meet returns the current visit, or begins one.
-func (h *remote) meet(ctx context.Context) (*visit, error) {
-	h.meeting.Lock()
-	defer h.meeting.Unlock()
+// connect returns the current session, or begins one.
+func (h *remote) connect(ctx context.Context) (*upstreamSession, error) {
+	h.connecting.Lock()
+	defer h.connecting.Unlock()
 	h.mu.Lock()
-	v, again := h.now, h.met
+	s, again := h.session, h.connected
 	h.mu.Unlock()
-	if v != nil {
-		return v, nil
+	if s != nil {
+		return s, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(h.r.o.StartTimeout))
 	defer cancel()
-	v, err := h.greet(ctx)
+	s, err := h.negotiate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v.level = h.r.o.LogLevel
-	v.life, v.leave = context.WithCancel(h.life)
+	s.level = h.r.o.LogLevel
+	s.life, s.end = context.WithCancel(h.life)
 	h.mu.Lock()
-	h.now, h.met = v, true
+	h.session, h.connected = s, true
 	h.mu.Unlock()
 	if again {
 		h.r.changed()
 	}
-	if _, some := v.lists(); some || !v.modern {
-		v.heard = make(chan struct{})
-		h.running.Go(func() { h.attend(v) })
+	if _, some := s.lists(); some || !s.modern {
+		s.streamOpen = make(chan struct{})
+		h.running.Go(func() { h.readServerStream(s) })
 		select { // messages of a legacy server before its stream is open are lost, questions too
-		case <-v.heard:
+		case <-s.streamOpen:
 		case <-time.After(openTime):
 		case <-ctx.Done():
 		}
 	}
-	return v, nil
+	return s, nil
 }
 
-// greet finds out the server's era: see program.meet.
-func (h *remote) greet(ctx context.Context) (*visit, error) {
+// negotiate finds out the server's era: see program.negotiate.
+func (h *remote) negotiate(ctx context.Context) (*upstreamSession, error) {
 	if h.r.o.Era != eraLegacy {
 		g, err := h.discover(ctx)
 		switch {
 		case err == nil:
-			return &visit{greeting: g}, nil
+			return &upstreamSession{greeting: g}, nil
 		case !errors.Is(err, errEra):
 			return nil, err
 		case h.r.o.Era == eraModern:
@@ -172,8 +172,8 @@ func (h *remote) greet(ctx context.Context) (*visit, error) {
 }
 
 func (h *remote) discover(ctx context.Context) (*greeting, error) {
-	v := &visit{greeting: &greeting{modern: true, version: modernVersion}}
-	raw, err := discover(func() (json.RawMessage, error) { return h.put(ctx, v, &query{method: methodDiscover}) })
+	s := &upstreamSession{greeting: &greeting{modern: true, version: modernVersion}}
+	raw, err := discover(func() (json.RawMessage, error) { return h.roundTrip(ctx, s, &query{method: methodDiscover}) })
 	var refused *refusalError
 	switch {
 	case err == nil, answeredError(err) != nil:
@@ -181,42 +181,42 @@ func (h *remote) discover(ctx context.Context) (*greeting, error) {
 	case errors.As(err, &refused) && refused.legacy():
 		return nil, errEra
 	}
-	return nil, h.spoken(err)
+	return nil, h.explainError(err)
 }
 
-func (h *remote) initialize(ctx context.Context) (*visit, error) {
-	v := &visit{greeting: &greeting{}}
-	raw, err := h.put(ctx, v, &query{method: methodInitialize})
+func (h *remote) initialize(ctx context.Context) (*upstreamSession, error) {
+	s := &upstreamSession{greeting: &greeting{}}
+	raw, err := h.roundTrip(ctx, s, &query{method: methodInitialize})
 	if err != nil {
-		return nil, h.spoken(err)
+		return nil, h.explainError(err)
 	}
 	g, err := readInitialize(raw)
 	if err != nil {
 		return nil, err
 	}
-	v.greeting = g
-	err = h.tell(ctx, v, jsonrpc.EncodeNotification(noteInitialized, nil))
+	s.greeting = g
+	err = h.post(ctx, s, jsonrpc.EncodeNotification(noteInitialized, nil))
 	if err == nil && g.can.Logging != nil { // whether the server honours it does not matter
-		_, _ = h.put(ctx, v, &query{method: methodSetLevel, params: func(_ *greeting, w *strictjson.Writer) {
+		_, _ = h.roundTrip(ctx, s, &query{method: methodSetLevel, params: func(_ *greeting, w *strictjson.Writer) {
 			w.Text("level", h.r.o.LogLevel)
 		}})
 	}
-	return v, h.spoken(err)
+	return s, h.explainError(err)
 }
 
-// left drops a visit that has ended.
-func (h *remote) left(v *visit) {
+// dropSession drops a session that has ended.
+func (h *remote) dropSession(s *upstreamSession) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.now == v {
-		h.now = nil
-		v.leave()
+	if h.session == s {
+		h.session = nil
+		s.end()
 	}
 }
 
-// put makes one request. Its exchange ends with it, except for the rest of a stream that has brought the answer.
-func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, error) {
-	q.met = v.greeting
+// roundTrip makes one request. Its exchange ends with it, except for the rest of a stream that has brought the answer.
+func (h *remote) roundTrip(ctx context.Context, s *upstreamSession, q *query) (json.RawMessage, error) {
+	q.met = s.greeting
 	life, cancel := context.WithCancel(h.life) // not of ctx: the server is told of a cancellation before the exchange ends
 	raw, err := h.conn.Put(ctx, jsonrpc.Query{
 		Method: q.method, Tag: q.from,
@@ -224,12 +224,12 @@ func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, 
 			if q.method == methodInitialize {
 				return initializeParams(len(h.r.o.Roots) > 0)
 			}
-			return v.encode(q, id)
+			return s.encode(q, id)
 		},
 		Send: func(_ context.Context, id uint64, line []byte) error {
 			h.running.Go(func() {
 				defer cancel()
-				if err := h.exchange(life, v, q, id, line); err != nil {
+				if err := h.exchange(life, s, q, id, line); err != nil {
 					h.conn.Fail(id, err)
 				}
 				h.conn.Fail(id, errSilent) // no effect if it was answered
@@ -240,31 +240,31 @@ func (h *remote) put(ctx context.Context, v *visit, q *query) (json.RawMessage, 
 	if err != nil {
 		cancel()
 	}
-	return raw, h.spoken(err)
+	return raw, h.explainError(err)
 }
 
 var errSilent = errors.New("it ended its answer without one")
 
 // exchange posts a request and reads the answer.
-func (h *remote) exchange(ctx context.Context, v *visit, q *query, id uint64, line []byte) error {
+func (h *remote) exchange(ctx context.Context, s *upstreamSession, q *query, id uint64, line []byte) error {
 	header := http.Header{}
-	if v.modern {
+	if s.modern {
 		setModern(header, q.method, q.name)
 		for name, values := range q.header {
 			header[name] = values
 		}
 	}
-	resp, err := h.send(ctx, v, http.MethodPost, header, line)
+	resp, err := h.send(ctx, s, http.MethodPost, header, line)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // resuming may have replaced the stream
 	if q.method == methodInitialize {
-		v.session = resp.Header.Get(headerSession)
+		s.id = resp.Header.Get(headerSession)
 	}
 	var scan strictjson.Scanner
 	if mediaType(resp) == web.TypeStream {
-		return h.follow(ctx, v, resp, id)
+		return h.readStream(ctx, s, resp, id)
 	}
 	body, err := process.ReadDocument(resp.Body, h.r.o.MaxMessage)
 	if err != nil {
@@ -277,14 +277,14 @@ func (h *remote) exchange(ctx context.Context, v *visit, q *query, id uint64, li
 		"server's MCP endpoint, which often ends in /mcp", h.r.o.shown(), cmp.Or(jsonrpc.Clip(mediaType(resp)), "something"))
 }
 
-// follow reads a stream to its end. In the legacy era an interrupted stream may be resumed.
-func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id uint64) error {
+// readStream reads a stream to its end. In the legacy era an interrupted stream may be resumed.
+func (h *remote) readStream(ctx context.Context, s *upstreamSession, resp *http.Response, id uint64) error {
 	var scan strictjson.Scanner
 	last, wait, failed := "", time.Duration(0), 0
 	for {
 		events := sse.New(resp.Body, h.r.o.MaxMessage)
 		events.Retry = wait
-		err := h.hear(events, &scan, id)
+		err := h.readEvents(events, &scan, id)
 		if err == nil { // drain the stream so that its connection can be reused
 			late := time.AfterFunc(drainTime, func() { _ = resp.Body.Close() })
 			_, _ = io.CopyN(io.Discard, resp.Body, maxDrained)
@@ -295,7 +295,7 @@ func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id u
 			last, failed = events.LastID, 0
 		}
 		_, bad := errors.AsType[*process.LimitError](err)
-		if err == nil || bad || last == "" || v.modern || ctx.Err() != nil {
+		if err == nil || bad || last == "" || s.modern || ctx.Err() != nil {
 			return tooLarge(err)
 		}
 		for wait = events.Retry; ; {
@@ -307,7 +307,7 @@ func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id u
 				return context.Cause(ctx)
 			case <-time.After(max(wait, time.Duration(failed-1)*firstListen)):
 			}
-			resp, err = h.send(ctx, v, http.MethodGet, http.Header{"Last-Event-Id": {last}}, nil)
+			resp, err = h.send(ctx, s, http.MethodGet, http.Header{"Last-Event-Id": {last}}, nil)
 			if err == nil {
 				break
 			}
@@ -318,8 +318,8 @@ func (h *remote) follow(ctx context.Context, v *visit, resp *http.Response, id u
 	}
 }
 
-// hear handles the messages of a stream, until it has brought the answer to its request.
-func (h *remote) hear(events *sse.Reader, scan *strictjson.Scanner, id uint64) error {
+// readEvents handles the messages of a stream, until it has brought the answer to its request.
+func (h *remote) readEvents(events *sse.Reader, scan *strictjson.Scanner, id uint64) error {
 	for {
 		m, err := events.Next()
 		if err != nil {
@@ -348,24 +348,24 @@ func (h *remote) listen(ctx context.Context, q *query) error {
 	return err
 }
 
-// attend reads the server's own messages, for as long as the visit lasts.
-func (h *remote) attend(v *visit) {
-	open := sync.OnceFunc(func() { close(v.heard) })
-	keepListening(v.life, func(first bool) error {
+// readServerStream reads the server's own messages, for as long as the session lasts.
+func (h *remote) readServerStream(s *upstreamSession) {
+	open := sync.OnceFunc(func() { close(s.streamOpen) })
+	keepListening(s.life, func(first bool) error {
 		if !first {
 			h.r.changed() // changes may have been missed
 		}
-		if v.modern { // messages about a request come with the request
+		if s.modern { // messages about a request come with the request
 			open()
-			lists, _ := v.lists()
-			_, err := h.put(v.life, v, listenQuery(lists))
+			lists, _ := s.lists()
+			_, err := h.roundTrip(s.life, s, listenQuery(lists))
 			return err
 		}
-		resp, err := h.send(v.life, v, http.MethodGet, http.Header{}, nil)
+		resp, err := h.send(s.life, s, http.MethodGet, http.Header{}, nil)
 		open()
 		switch refused := (*refusalError)(nil); {
 		case errors.Is(err, errForgotten):
-			h.left(v)
+			h.dropSession(s)
 			return nil
 		case errors.As(err, &refused) && refused.status/100 == 4: // it has no such stream
 			return &jsonrpc.Error{Message: refused.Error()}
@@ -374,7 +374,7 @@ func (h *remote) attend(v *visit) {
 		}
 		defer resp.Body.Close()
 		var scan strictjson.Scanner
-		return h.hear(sse.New(resp.Body, h.r.o.MaxMessage), &scan, 0)
+		return h.readEvents(sse.New(resp.Body, h.r.o.MaxMessage), &scan, 0)
 	})
 }
 
@@ -389,7 +389,7 @@ func ownHeaders() []string {
 // send makes an HTTP request and returns its answer if that is a success. If the token is refused, it tries once more
 // with a new one.
 func (h *remote) send(
-	ctx context.Context, v *visit, method string, header http.Header, body []byte,
+	ctx context.Context, s *upstreamSession, method string, header http.Header, body []byte,
 ) (*http.Response, error) {
 	token := ""
 	if h.ring != nil {
@@ -398,17 +398,17 @@ func (h *remote) send(
 			return nil, err
 		}
 	}
-	resp, err := h.sendAs(ctx, v, method, header, body, token)
+	resp, err := h.sendAs(ctx, s, method, header, body, token)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized && token != "" {
 		next, err := h.ring.again(ctx, token)
 		if err == nil && (next == "" || next == token) {
-			return nil, h.refused(resp, v)
+			return nil, h.readRefusal(resp, s)
 		}
 		_ = resp.Body.Close()
 		if err != nil { // the authorization server cannot be reached: the login is still good
 			return nil, err
 		}
-		resp, err = h.sendAs(ctx, v, method, header, body, next)
+		resp, err = h.sendAs(ctx, s, method, header, body, next)
 		if err != nil {
 			return nil, err
 		}
@@ -417,13 +417,13 @@ func (h *remote) send(
 		return nil, err
 	}
 	if resp.StatusCode/100 != 2 {
-		return nil, h.refused(resp, v)
+		return nil, h.readRefusal(resp, s)
 	}
 	return resp, nil
 }
 
 func (h *remote) sendAs(
-	ctx context.Context, v *visit, method string, header http.Header, body []byte, token string,
+	ctx context.Context, s *upstreamSession, method string, header http.Header, body []byte, token string,
 ) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.r.o.URL, bytes.NewReader(body))
 	if err != nil {
@@ -444,11 +444,11 @@ func (h *remote) sendAs(
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	if !v.modern && v.version != "" {
-		req.Header.Set(headerVersion, v.version)
+	if !s.modern && s.version != "" {
+		req.Header.Set(headerVersion, s.version)
 	}
-	if v.session != "" {
-		req.Header.Set(headerSession, v.session)
+	if s.id != "" {
+		req.Header.Set(headerSession, s.id)
 	}
 	return h.client.Do(req)
 }
@@ -471,15 +471,15 @@ func (e *refusalError) legacy() bool {
 	return e.status/100 == 4 && e.status != http.StatusRequestTimeout && e.status != http.StatusTooManyRequests
 }
 
-// refused reads an answer that is not a success.
-func (h *remote) refused(resp *http.Response, v *visit) error {
+// readRefusal reads an answer that is not a success.
+func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 	defer resp.Body.Close()
 	body, _ := process.ReadDocument(resp.Body, maxRefusal)
 	switch challenge := strings.Join(resp.Header.Values("Www-Authenticate"), ", "); {
 	case resp.StatusCode == http.StatusUnauthorized,
 		resp.StatusCode == http.StatusForbidden && strings.Contains(challenge, "insufficient_scope"):
-		return h.stranger(resp)
-	case resp.StatusCode == http.StatusNotFound && v.session != "":
+		return h.unauthorized(resp)
+	case resp.StatusCode == http.StatusNotFound && s.id != "":
 		return errForgotten
 	case resp.StatusCode/100 == 3:
 		return tool.Errorf(tool.CodeUnavailable, "%s has moved to %s: put that address into the config", h.r.o.shown(),
@@ -492,8 +492,8 @@ func (h *remote) refused(resp *http.Response, v *visit) error {
 	return &refusalError{resp.StatusCode, jsonrpc.Clip(resp.Status)}
 }
 
-// stranger returns the error for a request that the server refused for its credentials or their rights.
-func (h *remote) stranger(resp *http.Response) error {
+// unauthorized returns the error for a request that the server refused for its credentials or their rights.
+func (h *remote) unauthorized(resp *http.Response) error {
 	if h.ring == nil {
 		return tool.Errorf(tool.CodeAccessDenied, "%s refuses our credentials (%s): look at `headers` in the config",
 			h.r.o.shown(), jsonrpc.Clip(resp.Status)).Because("credentials_refused")
@@ -513,8 +513,8 @@ func (h *remote) stranger(resp *http.Response) error {
 // ReasonLogin is the reason of an error that requires a login.
 const ReasonLogin = "login_required"
 
-// spoken turns a transport error into one for people.
-func (h *remote) spoken(err error) error {
+// explainError turns a transport error into one for people.
+func (h *remote) explainError(err error) error {
 	var known *tool.Error
 	var refused *refusalError
 	var dial *net.OpError
@@ -543,8 +543,8 @@ func untrusted(err error) bool {
 	return certificate || record || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// told turns a refusal that no code has handled into an error for people.
-func (h *remote) told(err error) error {
+// explainRefusal turns a refusal that no code has handled into an error for people.
+func (h *remote) explainRefusal(err error) error {
 	refused := (*refusalError)(nil)
 	switch {
 	case errors.Is(err, errForgotten):
@@ -558,10 +558,10 @@ func (h *remote) told(err error) error {
 		"ends in /mcp, and what the server wants in its headers", h.r.o.shown(), refused)
 }
 
-// tell posts a message without an answer.
-func (h *remote) tell(ctx context.Context, v *visit, line []byte) error {
+// post posts a message without an answer.
+func (h *remote) post(ctx context.Context, s *upstreamSession, line []byte) error {
 	header := http.Header{}
-	resp, err := h.send(ctx, v, http.MethodPost, header, line)
+	resp, err := h.send(ctx, s, http.MethodPost, header, line)
 	if err != nil {
 		return err
 	}
@@ -575,12 +575,12 @@ type replies struct{ *remote }
 // Send implements jsonrpc.Writer.
 func (w replies) Send(ctx context.Context, _ <-chan struct{}, line []byte) error {
 	w.mu.Lock()
-	v := w.now
+	s := w.session
 	w.mu.Unlock()
-	if v == nil || v.modern {
+	if s == nil || s.modern {
 		return jsonrpc.ErrUnsent
 	}
-	return w.tell(ctx, v, line)
+	return w.post(ctx, s, line)
 }
 
 // abandoned tells a legacy server that a request is cancelled; a modern one sees its stream end.
@@ -599,13 +599,13 @@ func (h *remote) serveFor(ctx context.Context, in *jsonrpc.Incoming, q *jsonrpc.
 	h.serve(ctx, in, u)
 }
 
-// takeStray serves a message that belongs to no request. It never blocks, since the reader has other messages to
+// takeUnrelated serves a message that belongs to no request. It never blocks, since the reader has other messages to
 // handle.
-func (h *remote) takeStray(in *jsonrpc.Incoming) error {
+func (h *remote) takeUnrelated(in *jsonrpc.Incoming) error {
 	select {
-	case h.strays <- struct{}{}:
+	case h.unrelated <- struct{}{}:
 		h.running.Go(func() {
-			defer func() { <-h.strays }()
+			defer func() { <-h.unrelated }()
 			h.serve(h.life, in, nil)
 		})
 	default:
@@ -616,11 +616,11 @@ func (h *remote) takeStray(in *jsonrpc.Incoming) error {
 
 func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, u *upstreamCall) {
 	h.mu.Lock()
-	v := h.now
+	s := h.session
 	h.mu.Unlock()
 	g := &greeting{}
-	if v != nil {
-		g = v.greeting
+	if s != nil {
+		g = s.greeting
 	}
 	if g.modern && in.ID != nil { // it cannot be answered, and the server may wait for that forever
 		if u != nil {
@@ -633,20 +633,20 @@ func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, u *upstreamCal
 	h.conn.Reply(ctx, in, result, err)
 }
 
-// odd logs and skips an unusable message.
-func (h *remote) odd(_ *jsonrpc.Message, line []byte, why error) {
+// logSkipped logs and skips an unusable message.
+func (h *remote) logSkipped(_ *jsonrpc.Message, line []byte, why error) {
 	h.r.log.Debug("a message of the server is skipped", "why", why, "line", jsonrpc.Clip(string(line)))
 }
 
 // close implements upstream.
 func (h *remote) close(ctx context.Context) error {
 	h.mu.Lock()
-	v := h.now
-	h.now = nil
+	s := h.session
+	h.session = nil
 	h.mu.Unlock()
-	if v != nil && v.session != "" {
+	if s != nil && s.id != "" {
 		ctx, cancel := context.WithTimeout(ctx, byeTime)
-		if resp, err := h.send(ctx, v, http.MethodDelete, http.Header{}, nil); err == nil {
+		if resp, err := h.send(ctx, s, http.MethodDelete, http.Header{}, nil); err == nil {
 			_ = resp.Body.Close()
 		}
 		cancel()

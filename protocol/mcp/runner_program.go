@@ -22,20 +22,20 @@ type program struct {
 	r    *Runner
 	base string // the folder of the config
 
-	found  atomic.Pointer[spawn.Program]
-	blunt  atomic.Bool // the probe for its era killed it, so it is legacy
-	starts atomic.Int64
+	found     atomic.Pointer[spawn.Program]
+	skipProbe atomic.Bool // the probe for its era killed it, so it is legacy
+	starts    atomic.Int64
 }
 
 var _ upstream = (*program)(nil)
 
-// A partner is what we know of one worker of a program.
-type partner struct {
+// A workerState is what we know of one worker of a program.
+type workerState struct {
 	met  atomic.Pointer[greeting] // nil until it has greeted
 	asks flight                   // its questions without an answer yet
 }
 
-func greetingOf(w *worker.Worker) *greeting { return w.Own.(*partner).met.Load() }
+func greetingOf(w *worker.Worker) *greeting { return w.Own.(*workerState).met.Load() }
 
 func (r *Runner) openProgram(src config.Source) error {
 	p := &program{r: r, base: src.Dir}
@@ -93,9 +93,9 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 // get returns a worker with a free place. The wait does not count as the call's time.
 func (p *program) get(ctx context.Context) (*worker.Worker, error) {
 	defer tool.Waiting(ctx)()
-	blunt := p.blunt.Load()
+	skipped := p.skipProbe.Load()
 	w, err := p.Get(ctx)
-	if err != nil && !blunt && p.blunt.Load() {
+	if err != nil && !skipped && p.skipProbe.Load() {
 		return p.Get(ctx) // it is greeted in another way now
 	}
 	return w, err
@@ -124,14 +124,14 @@ func (r *Runner) Workers() (n tool.Workers) {
 
 // greet finds out what a worker is. A replacement may have other tools.
 func (p *program) greet(ctx context.Context, w *worker.Worker) error {
-	me := &partner{}
-	w.Own = me
-	g, err := p.meet(ctx, w)
+	state := &workerState{}
+	w.Own = state
+	g, err := p.negotiate(ctx, w)
 	if err != nil {
 		return err
 	}
 	g.level = p.r.o.LogLevel
-	me.met.Store(g)
+	state.met.Store(g)
 	if !g.modern {
 		if err := w.Notify(ctx, noteInitialized, nil); err != nil {
 			return err
@@ -154,10 +154,10 @@ type discovery struct {
 	err error
 }
 
-// meet finds out the era of a server, as the specification describes: it asks in the modern way, and anything but a
-// modern answer means a legacy server.
-func (p *program) meet(ctx context.Context, w *worker.Worker) (*greeting, error) {
-	if p.r.o.Era == eraLegacy || p.blunt.Load() {
+// negotiate finds out the era of a server, as the specification describes: it asks in the modern way, and anything but
+// a modern answer means a legacy server.
+func (p *program) negotiate(ctx context.Context, w *worker.Worker) (*greeting, error) {
+	if p.r.o.Era == eraLegacy || p.skipProbe.Load() {
 		return p.initialize(ctx, w)
 	}
 	hello := &greeting{modern: true, version: modernVersion}
@@ -199,7 +199,7 @@ func (p *program) meet(ctx context.Context, w *worker.Worker) (*greeting, error)
 func (p *program) discovered(ctx context.Context, w *worker.Worker, d discovery) (*greeting, error) {
 	if d.err != nil && answeredError(d.err) == nil {
 		if ctx.Err() == nil { // it exited: some servers do at the first method that they do not know
-			p.blunt.Store(p.r.o.Era == "")
+			p.skipProbe.Store(p.r.o.Era == "")
 		}
 		return nil, d.err
 	}
@@ -267,11 +267,11 @@ func (p *program) probe(ctx context.Context, w *worker.Worker) {
 }
 
 func (p *program) early(w *worker.Worker, in *jsonrpc.Incoming) bool {
-	return p.r.early(in, &w.Own.(*partner).asks, func(result []byte) { w.Answer(in, result, nil) })
+	return p.r.early(in, &w.Own.(*workerState).asks, func(result []byte) { w.Answer(in, result, nil) })
 }
 
 func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, s worker.Scope) (json.RawMessage, *jsonrpc.Error) {
 	u, _ := s.(*upstreamCall)
-	me := w.Own.(*partner)
-	return p.r.serve(in, u, me.met.Load(), &me.asks, w.Dead())
+	state := w.Own.(*workerState)
+	return p.r.serve(in, u, state.met.Load(), &state.asks, w.Dead())
 }
