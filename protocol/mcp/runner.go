@@ -182,8 +182,8 @@ type Runner struct {
 	running   sync.WaitGroup
 	questions questions // of the server, that wait for an answer
 	said      chatter
-	updates   updates                  // of resources
-	met       atomic.Pointer[greeting] // of the server whose tools were listed last, or nil
+	updates   updates                    // of resources
+	server    atomic.Pointer[serverInfo] // of the server whose tools were listed last, or nil
 
 	listing sync.Mutex // one at a time
 	mu      sync.Mutex

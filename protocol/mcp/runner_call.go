@@ -131,7 +131,7 @@ func (u *upstreamCall) execute() (*tool.Result, error) {
 		if err != nil {
 			return u.unanswered(err)
 		}
-		res, again, err := u.outcome(raw, q.met)
+		res, again, err := u.outcome(raw, q.server)
 		if !again {
 			return res, err
 		}
@@ -160,16 +160,16 @@ func (u *upstreamCall) query() *query {
 	args := orEmpty(u.call.Args)
 	return &query{
 		method: cmp.Or(u.offer.method, methodCallTool), name: u.offer.subject(args), header: u.offer.mirrorHeaders(args),
-		call: u.call, from: u,
-		params: func(g *greeting, w *strictjson.Writer) {
+		call: u.call, owner: u,
+		params: func(info *serverInfo, w *strictjson.Writer) {
 			u.offer.write(w, args)
 			switch {
-			case g.modern && u.responses != nil:
+			case info.modern && u.responses != nil:
 				w.Raw("inputResponses", u.responses)
-			case u.asTask(g):
+			case u.asTask(info):
 				w.Raw("task", []byte("{}"))
 			}
-			if g.modern && u.state != nil {
+			if info.modern && u.state != nil {
 				w.Text("requestState", *u.state)
 			}
 		},
@@ -177,23 +177,23 @@ func (u *upstreamCall) query() *query {
 }
 
 // outcome reads an answer to the call. again is true if the call is to be repeated at once.
-func (u *upstreamCall) outcome(raw json.RawMessage, g *greeting) (_ *tool.Result, again bool, _ error) {
+func (u *upstreamCall) outcome(raw json.RawMessage, info *serverInfo) (_ *tool.Result, again bool, _ error) {
 	a, err := readAnswer(raw)
 	if err != nil {
 		return nil, false, tool.Errorf(tool.CodeProtocol,
 			"the answer to %s cannot be read: %s", u.call.Tool, jsonrpc.Misread(err))
 	}
 	kind := a.kind
-	if !g.modern { // result types exist only in the modern era
+	if !info.modern { // result types exist only in the modern era
 		kind = ""
-		if a.task != nil && u.asTask(g) {
+		if a.task != nil && u.asTask(info) {
 			res, err := u.awaitTask(a.task)
 			return res, false, err
 		}
 	}
 	switch kind {
 	case "", resultComplete:
-		res, err := u.complete(a, g)
+		res, err := u.complete(a, info)
 		return res, false, err
 	case resultAsks:
 		return u.required(a)
@@ -263,7 +263,7 @@ func (r *Runner) early(in *jsonrpc.Incoming, open *flight, answer func([]byte)) 
 // serve answers a request of a server, for the call that it belongs to, or with a nil upstreamCall if there is none.
 // gone is closed when the server has gone.
 func (r *Runner) serve(
-	in *jsonrpc.Incoming, u *upstreamCall, g *greeting, open *flight, gone <-chan struct{},
+	in *jsonrpc.Incoming, u *upstreamCall, info *serverInfo, open *flight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
 	switch in.Method {
 	case noteProgress:
@@ -275,7 +275,7 @@ func (r *Runner) serve(
 	case methodElicit, methodSample, methodRoots:
 		switch {
 		case in.ID == nil:
-		case g != nil && g.modern:
+		case info != nil && info.modern:
 			return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound,
 				"%s: in %s a server asks with a result that is input_required",
 				in.Method, modernVersion)

@@ -95,14 +95,14 @@ func (r *Runner) updated(params json.RawMessage) {
 	}
 }
 
-// meets records the server whose tools were listed. A server that replaced another one does not know the followed
+// setServer records the server whose tools were listed. A server that replaced another one does not know the followed
 // resources, and these may have changed.
-func (r *Runner) meets(ctx context.Context, g *greeting) {
-	if before := r.met.Swap(g); before == nil || before == g {
+func (r *Runner) setServer(ctx context.Context, info *serverInfo) {
+	if before := r.server.Swap(info); before == nil || before == info {
 		return
 	}
 	for _, uri := range r.updates.uris() {
-		if !g.modern {
+		if !info.modern {
 			_ = r.aboutURI(ctx, methodSubscribe, uri) // if it refuses, the resource can still be read
 		}
 		r.updates.tell(uri)
@@ -115,15 +115,15 @@ func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri strin
 	defer cancel()
 	r.updates.turn.Lock()
 	defer r.updates.turn.Unlock()
-	g := r.met.Load()
-	if g == nil || g.can.Resources == nil || !g.can.Resources.Subscribe || r.life.Err() != nil {
+	info := r.server.Load()
+	if info == nil || info.capabilities.Resources == nil || !info.capabilities.Resources.Subscribe || r.life.Err() != nil {
 		return func() {}, uris
 	}
 	for _, uri := range uris {
 		switch f, fresh := r.updates.join(uri, &heard); {
 		case f == nil:
 			failed = append(failed, uri)
-		case fresh && g.modern:
+		case fresh && info.modern:
 			f.end = r.stream(ctx, uri)
 		case fresh && r.aboutURI(ctx, methodSubscribe, uri) != nil:
 			r.updates.leave(uri, &heard)
@@ -147,7 +147,7 @@ func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri strin
 
 // aboutURI sends a legacy server a request about a resource.
 func (r *Runner) aboutURI(ctx context.Context, method, uri string) error {
-	_, err := r.to.ask(ctx, &query{method: method, params: func(_ *greeting, w *strictjson.Writer) { w.Text("uri", uri) }})
+	_, err := r.to.ask(ctx, &query{method: method, params: func(_ *serverInfo, w *strictjson.Writer) { w.Text("uri", uri) }})
 	return err
 }
 
@@ -174,14 +174,14 @@ func (r *Runner) stream(ctx context.Context, uri string) (end func()) {
 }
 
 // lists returns the lists whose changes a modern server reports on request.
-func (g *greeting) lists() (f filter, some bool) {
-	changes := func(a *ability) bool { return g.modern && a != nil && a.ListChanged }
-	f = filter{Tools: changes(g.can.Tools), Prompts: changes(g.can.Prompts), Resources: changes(g.can.Resources)}
+func (info *serverInfo) lists() (f filter, some bool) {
+	changes := func(a *listCapability) bool { return info.modern && a != nil && a.ListChanged }
+	f = filter{Tools: changes(info.capabilities.Tools), Prompts: changes(info.capabilities.Prompts), Resources: changes(info.capabilities.Resources)}
 	return f, f.Tools || f.Prompts || f.Resources
 }
 
 func listenQuery(f filter) *query {
-	return &query{method: methodListen, params: func(_ *greeting, w *strictjson.Writer) {
+	return &query{method: methodListen, params: func(_ *serverInfo, w *strictjson.Writer) {
 		b, _ := strictjson.Marshal(f) // booleans and strings
 		w.Raw("notifications", b)
 	}}

@@ -52,7 +52,7 @@ var _ upstream = (*remote)(nil)
 
 // An upstreamSession is what we know of a server during one session (legacy), or after one discovery (modern).
 type upstreamSession struct {
-	*greeting
+	*serverInfo
 	id         string
 	life       context.Context
 	end        context.CancelFunc
@@ -157,11 +157,11 @@ func (h *remote) connect(ctx context.Context) (*upstreamSession, error) {
 // negotiate finds out the server's era: see program.negotiate.
 func (h *remote) negotiate(ctx context.Context) (*upstreamSession, error) {
 	if h.r.o.Era != eraLegacy {
-		g, err := h.discover(ctx)
+		info, err := h.discover(ctx)
 		switch {
 		case err == nil:
-			return &upstreamSession{greeting: g}, nil
-		case !errors.Is(err, errEra):
+			return &upstreamSession{serverInfo: info}, nil
+		case !errors.Is(err, errLegacy):
 			return nil, err
 		case h.r.o.Era == eraModern:
 			return nil, tool.Errorf(tool.CodeProtocol,
@@ -171,33 +171,33 @@ func (h *remote) negotiate(ctx context.Context) (*upstreamSession, error) {
 	return h.initialize(ctx)
 }
 
-func (h *remote) discover(ctx context.Context) (*greeting, error) {
-	s := &upstreamSession{greeting: &greeting{modern: true, version: modernVersion}}
+func (h *remote) discover(ctx context.Context) (*serverInfo, error) {
+	s := &upstreamSession{serverInfo: &serverInfo{modern: true, version: modernVersion}}
 	raw, err := discover(func() (json.RawMessage, error) { return h.roundTrip(ctx, s, &query{method: methodDiscover}) })
 	var refused *refusalError
 	switch {
 	case err == nil, answeredError(err) != nil:
 		return readDiscovery(raw, err)
 	case errors.As(err, &refused) && refused.legacy():
-		return nil, errEra
+		return nil, errLegacy
 	}
 	return nil, h.explainError(err)
 }
 
 func (h *remote) initialize(ctx context.Context) (*upstreamSession, error) {
-	s := &upstreamSession{greeting: &greeting{}}
+	s := &upstreamSession{serverInfo: &serverInfo{}}
 	raw, err := h.roundTrip(ctx, s, &query{method: methodInitialize})
 	if err != nil {
 		return nil, h.explainError(err)
 	}
-	g, err := readInitialize(raw)
+	info, err := readInitialize(raw)
 	if err != nil {
 		return nil, err
 	}
-	s.greeting = g
+	s.serverInfo = info
 	err = h.post(ctx, s, jsonrpc.EncodeNotification(noteInitialized, nil))
-	if err == nil && g.can.Logging != nil { // whether the server honours it does not matter
-		_, _ = h.roundTrip(ctx, s, &query{method: methodSetLevel, params: func(_ *greeting, w *strictjson.Writer) {
+	if err == nil && info.capabilities.Logging != nil { // whether the server honours it does not matter
+		_, _ = h.roundTrip(ctx, s, &query{method: methodSetLevel, params: func(_ *serverInfo, w *strictjson.Writer) {
 			w.Text("level", h.r.o.LogLevel)
 		}})
 	}
@@ -216,10 +216,10 @@ func (h *remote) dropSession(s *upstreamSession) {
 
 // roundTrip makes one request. Its exchange ends with it, except for the rest of a stream that has brought the answer.
 func (h *remote) roundTrip(ctx context.Context, s *upstreamSession, q *query) (json.RawMessage, error) {
-	q.met = s.greeting
+	q.server = s.serverInfo
 	life, cancel := context.WithCancel(h.life) // not of ctx: the server is told of a cancellation before the exchange ends
 	raw, err := h.conn.Put(ctx, jsonrpc.Query{
-		Method: q.method, Tag: q.from,
+		Method: q.method, Tag: q.owner,
 		Params: func(id uint64) []byte {
 			if q.method == methodInitialize {
 				return initializeParams(len(h.r.o.Roots) > 0)
@@ -520,7 +520,7 @@ func (h *remote) explainError(err error) error {
 	var dial *net.OpError
 	switch {
 	case err == nil, errors.As(err, &known), answeredError(err) != nil, errors.Is(err, errForgotten),
-		errors.Is(err, errEra), errors.Is(err, jsonrpc.ErrAbandoned), errors.As(err, &refused):
+		errors.Is(err, errLegacy), errors.Is(err, jsonrpc.ErrAbandoned), errors.As(err, &refused):
 		return err
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return tool.Errorf(tool.CodeUnavailable, "nothing answers at %s (%w)", h.r.o.shown(), dial.Err)
@@ -618,18 +618,18 @@ func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, u *upstreamCal
 	h.mu.Lock()
 	s := h.session
 	h.mu.Unlock()
-	g := &greeting{}
+	info := &serverInfo{}
 	if s != nil {
-		g = s.greeting
+		info = s.serverInfo
 	}
-	if g.modern && in.ID != nil { // it cannot be answered, and the server may wait for that forever
+	if info.modern && in.ID != nil { // it cannot be answered, and the server may wait for that forever
 		if u != nil {
 			u.cancel(tool.Errorf(tool.CodeProtocol, "the server asks %s in the middle of a call, as it may not in %s",
 				jsonrpc.Clip(in.Method), modernVersion))
 		}
 		return
 	}
-	result, err := h.r.serve(in, u, g, &h.asks, nil)
+	result, err := h.r.serve(in, u, info, &h.asks, nil)
 	h.conn.Reply(ctx, in, result, err)
 }
 

@@ -142,11 +142,11 @@ func (o OAuth) handler(secrets secret.Source, addr string, ring *keyring) (*auth
 	case o.ClientMetadata != "":
 		c.ClientIDMetadataDocumentConfig = &auth.ClientIDMetadataDocumentConfig{URL: o.ClientMetadata}
 	}
-	ourselves := &oauthex.ClientRegistrationMetadata{
+	registration := &oauthex.ClientRegistrationMetadata{
 		ClientName: "Toolpost", RedirectURIs: []string{redirect}, ResponseTypes: []string{"code"},
 		GrantTypes: []string{"authorization_code", "refresh_token"},
 	}
-	c.DynamicClientRegistrationConfig = &auth.DynamicClientRegistrationConfig{Metadata: ourselves}
+	c.DynamicClientRegistrationConfig = &auth.DynamicClientRegistrationConfig{Metadata: registration}
 	return c, nil
 }
 
@@ -166,7 +166,7 @@ func union(lists ...[]string) []string {
 func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, ring *keyring) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
-	hello := &greeting{modern: true, version: modernVersion}
+	hello := &serverInfo{modern: true, version: modernVersion}
 	body := jsonrpc.EncodeRequest(1, methodDiscover, hello.encode(&query{}, 0))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL, bytes.NewReader(body))
 	if err != nil {

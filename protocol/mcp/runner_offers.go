@@ -29,23 +29,23 @@ const (
 
 // beside lists the server's prompts, resources and completion. Each becomes an unlisted tool, so that its calls pass
 // the same chain as those of tools.
-func (r *Runner) beside(ctx context.Context, g *greeting, add func(*offer, error) (string, error)) {
+func (r *Runner) beside(ctx context.Context, info *serverInfo, add func(*offer, error) (string, error)) {
 	ctx, cancel := context.WithTimeout(ctx, besideTime)
 	defer cancel()
-	some := func(l listing, take func(json.RawMessage, *greeting) (string, error)) {
+	some := func(l listing, take func(json.RawMessage, *serverInfo) (string, error)) {
 		if _, err := r.pages(ctx, l, take); err != nil {
 			r.log.Warn("not all that the server offers can be listed", "what", l.what, "error", err)
 		}
 	}
-	if g.can.Prompts != nil {
-		some(listing{"prompts/list", "prompts", "prompts", maxPrompts}, func(raw json.RawMessage, _ *greeting) (string, error) {
+	if info.capabilities.Prompts != nil {
+		some(listing{"prompts/list", "prompts", "prompts", maxPrompts}, func(raw json.RawMessage, _ *serverInfo) (string, error) {
 			return add(readPrompt(raw))
 		})
 	}
-	if g.can.Resources != nil {
+	if info.capabilities.Resources != nil {
 		read := besideTool(methodReadResource, "contents", "Reads a resource of the server.",
 			`"uri":{"type":"string"}},"required":["uri"]`)
-		take := func(raw json.RawMessage, _ *greeting) (string, error) {
+		take := func(raw json.RawMessage, _ *serverInfo) (string, error) {
 			one, err := readListed(raw)
 			if err == nil {
 				read.resources = append(read.resources, one)
@@ -56,7 +56,7 @@ func (r *Runner) beside(ctx context.Context, g *greeting, add func(*offer, error
 		some(listing{"resources/list", "resources", "resources", maxResources}, take) // last: it may have no end, and take all of the time
 		_, _ = add(read, nil)                                                         // unless a tool of the server has this name
 	}
-	if g.can.Completions != nil {
+	if info.capabilities.Completions != nil {
 		_, _ = add(besideTool(methodComplete, "completion", "Suggests values of an argument.",
 			`"ref":{"type":"object"},"argument":{"type":"object"},"context":{"type":"object"}},"required":["ref","argument"]`), nil)
 	}
@@ -171,7 +171,7 @@ func (o *offer) write(w *strictjson.Writer, args json.RawMessage) {
 }
 
 // given returns the result of a request other than tools/call.
-func (u *upstreamCall) given(a *answer, g *greeting) (*tool.Result, error) {
+func (u *upstreamCall) given(a *answer, info *serverInfo) (*tool.Result, error) {
 	w, found := strictjson.NewWriter(len(a.raw)), false
 	_ = strictjson.Object(a.raw, func(name, value []byte) error { // read before
 		key, kind := string(name), strictjson.KindOf(value)
@@ -184,5 +184,5 @@ func (u *upstreamCall) given(a *answer, g *greeting) (*tool.Result, error) {
 	if !found {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no %s", u.call.Tool, u.offer.gives)
 	}
-	return u.traced(&tool.Result{OK: true, Output: w.Done()}, g), nil
+	return u.traced(&tool.Result{OK: true, Output: w.Done()}, info), nil
 }

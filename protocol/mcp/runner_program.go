@@ -31,11 +31,11 @@ var _ upstream = (*program)(nil)
 
 // A workerState is what we know of one worker of a program.
 type workerState struct {
-	met  atomic.Pointer[greeting] // nil until it has greeted
-	asks flight                   // its questions without an answer yet
+	server atomic.Pointer[serverInfo] // nil until it has introduced itself
+	asks   flight                     // its questions without an answer yet
 }
 
-func greetingOf(w *worker.Worker) *greeting { return w.Own.(*workerState).met.Load() }
+func serverInfoOf(w *worker.Worker) *serverInfo { return w.Own.(*workerState).server.Load() }
 
 func (r *Runner) openProgram(src config.Source) error {
 	p := &program{r: r, base: src.Dir}
@@ -75,14 +75,14 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		q.met = greetingOf(w)
+		q.server = serverInfoOf(w)
 		var scope worker.Scope
-		if q.from != nil {
-			scope, q.from.layers = q.from, w.Layers()
+		if q.owner != nil {
+			scope, q.owner.layers = q.owner, w.Layers()
 		}
-		raw, err := w.Call(ctx, q.method, func(id uint64) []byte { return q.met.encode(q, id) }, scope)
+		raw, err := w.Call(ctx, q.method, func(id uint64) []byte { return q.server.encode(q, id) }, scope)
 		if err != nil {
-			q.words = w.LastWords()
+			q.lastOutput = w.LastWords()
 		}
 		if !errors.Is(err, jsonrpc.ErrUnsent) {
 			return raw, err
@@ -108,7 +108,7 @@ func (p *program) listen(ctx context.Context, q *query) error {
 		return err
 	}
 	w.Release()
-	_, err = w.Ask(ctx, q.method, greetingOf(w).encode(q, 0), nil)
+	_, err = w.Ask(ctx, q.method, serverInfoOf(w).encode(q, 0), nil)
 	return err
 }
 
@@ -126,18 +126,18 @@ func (r *Runner) Workers() (n tool.Workers) {
 func (p *program) greet(ctx context.Context, w *worker.Worker) error {
 	state := &workerState{}
 	w.Own = state
-	g, err := p.negotiate(ctx, w)
+	info, err := p.negotiate(ctx, w)
 	if err != nil {
 		return err
 	}
-	g.level = p.r.o.LogLevel
-	state.met.Store(g)
-	if !g.modern {
+	info.level = p.r.o.LogLevel
+	state.server.Store(info)
+	if !info.modern {
 		if err := w.Notify(ctx, noteInitialized, nil); err != nil {
 			return err
 		}
-		if g.can.Logging != nil { // whether the server honours it does not matter
-			_, _ = w.Ask(ctx, methodSetLevel, fmt.Appendf(nil, `{"level":%q}`, g.level), nil)
+		if info.capabilities.Logging != nil { // whether the server honours it does not matter
+			_, _ = w.Ask(ctx, methodSetLevel, fmt.Appendf(nil, `{"level":%q}`, info.level), nil)
 		}
 	}
 	if p.starts.Add(1) > 1 {
@@ -156,11 +156,11 @@ type discovery struct {
 
 // negotiate finds out the era of a server, as the specification describes: it asks in the modern way, and anything but
 // a modern answer means a legacy server.
-func (p *program) negotiate(ctx context.Context, w *worker.Worker) (*greeting, error) {
+func (p *program) negotiate(ctx context.Context, w *worker.Worker) (*serverInfo, error) {
 	if p.r.o.Era == eraLegacy || p.skipProbe.Load() {
 		return p.initialize(ctx, w)
 	}
-	hello := &greeting{modern: true, version: modernVersion}
+	hello := &serverInfo{modern: true, version: modernVersion}
 	probe, over := context.WithCancel(ctx)
 	found := make(chan discovery, 1)
 	var asking sync.WaitGroup
@@ -182,31 +182,31 @@ func (p *program) negotiate(ctx context.Context, w *worker.Worker) (*greeting, e
 	case <-late:
 	}
 	// It may be slow rather than deaf: the answer to the first request still counts if the second gets none.
-	g, err := p.initialize(ctx, w)
+	info, err := p.initialize(ctx, w)
 	if err != nil {
 		select {
 		case d := <-found:
-			if g, err := readDiscovery(d.raw, d.err); err == nil {
-				return g, nil
+			if info, err := readDiscovery(d.raw, d.err); err == nil {
+				return info, nil
 			}
 		default:
 		}
 	}
-	return g, err
+	return info, err
 }
 
 // discovered continues with the result of the probe.
-func (p *program) discovered(ctx context.Context, w *worker.Worker, d discovery) (*greeting, error) {
+func (p *program) discovered(ctx context.Context, w *worker.Worker, d discovery) (*serverInfo, error) {
 	if d.err != nil && answeredError(d.err) == nil {
 		if ctx.Err() == nil { // it exited: some servers do at the first method that they do not know
 			p.skipProbe.Store(p.r.o.Era == "")
 		}
 		return nil, d.err
 	}
-	g, err := readDiscovery(d.raw, d.err)
+	info, err := readDiscovery(d.raw, d.err)
 	switch {
-	case !errors.Is(err, errEra):
-		return g, err
+	case !errors.Is(err, errLegacy):
+		return info, err
 	case p.r.o.Era == eraModern:
 		return nil, tool.Errorf(tool.CodeProtocol,
 			"the server is of the legacy era, and the config says modern; leave `era` out")
@@ -214,7 +214,7 @@ func (p *program) discovered(ctx context.Context, w *worker.Worker, d discovery)
 	return p.initialize(ctx, w)
 }
 
-func (p *program) initialize(ctx context.Context, w *worker.Worker) (*greeting, error) {
+func (p *program) initialize(ctx context.Context, w *worker.Worker) (*serverInfo, error) {
 	raw, err := w.Ask(ctx, methodInitialize, initializeParams(len(p.r.o.Roots) > 0), nil)
 	if err != nil {
 		return nil, err
@@ -224,8 +224,8 @@ func (p *program) initialize(ctx context.Context, w *worker.Worker) (*greeting, 
 
 // subscribe asks a modern server for its changes for as long as it lives. A legacy server reports them unasked.
 func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
-	g := greetingOf(w)
-	lists, some := g.lists()
+	info := serverInfoOf(w)
+	lists, some := info.lists()
 	if !some {
 		return
 	}
@@ -244,26 +244,26 @@ func (p *program) subscribe(ctx context.Context, w *worker.Worker) {
 		if !first {
 			p.r.changed() // changes may have been missed
 		}
-		_, err := w.Ask(ctx, methodListen, g.encode(listenQuery(lists), 0), nil)
+		_, err := w.Ask(ctx, methodListen, info.encode(listenQuery(lists), 0), nil)
 		return err
 	})
 }
 
 // cancel tells a worker that a request is cancelled.
 func (p *program) cancel(w *worker.Worker, id uint64) {
-	if greetingOf(w) != nil {
+	if serverInfoOf(w) != nil {
 		w.Tell(noteCancelled, fmt.Appendf(nil, `{"requestId":%d}`, id))
 	}
 }
 
 // probe sends a worker a simple request.
 func (p *program) probe(ctx context.Context, w *worker.Worker) {
-	g := greetingOf(w)
+	info := serverInfoOf(w)
 	method := methodPing
-	if g.modern {
+	if info.modern {
 		method = methodDiscover
 	}
-	_, _ = w.Ask(ctx, method, g.encode(&query{}, 0), nil) // any answer is enough
+	_, _ = w.Ask(ctx, method, info.encode(&query{}, 0), nil) // any answer is enough
 }
 
 func (p *program) early(w *worker.Worker, in *jsonrpc.Incoming) bool {
@@ -273,5 +273,5 @@ func (p *program) early(w *worker.Worker, in *jsonrpc.Incoming) bool {
 func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, s worker.Scope) (json.RawMessage, *jsonrpc.Error) {
 	u, _ := s.(*upstreamCall)
 	state := w.Own.(*workerState)
-	return p.r.serve(in, u, state.met.Load(), &state.asks, w.Dead())
+	return p.r.serve(in, u, state.server.Load(), &state.asks, w.Dead())
 }

@@ -79,14 +79,14 @@ type block struct {
 
 // complete converts an answer to a result: the output is the structured content, or else the text; everything else is
 // an asset.
-func (u *upstreamCall) complete(a *answer, g *greeting) (*tool.Result, error) {
+func (u *upstreamCall) complete(a *answer, info *serverInfo) (*tool.Result, error) {
 	if u.offer.method != "" {
-		return u.given(a, g)
+		return u.given(a, info)
 	}
 	if a.content == nil && a.structured == nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no content", u.call.Tool)
 	}
-	texts, err := u.unpack(a.content, g)
+	texts, err := u.unpack(a.content, info)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the content of the answer to %s: %w", u.call.Tool, err)
 	}
@@ -104,20 +104,20 @@ func (u *upstreamCall) complete(a *answer, g *greeting) (*tool.Result, error) {
 			res.Output = strictjson.Quote(words)
 		}
 	}
-	return u.traced(res, g), nil
+	return u.traced(res, info), nil
 }
 
 // traced adds to a result how the call was run.
-func (u *upstreamCall) traced(res *tool.Result, g *greeting) *tool.Result {
-	res.Trace.Details = map[string]any{"era": eraOf(g), "version": g.version}
+func (u *upstreamCall) traced(res *tool.Result, info *serverInfo) *tool.Result {
+	res.Trace.Details = map[string]any{"era": eraOf(info), "version": info.version}
 	if u.r.walls != nil {
 		walls.Enforced(u.call, res.Trace.Details, u.r.o.Guarantees, u.layers, nil)
 	}
 	return res
 }
 
-func eraOf(g *greeting) string {
-	if g.modern {
+func eraOf(info *serverInfo) string {
+	if info.modern {
 		return eraModern
 	}
 	return eraLegacy
@@ -130,7 +130,7 @@ const (
 )
 
 // unpack emits the assets among pieces of content, and returns the texts.
-func (u *upstreamCall) unpack(content []json.RawMessage, g *greeting) (texts []string, err error) {
+func (u *upstreamCall) unpack(content []json.RawMessage, info *serverInfo) (texts []string, err error) {
 	if len(content) > maxBlocks {
 		return nil, fmt.Errorf("it has more than %d pieces", maxBlocks)
 	}
@@ -148,7 +148,7 @@ func (u *upstreamCall) unpack(content []json.RawMessage, g *greeting) (texts []s
 		case "resource":
 			err = u.resource(i, b.Type, &b)
 		case kindLinked:
-			if linked++; linked > maxLinked || g.can.Resources == nil {
+			if linked++; linked > maxLinked || info.capabilities.Resources == nil {
 				u.emit(tool.LogEvent("info", "the tool refers to "+jsonrpc.Clip(b.URI)))
 				continue
 			}
@@ -182,7 +182,7 @@ func (u *upstreamCall) resource(i int, kind string, b *block) error {
 func (u *upstreamCall) linked(i int, b *block) {
 	raw, err := u.r.to.ask(u.ctx, &query{
 		method: methodReadResource, name: b.URI, call: u.call,
-		params: func(_ *greeting, w *strictjson.Writer) { w.Text("uri", b.URI) },
+		params: func(_ *serverInfo, w *strictjson.Writer) { w.Text("uri", b.URI) },
 	})
 	var got struct {
 		Contents []json.RawMessage `json:"contents"`

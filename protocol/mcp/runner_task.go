@@ -37,8 +37,8 @@ const (
 )
 
 // asTask reports whether a legacy server requires this tool to be called as a task.
-func (u *upstreamCall) asTask(g *greeting) bool {
-	return !g.modern && u.offer.Execution.Task == "required" && g.can.Tasks.Requests.Tools.Call != nil
+func (u *upstreamCall) asTask(info *serverInfo) bool {
+	return !info.modern && u.offer.Execution.Task == "required" && info.capabilities.Tasks.Requests.Tools.Call != nil
 }
 
 // awaitTask waits for the result of a legacy task. Questions of the server meanwhile belong to this call too.
@@ -48,7 +48,7 @@ func (u *upstreamCall) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 		return nil, tool.Errorf(tool.CodeProtocol, "the server makes a task of %s that cannot be read", u.call.Tool)
 	}
 	q := u.aboutTask(methodTaskResult, t.ID, nil)
-	q.from = u
+	q.owner = u
 	raw, err := u.r.to.ask(u.ctx, q)
 	if err != nil {
 		u.leaveTask(t.ID)
@@ -59,11 +59,11 @@ func (u *upstreamCall) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 		return nil, tool.Errorf(tool.CodeProtocol,
 			"the result of the task of %s cannot be read: %s", u.call.Tool, jsonrpc.Misread(err))
 	}
-	return u.complete(a, q.met)
+	return u.complete(a, q.server)
 }
 
 func (u *upstreamCall) aboutTask(method, id string, responses json.RawMessage) *query {
-	return &query{method: method, name: id, call: u.call, params: func(_ *greeting, w *strictjson.Writer) {
+	return &query{method: method, name: id, call: u.call, params: func(_ *serverInfo, w *strictjson.Writer) {
 		w.Text("taskId", id)
 		if responses != nil {
 			w.Raw("inputResponses", responses)
@@ -132,7 +132,7 @@ func (u *upstreamCall) endOf(t *taskState) (*tool.Result, error) {
 		return nil, tool.Errorf(tool.CodeProtocol,
 			"the result of the task of %s cannot be read: %s", u.call.Tool, jsonrpc.Misread(err))
 	}
-	return u.complete(a, &greeting{modern: true, version: modernVersion})
+	return u.complete(a, &serverInfo{modern: true, version: modernVersion})
 }
 
 // taskAsks ends the call with the task's questions. again is true if there is nothing to ask the

@@ -75,23 +75,23 @@ func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, err
 		}
 		return o.Name, err
 	}
-	g, err := r.pages(ctx, listing{methodListTools, "tools", "tools", maxTools}, func(raw json.RawMessage, g *greeting) (string, error) {
+	info, err := r.pages(ctx, listing{methodListTools, "tools", "tools", maxTools}, func(raw json.RawMessage, info *serverInfo) (string, error) {
 		_, overHTTP := r.to.(*remote)
-		return add(readTool(raw, overHTTP && g.modern))
+		return add(readTool(raw, overHTTP && info.modern))
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	r.beside(ctx, g, add)
-	r.meets(ctx, g)
+	r.beside(ctx, info, add)
+	r.setServer(ctx, info)
 	return offers, specs, nil
 }
 
 // pages asks the server for a list, page by page, and passes each entry to take. An unusable entry is left out; the
 // others stay.
 func (r *Runner) pages(
-	ctx context.Context, l listing, take func(json.RawMessage, *greeting) (name string, err error),
-) (*greeting, error) {
+	ctx context.Context, l listing, take func(json.RawMessage, *serverInfo) (name string, err error),
+) (*serverInfo, error) {
 	seen := map[string]bool{}
 	size, listed, leftOut := 0, 0, 0
 	for cursor := ""; ; {
@@ -100,7 +100,7 @@ func (r *Runner) pages(
 			return nil, err
 		}
 		for _, raw := range page.entries[:min(len(page.entries), l.most-listed)] {
-			if name, err := take(raw, page.met); err != nil {
+			if name, err := take(raw, page.server); err != nil {
 				if leftOut++; leftOut <= maxLeftOut {
 					r.log.Warn("one of the server's "+l.what+" is not offered", "name", jsonrpc.Clip(name), "error", err)
 				}
@@ -115,7 +115,7 @@ func (r *Runner) pages(
 			if leftOut > maxLeftOut {
 				r.log.Warn("more of the server's "+l.what+" are not offered", "count", leftOut-maxLeftOut)
 			}
-			return page.met, nil
+			return page.server, nil
 		case seen[page.next] || len(seen) == maxPages:
 			return nil, tool.Errorf(tool.CodeProtocol,
 				"the server's list of %s has no end: it repeats a page, or has more than %d", l.what, maxPages)
@@ -128,25 +128,25 @@ type page struct {
 	entries []json.RawMessage
 	next    string
 	size    int // in bytes
-	met     *greeting
+	server  *serverInfo
 }
 
 func (r *Runner) page(ctx context.Context, l listing, cursor string) (p page, err error) {
-	q := &query{method: l.method, params: func(_ *greeting, w *strictjson.Writer) {
+	q := &query{method: l.method, params: func(_ *serverInfo, w *strictjson.Writer) {
 		if cursor != "" {
 			w.Text("cursor", cursor)
 		}
 	}}
 	raw, err := r.to.ask(ctx, q)
-	p.met, p.size = q.met, len(raw)
+	p.server, p.size = q.server, len(raw)
 	if said := answeredError(err); said != nil {
-		if said.Code == jsonrpc.CodeMethodNotFound && (l.method != methodListTools || q.met.can.Tools == nil) {
+		if said.Code == jsonrpc.CodeMethodNotFound && (l.method != methodListTools || q.server.capabilities.Tools == nil) {
 			return p, nil // it has resources or prompts, but no tools
 		}
 		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its %s: %w", l.what, said)
 	}
 	if err != nil {
-		return p, ended(ctx, l.method, err, q.words)
+		return p, ended(ctx, l.method, err, q.lastOutput)
 	}
 	err = strictjson.Object(raw, func(name, value []byte) error {
 		switch string(name) {

@@ -30,27 +30,28 @@ type query struct {
 	method string
 	name   string // its subject, for the HTTP headers
 	// params writes the members of params. The server may be of either era, and may have been replaced after each try.
-	params func(g *greeting, w *strictjson.Writer)
-	header http.Header   // additional ones
-	call   *tool.Call    // that it belongs to, or nil
-	from   *upstreamCall // gets the server's messages and questions, or nil
-	met    *greeting     // of the server that got it; set by ask
-	words  string        // the last output of the program, for a request that belongs to no call; set by ask
+	params     func(info *serverInfo, w *strictjson.Writer)
+	header     http.Header   // additional ones
+	call       *tool.Call    // that it belongs to, or nil
+	owner      *upstreamCall // gets the server's messages and questions, or nil
+	server     *serverInfo   // of the server that got it; set by ask
+	lastOutput string        // the last output of the program, for a request that belongs to no call; set by ask
 }
 
-// A greeting is a server's description of itself.
-type greeting struct {
-	modern  bool
-	version string
-	can     abilities
-	level   string // the least severe messages that it is to send
+// A serverInfo is a server's description of itself.
+type serverInfo struct {
+	modern       bool
+	version      string
+	capabilities serverCapabilities
+	level        string // the least severe messages that it is to send
 }
 
-// abilities are the capabilities of a server that matter to us. A member counts if it is present, whatever its value.
-type abilities struct {
-	Tools       *ability        `json:"tools"`
-	Prompts     *ability        `json:"prompts"`
-	Resources   *ability        `json:"resources"`
+// serverCapabilities are the capabilities of a server that matter to us. A member counts if it is present, whatever its
+// value.
+type serverCapabilities struct {
+	Tools       *listCapability `json:"tools"`
+	Prompts     *listCapability `json:"prompts"`
+	Resources   *listCapability `json:"resources"`
 	Completions json.RawMessage `json:"completions"`
 	Logging     json.RawMessage `json:"logging"`
 	Tasks       struct {
@@ -62,47 +63,47 @@ type abilities struct {
 	} `json:"tasks"`
 }
 
-// An ability is to list something, and to report changes.
-type ability struct {
+// A listCapability is to list something, and to report changes.
+type listCapability struct {
 	ListChanged bool `json:"listChanged"`
 	Subscribe   bool `json:"subscribe"`
 }
 
-// modernAbilities are our capabilities in the modern era. All questions of a server go to our caller, which knows
+// modernCapabilities are our capabilities in the modern era. All questions of a server go to our caller, which knows
 // better than we do whether it can answer them.
-const modernAbilities = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{},` +
+const modernCapabilities = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{},` +
 	`"extensions":{"` + extensionTasks + `":{}}}`
 
-// legacyAbilities are the same for the legacy era. There a server may ask for roots at any time, mostly at its start,
-// and such a question cannot be told from one about the call in progress: so only the config answers it.
-func legacyAbilities(roots bool) string {
+// legacyCapabilities are the same for the legacy era. There a server may ask for roots at any time, mostly at its
+// start, and such a question cannot be told from one about the call in progress: so only the config answers it.
+func legacyCapabilities(roots bool) string {
 	if roots {
 		return `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`
 	}
 	return `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
 }
 
-// ourselves is our clientInfo, which a server may show to people.
-const ourselves = `{"name":"toolpost","version":"1"}`
+// clientInfo is our clientInfo, which a server may show to people.
+const clientInfo = `{"name":"toolpost","version":"1"}`
 
 // encode writes the params of a query for this server.
-func (g *greeting) encode(q *query, id uint64) []byte {
+func (info *serverInfo) encode(q *query, id uint64) []byte {
 	w := strictjson.NewWriter(300)
 	if q.params != nil {
-		q.params(g, w)
+		q.params(info, w)
 	}
 	m := strictjson.NewWriter(300)
-	some := g.modern
-	if g.modern {
-		m.Text(metaVersion, g.version)
-		m.Raw(metaClient, []byte(ourselves))
-		m.Raw(metaCapabilities, []byte(modernAbilities))
+	some := info.modern
+	if info.modern {
+		m.Text(metaVersion, info.version)
+		m.Raw(metaClient, []byte(clientInfo))
+		m.Raw(metaCapabilities, []byte(modernCapabilities))
 	}
-	if q.from != nil {
+	if q.owner != nil {
 		some = true
 		m.Raw(metaProgress, strconv.AppendUint(nil, id, 10))
-		if g.modern {
-			m.Text(metaLogLevel, g.level)
+		if info.modern {
+			m.Text(metaLogLevel, info.level)
 		}
 	}
 	if q.call != nil {
@@ -145,34 +146,34 @@ func answeredError(err error) *jsonrpc.Error {
 	return said
 }
 
-// errEra is the result of a probe that finds a legacy server.
-var errEra = errors.New("the server is of the legacy era")
+// errLegacy is the result of a probe that finds a legacy server.
+var errLegacy = errors.New("the server is of the legacy era")
 
 // readDiscovery reads the answer to server/discover. A modern server that does not speak our version may still speak a
 // legacy one.
-func readDiscovery(raw json.RawMessage, err error) (*greeting, error) {
+func readDiscovery(raw json.RawMessage, err error) (*serverInfo, error) {
 	if err != nil {
 		said := answeredError(err)
 		if said == nil || !slices.Contains([]int{codeHeaderMismatch, codeMissingCapability, codeBadVersion}, said.Code) {
-			return nil, errEra
+			return nil, errLegacy
 		}
 		if said.Code != codeBadVersion {
 			return nil, tool.Errorf(tool.CodeProtocol, "the server does not take our requests: %w", said)
 		}
-		return nil, noCommon(supported(said))
+		return nil, noCommonVersion(supported(said))
 	}
 	var said struct {
 		Versions     []string        `json:"supportedVersions"`
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
 	if err := strictjson.Unmarshal(raw, &said); err != nil || said.Versions == nil {
-		return nil, errEra // some servers answer every method
+		return nil, errLegacy // some servers answer every method
 	}
 	if !slices.Contains(said.Versions, modernVersion) {
-		return nil, noCommon(said.Versions)
+		return nil, noCommonVersion(said.Versions)
 	}
-	g := &greeting{modern: true, version: modernVersion}
-	return g, g.read(said.Capabilities)
+	info := &serverInfo{modern: true, version: modernVersion}
+	return info, info.read(said.Capabilities)
 }
 
 // supported returns the versions that a server offers when it refuses one.
@@ -194,17 +195,17 @@ func discover(ask func() (json.RawMessage, error)) (json.RawMessage, error) {
 	return raw, err
 }
 
-// noCommon returns the error for a modern server that does not speak our modern version.
-func noCommon(offered []string) error {
+// noCommonVersion returns the error for a modern server that does not speak our modern version.
+func noCommonVersion(offered []string) error {
 	if slices.ContainsFunc(offered, func(v string) bool { return slices.Contains(legacyVersions(), v) }) {
-		return errEra
+		return errLegacy
 	}
 	return tool.Errorf(tool.CodeProtocol,
 		"the server speaks %q and we speak %q: there is no common version", offered, versions())
 }
 
-func (g *greeting) read(capabilities json.RawMessage) error {
-	if err := strictjson.Unmarshal(orEmpty(capabilities), &g.can); err != nil {
+func (info *serverInfo) read(capabilities json.RawMessage) error {
+	if err := strictjson.Unmarshal(orEmpty(capabilities), &info.capabilities); err != nil {
 		return tool.Errorf(tool.CodeProtocol,
 			"the server describes itself in a way that cannot be read: %s", jsonrpc.Misread(err))
 	}
@@ -214,11 +215,11 @@ func (g *greeting) read(capabilities json.RawMessage) error {
 // initializeParams returns our params of initialize.
 func initializeParams(roots bool) []byte {
 	return fmt.Appendf(nil, `{"protocolVersion":%q,"capabilities":%s,"clientInfo":%s}`, legacyVersions()[0],
-		legacyAbilities(roots), ourselves)
+		legacyCapabilities(roots), clientInfo)
 }
 
 // readInitialize reads the answer to initialize.
-func readInitialize(raw json.RawMessage) (*greeting, error) {
+func readInitialize(raw json.RawMessage) (*serverInfo, error) {
 	var said struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
@@ -230,6 +231,6 @@ func readInitialize(raw json.RawMessage) (*greeting, error) {
 		return nil, tool.Errorf(tool.CodeProtocol, "the server answers initialize with version %q, and we speak %q",
 			jsonrpc.Clip(said.Version), legacyVersions())
 	}
-	g := &greeting{version: said.Version}
-	return g, g.read(said.Capabilities)
+	info := &serverInfo{version: said.Version}
+	return info, info.read(said.Capabilities)
 }
