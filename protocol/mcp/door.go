@@ -46,14 +46,14 @@ func (o Options) withDefaults() Options {
 // A server answers requests, on either transport.
 type server struct {
 	Options
-	handler tool.Handler
-	catalog tool.Catalog
-	seal    seal
-	methods map[string]method
-	ears    ears
-	finder  toolfind.Finder
-	places  []place
-	about   json.RawMessage // our serverInfo, which every modern result repeats
+	handler       tool.Handler
+	catalog       tool.Catalog
+	seal          seal
+	methods       map[string]method
+	subscriptions subscriptions
+	finder        toolfind.Finder
+	places        []place
+	about         json.RawMessage // our serverInfo, which every modern result repeats
 }
 
 func newServer(o Options, h tool.Handler, c tool.Catalog) *server {

@@ -375,8 +375,8 @@ func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Princip
 	}
 	ctx, end := d.untilLeaving(r.Context())
 	defer end()
-	changes := d.watch(ctx, p, one.ear)
-	defer d.ears.leave(p.ID, one.ear)
+	changes := d.watch(ctx, p, one.subscription)
+	defer d.subscriptions.leave(p.ID, one.subscription)
 	out := d.NewStream(w)
 	stop := out.KeepAlive(d.Beat)
 	defer stop()

@@ -23,7 +23,7 @@ type session struct {
 	version      string
 	capabilities json.RawMessage
 	flight       flight
-	ear          *ear // for resources that the client subscribed to
+	subscription *subscription // for resources that the client subscribed to
 
 	conn *jsonrpc.Conn // for our requests
 
@@ -91,10 +91,10 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 	if !slices.Contains(legacyVersions(), version) {
 		version = legacyVersions()[0]
 	}
-	ear, _ := newEar()
+	sub, _ := newSubscription()
 	one := &session{
 		owner: r.caller.ID, version: version, capabilities: slices.Clone(said.Capabilities), level: "info",
-		conn: newConn(), ear: ear,
+		conn: newConn(), subscription: sub,
 	}
 	w := strictjson.NewWriter(500)
 	w.Text("protocolVersion", version)

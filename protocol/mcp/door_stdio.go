@@ -168,9 +168,9 @@ func (l *line) meet(r *request) {
 	l.unwatch()
 	ctx, cancel := context.WithCancel(l.live)
 	l.unwatch = cancel
-	changes := l.watch(ctx, l.caller, one.ear)
+	changes := l.watch(ctx, l.caller, one.subscription)
 	l.watching.Go(func() {
-		defer l.ears.leave(l.caller.ID, one.ear)
+		defer l.subscriptions.leave(l.caller.ID, one.subscription)
 		changes.run(ctx, everything(), func(method string, params *strictjson.Writer) error {
 			l.send(jsonrpc.EncodeNotification(method, params.Done()))
 			return l.out.Err()

@@ -27,9 +27,9 @@ func everything() filter { return filter{Tools: true, Prompts: true, Resources: 
 
 // Bounds on the resources that one client watches, which are kept for as long as it listens.
 const (
-	maxURIs  = 1_000
-	maxURI   = 4 << 10
-	maxHeard = 128 << 10 // bytes of all URIs together
+	maxURIs     = 1_000
+	maxURI      = 4 << 10
+	maxURIBytes = 128 << 10 // bytes of all URIs together
 )
 
 // subscribe is subscriptions/listen: it sends changes until the client cancels, or the server ends.
@@ -41,7 +41,7 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 		return nil, bad
 	}
 	want := said.Notifications
-	ear, ok := newEar(want.URIs...)
+	sub, ok := newSubscription(want.URIs...)
 	if !ok {
 		return nil, tooManyURIs("one subscription")
 	}
@@ -59,8 +59,8 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 	}
 	offered := s.offers(ctx, r.caller)
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return !offered(uri) })
-	ear.keep(want.URIs)
-	w := s.watch(ctx, r.caller, ear) // before the acknowledgement, so that no change is missed
+	sub.retain(want.URIs)
+	w := s.watch(ctx, r.caller, sub) // before the acknowledgement, so that no change is missed
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool { return slices.Contains(w.failed, uri) })
 	honoured, _ := strictjson.Marshal(want) // booleans and strings
 	ack := strictjson.NewWriter(200 + len(honoured))
@@ -75,25 +75,25 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 		stop()
 		tasks.Wait()
 	}
-	s.ears.leave(r.caller.ID, ear)
+	s.subscriptions.leave(r.caller.ID, sub)
 	return begun(r, 0), nil
 }
 
 // A watcher finds the changes that concern one caller.
 type watcher struct {
 	*server
-	caller  tool.Principal
-	ear     *ear
-	changed <-chan struct{}
-	before  lists
-	failed  []string // resources whose server cannot report changes now
+	caller       tool.Principal
+	subscription *subscription
+	changed      <-chan struct{}
+	before       lists
+	failed       []string // resources whose server cannot report changes now
 }
 
-func (s *server) watch(ctx context.Context, p tool.Principal, e *ear) *watcher {
-	s.ears.join(p.ID, e)
+func (s *server) watch(ctx context.Context, p tool.Principal, sub *subscription) *watcher {
+	s.subscriptions.join(p.ID, sub)
 	changed := tool.Changed(s.catalog)
-	failed := s.refollow(ctx, p, e)
-	return &watcher{s, p, e, changed, s.lists(ctx, p), failed}
+	failed := s.refollow(ctx, p, sub)
+	return &watcher{s, p, sub, changed, s.lists(ctx, p), failed}
 }
 
 // run sends changes as they happen until ctx ends or sending fails. A catalogue reports that something changed, but not
@@ -103,8 +103,8 @@ func (w *watcher) run(ctx context.Context, want filter, tell func(method string,
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.ear.wake:
-			for _, uri := range w.ear.heard() {
+		case <-w.subscription.wake:
+			for _, uri := range w.subscription.takeChanged() {
 				params := strictjson.NewWriter(100 + len(uri))
 				params.Text("uri", uri)
 				if err = tell("notifications/resources/updated", params); err != nil {
@@ -113,7 +113,7 @@ func (w *watcher) run(ctx context.Context, want filter, tell func(method string,
 			}
 		case <-w.changed:
 			w.changed = tool.Changed(w.catalog)
-			w.failed = w.refollow(ctx, w.caller, w.ear)
+			w.failed = w.refollow(ctx, w.caller, w.subscription)
 			before := w.before
 			w.before = w.lists(ctx, w.caller)
 			for _, list := range []struct {
@@ -137,7 +137,7 @@ type lists struct{ tools, prompts, resources uint64 }
 
 func (s *server) lists(ctx context.Context, p tool.Principal) lists {
 	var tools maphash.Hash
-	tools.SetSeed(s.ears.seed())
+	tools.SetSeed(s.subscriptions.seed())
 	for spec, err := range s.catalog.Specs(ctx, p) {
 		if err != nil {
 			continue
@@ -158,40 +158,40 @@ func (s *server) lists(ctx context.Context, p tool.Principal) lists {
 
 func (s *server) digest(list any) uint64 {
 	b, _ := json.Marshal(list) //nolint:errchkjson // lists of texts
-	return maphash.Bytes(s.ears.seed(), b)
+	return maphash.Bytes(s.subscriptions.seed(), b)
 }
 
-// An ear collects which of some resources changed. Several changes of one resource are reported once.
-type ear struct {
+// A subscription collects which of some resources changed. Several changes of one resource are reported once.
+type subscription struct {
 	wake chan struct{}
 
 	mu   sync.Mutex
 	uris map[string]bool // whether they changed
 	size int             // of the URIs, in bytes
 
-	turn    sync.Mutex
-	follows []func() // each stops following resources of an MCP server
+	followMu sync.Mutex
+	follows  []func() // each stops following resources of an MCP server
 }
 
-// refollow subscribes at MCP servers to the resources that an ear watches, and to no others. It returns the URIs that
-// no server reports on.
-func (s *server) refollow(ctx context.Context, p tool.Principal, e *ear) (failed []string) {
-	e.turn.Lock()
-	defer e.turn.Unlock()
-	before := e.follows
-	e.follows = nil
-	uris := e.upstream()
+// refollow subscribes at MCP servers to the resources that a subscription watches, and to no others. It returns the
+// URIs that no server reports on.
+func (s *server) refollow(ctx context.Context, p tool.Principal, sub *subscription) (failed []string) {
+	sub.followMu.Lock()
+	defer sub.followMu.Unlock()
+	before := sub.follows
+	sub.follows = nil
+	uris := sub.upstream()
 	for spec, live := range tool.Offers(ctx, s.catalog, p) {
 		if own := uris[spec.Source]; spec.Method == methodReadResource && live != nil && own != nil {
-			stop, not := live.Follow(ctx, own, func(uri string) { e.hear(sourceURI(spec.Source, uri)) })
-			e.follows, uris[spec.Source] = append(e.follows, stop), not
+			stop, not := live.Follow(ctx, own, func(uri string) { sub.markChanged(sourceURI(spec.Source, uri)) })
+			sub.follows, uris[spec.Source] = append(sub.follows, stop), not
 		}
 	}
 	for _, stop := range before {
 		stop()
 	}
-	for source, left := range uris {
-		for _, uri := range left {
+	for source, remaining := range uris {
+		for _, uri := range remaining {
 			failed = append(failed, sourceURI(source, uri))
 		}
 	}
@@ -199,11 +199,11 @@ func (s *server) refollow(ctx context.Context, p tool.Principal, e *ear) (failed
 }
 
 // upstream returns the watched URIs of MCP servers, as the servers know them, by source.
-func (e *ear) upstream() map[string][]string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (s *subscription) upstream() map[string][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	uris := map[string][]string{}
-	for uri := range e.uris {
+	for uri := range s.uris {
 		if source, own, ok := ofSource(uri); ok {
 			uris[source] = append(uris[source], own)
 		}
@@ -212,144 +212,145 @@ func (e *ear) upstream() map[string][]string {
 }
 
 // unfollow ends all subscriptions at MCP servers.
-func (e *ear) unfollow() {
-	e.turn.Lock()
-	defer e.turn.Unlock()
-	for _, stop := range e.follows {
+func (s *subscription) unfollow() {
+	s.followMu.Lock()
+	defer s.followMu.Unlock()
+	for _, stop := range s.follows {
 		stop()
 	}
-	e.follows = nil
+	s.follows = nil
 }
 
-// newEar returns an ear for some URIs. ok is false if they are too many.
-func newEar(uris ...string) (e *ear, ok bool) {
-	e = &ear{wake: make(chan struct{}, 1), uris: map[string]bool{}}
+// newSubscription returns a subscription for some URIs. ok is false if they are too many.
+func newSubscription(uris ...string) (s *subscription, ok bool) {
+	s = &subscription{wake: make(chan struct{}, 1), uris: map[string]bool{}}
 	for _, uri := range uris {
-		if !e.add(uri) {
+		if !s.add(uri) {
 			return nil, false
 		}
 	}
-	return e, true
+	return s, true
 }
 
-// keep watches only these URIs.
-func (e *ear) keep(uris []string) {
-	for _, uri := range slices.Collect(maps.Keys(e.uris)) { // not shared yet
+// retain watches only these URIs.
+func (s *subscription) retain(uris []string) {
+	for _, uri := range slices.Collect(maps.Keys(s.uris)) { // not shared yet
 		if !slices.Contains(uris, uri) {
-			e.drop(uri)
+			s.drop(uri)
 		}
 	}
 }
 
-func (e *ear) heard() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (s *subscription) takeChanged() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var changed []string
-	for _, uri := range slices.Sorted(maps.Keys(e.uris)) {
-		if e.uris[uri] {
-			changed, e.uris[uri] = append(changed, uri), false
+	for _, uri := range slices.Sorted(maps.Keys(s.uris)) {
+		if s.uris[uri] {
+			changed, s.uris[uri] = append(changed, uri), false
 		}
 	}
 	return changed
 }
 
-func (e *ear) hear(uri string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, wanted := e.uris[uri]; !wanted {
+func (s *subscription) markChanged(uri string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, wanted := s.uris[uri]; !wanted {
 		return
 	}
-	e.uris[uri] = true
+	s.uris[uri] = true
 	select {
-	case e.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
 // add watches a resource. It returns false if there are too many.
-func (e *ear) add(uri string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, has := e.uris[uri]; !has {
-		if len(e.uris) >= maxURIs || len(uri) > maxURI || e.size+len(uri) > maxHeard {
+func (s *subscription) add(uri string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, has := s.uris[uri]; !has {
+		if len(s.uris) >= maxURIs || len(uri) > maxURI || s.size+len(uri) > maxURIBytes {
 			return false
 		}
-		e.size += len(uri)
+		s.size += len(uri)
 	}
-	e.uris[uri] = false
+	s.uris[uri] = false
 	return true
 }
 
-func (e *ear) drop(uri string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, has := e.uris[uri]; has {
-		delete(e.uris, uri)
-		e.size -= len(uri)
+func (s *subscription) drop(uri string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, has := s.uris[uri]; has {
+		delete(s.uris, uri)
+		s.size -= len(uri)
 	}
 }
 
 func tooManyURIs(where string) *jsonrpc.Error {
-	return invalid("%d resources, with %d bytes of URIs, are the most for %s", maxURIs, maxHeard, where)
+	return invalid("%d resources, with %d bytes of URIs, are the most for %s", maxURIs, maxURIBytes, where)
 }
 
-// ears are those of all connected clients, by caller: a client is not notified of what another caller's call changed.
-type ears struct {
+// subscriptions are those of all connected clients, by caller: a client is not notified of what another caller's call
+// changed.
+type subscriptions struct {
 	mu   sync.Mutex
-	all  map[string]map[*ear]int // the number of its streams
+	all  map[string]map[*subscription]int // the number of its streams
 	once sync.Once
 	salt maphash.Seed
 }
 
-func (e *ears) seed() maphash.Seed {
-	e.once.Do(func() { e.salt = maphash.MakeSeed() })
-	return e.salt
+func (s *subscriptions) seed() maphash.Seed {
+	s.once.Do(func() { s.salt = maphash.MakeSeed() })
+	return s.salt
 }
 
-func (e *ears) join(caller string, one *ear) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.all == nil {
-		e.all = map[string]map[*ear]int{}
+func (s *subscriptions) join(caller string, one *subscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]map[*subscription]int{}
 	}
-	if e.all[caller] == nil {
-		e.all[caller] = map[*ear]int{}
+	if s.all[caller] == nil {
+		s.all[caller] = map[*subscription]int{}
 	}
-	e.all[caller][one]++
+	s.all[caller][one]++
 }
 
-func (e *ears) leave(caller string, one *ear) {
-	if e.left(caller, one) {
+func (s *subscriptions) leave(caller string, one *subscription) {
+	if s.remove(caller, one) {
 		one.unfollow()
 	}
 }
 
-// left reports whether that was the last stream of an ear.
-func (e *ears) left(caller string, one *ear) (last bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.all[caller][one]--; e.all[caller][one] <= 0 {
-		delete(e.all[caller], one)
+// remove removes a stream of a subscription, and reports whether it was the last.
+func (s *subscriptions) remove(caller string, one *subscription) (last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[caller][one]--; s.all[caller][one] <= 0 {
+		delete(s.all[caller], one)
 		last = true
 	}
-	if len(e.all[caller]) == 0 {
-		delete(e.all, caller)
+	if len(s.all[caller]) == 0 {
+		delete(s.all, caller)
 	}
 	return last
 }
 
-// open reports whether an ear's client has a stream.
-func (e *ears) open(caller string, one *ear) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.all[caller][one] > 0
+// open reports whether a subscription's client has a stream.
+func (s *subscriptions) open(caller string, one *subscription) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[caller][one] > 0
 }
 
-func (e *ears) tell(caller, uri string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for one := range e.all[caller] {
-		one.hear(uri)
+func (s *subscriptions) notify(caller, uri string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for one := range s.all[caller] {
+		one.markChanged(uri)
 	}
 }
 
@@ -360,11 +361,12 @@ func (s *server) subscribeResource(ctx context.Context, r *request, _ peer) (*st
 		return nil, invalid("uri must be that of a resource")
 	case !s.offers(ctx, r.caller)(r.uri):
 		return nil, noResource(r)
-	case !r.session.ear.add(r.uri):
+	case !r.session.subscription.add(r.uri):
 		return nil, tooManyURIs("one session; unsubscribe from some")
 	}
-	if s.ears.open(r.caller.ID, r.session.ear) && slices.Contains(s.refollow(ctx, r.caller, r.session.ear), r.uri) {
-		r.session.ear.drop(r.uri)
+	if s.subscriptions.open(r.caller.ID, r.session.subscription) &&
+		slices.Contains(s.refollow(ctx, r.caller, r.session.subscription), r.uri) {
+		r.session.subscription.drop(r.uri)
 		return nil, invalid("nothing tells of changes of %s; read it again", jsonrpc.Clip(r.uri))
 	}
 	return strictjson.NewWriter(0), nil
@@ -372,9 +374,9 @@ func (s *server) subscribeResource(ctx context.Context, r *request, _ peer) (*st
 
 func (s *server) unsubscribeResource(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
 	if r.session != nil {
-		r.session.ear.drop(r.uri)
-		if s.ears.open(r.caller.ID, r.session.ear) {
-			_ = s.refollow(ctx, r.caller, r.session.ear)
+		r.session.subscription.drop(r.uri)
+		if s.subscriptions.open(r.caller.ID, r.session.subscription) {
+			_ = s.refollow(ctx, r.caller, r.session.subscription)
 		}
 	}
 	return strictjson.NewWriter(0), nil

@@ -186,7 +186,7 @@ func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*s
 		return asks, nil
 	}
 	if out.patched && c.Session != "" {
-		s.ears.tell(c.Caller.ID, sessionURI(c.Session))
+		s.subscriptions.notify(c.Caller.ID, sessionURI(c.Session))
 	}
 	s.refers(ctx, r)
 	return outcome(r, res, out), nil
