@@ -32,7 +32,7 @@ type remote struct {
 	r         *Runner
 	name      string      // of the source
 	headers   http.Header // of the config
-	ring      *keyring    // nil if the headers have the credentials
+	tokens    *tokenStore // nil if the headers have the credentials
 	client    *http.Client
 	conn      *jsonrpc.Conn
 	asks      flight        // the server's questions without an answer yet
@@ -88,7 +88,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 		},
 	}
 	if headers.Get("Authorization") == "" {
-		h.ring = &keyring{path: TokenFile(src), server: r.o.URL, client: oauthClient(r.o.URL), hush: src.Hush}
+		h.tokens = &tokenStore{path: TokenFile(src), server: r.o.URL, client: oauthClient(r.o.URL), redact: src.Hush}
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.conn = jsonrpc.NewConn(jsonrpc.Options{
@@ -392,15 +392,15 @@ func (h *remote) send(
 	ctx context.Context, s *upstreamSession, method string, header http.Header, body []byte,
 ) (*http.Response, error) {
 	token := ""
-	if h.ring != nil {
+	if h.tokens != nil {
 		var err error
-		if token, err = h.ring.token(ctx); err != nil {
+		if token, err = h.tokens.token(ctx); err != nil {
 			return nil, err
 		}
 	}
 	resp, err := h.sendAs(ctx, s, method, header, body, token)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized && token != "" {
-		next, err := h.ring.again(ctx, token)
+		next, err := h.tokens.replaceToken(ctx, token)
 		if err == nil && (next == "" || next == token) {
 			return nil, h.readRefusal(resp, s)
 		}
@@ -494,11 +494,11 @@ func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 
 // unauthorized returns the error for a request that the server refused for its credentials or their rights.
 func (h *remote) unauthorized(resp *http.Response) error {
-	if h.ring == nil {
+	if h.tokens == nil {
 		return tool.Errorf(tool.CodeAccessDenied, "%s refuses our credentials (%s): look at `headers` in the config",
 			h.r.o.shown(), jsonrpc.Clip(resp.Status)).Because("credentials_refused")
 	}
-	if err := h.ring.refused(resp); err != nil {
+	if err := h.tokens.storeRefusal(resp); err != nil {
 		h.r.log.Warn("what the server asks for could not be kept for the next login", "error", err)
 	}
 	if resp.StatusCode == http.StatusForbidden {

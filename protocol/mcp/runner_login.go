@@ -50,8 +50,8 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 	if err != nil {
 		return err
 	}
-	ring := &keyring{path: TokenFile(src), server: o.URL, client: oauthClient(o.URL)}
-	challenge, err := o.challenge(ctx, src.Secrets, ring) //nolint:bodyclose // it has none
+	tokens := &tokenStore{path: TokenFile(src), server: o.URL, client: oauthClient(o.URL)}
+	challenge, err := o.challenge(ctx, src.Secrets, tokens) //nolint:bodyclose // it has none
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		return tool.Errorf(tool.CodeUnavailable, "no address for the browser to come back to: %w", err)
 	}
 	defer back.Close()
-	config, err := o.OAuth.handler(src.Secrets, back.Addr().String(), ring)
+	config, err := o.OAuth.handler(src.Secrets, back.Addr().String(), tokens)
 	if err != nil {
 		return err
 	}
@@ -74,9 +74,9 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		return comeBack(ctx, back, args.URL, show)
 	}
 	config.NewTokenSource = func(_ context.Context, c *oauth2.Config, t *oauth2.Token) (oauth2.TokenSource, error) {
-		next := newKeys(o.URL, c, t)
+		next := newStoredTokens(o.URL, c, t)
 		next.Resource = resource
-		return oauth2.StaticTokenSource(t), ring.keep(next)
+		return oauth2.StaticTokenSource(t), tokens.save(next)
 	}
 	handler, err := auth.NewAuthorizationCodeHandler(config)
 	if err != nil {
@@ -120,11 +120,11 @@ func (o OAuth) check() error {
 
 // handler returns the config of the SDK's handler. A client from the config takes precedence, then a metadata document,
 // then a registration.
-func (o OAuth) handler(secrets secret.Source, addr string, ring *keyring) (*auth.AuthorizationCodeHandlerConfig, error) {
-	had := ring.read()
+func (o OAuth) handler(secrets secret.Source, addr string, tokens *tokenStore) (*auth.AuthorizationCodeHandlerConfig, error) {
+	had := tokens.read()
 	redirect := cmp.Or(o.Redirect, "http://"+addr+"/callback")
 	c := &auth.AuthorizationCodeHandlerConfig{
-		RedirectURL: redirect, RequestRefreshToken: true, AcceptUnadvertisedIss: true, Client: ring.client,
+		RedirectURL: redirect, RequestRefreshToken: true, AcceptUnadvertisedIss: true, Client: tokens.client,
 		// Request earlier scopes again: a token with one more scope must not lose the others.
 		ScopeFilter: func(found []string) []string { return union(had.Scopes, o.Scopes, found) },
 	}
@@ -163,7 +163,7 @@ func union(lists ...[]string) []string {
 
 // challenge returns the refusal that a login answers: that of an earlier call, or else that of a first request. A
 // server that accepts the first request may still refuse calls: if it says so itself, the login goes on.
-func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, ring *keyring) (*http.Response, error) {
+func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, tokens *tokenStore) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
 	hello := &serverInfo{modern: true, version: modernVersion}
@@ -180,12 +180,12 @@ func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, ri
 	setModern(req.Header, methodDiscover, "")
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, "+web.TypeStream)
-	if had := ring.read(); had.Status != 0 {
+	if had := tokens.read(); had.Status != 0 {
 		return &http.Response{
 			StatusCode: had.Status, Header: http.Header{"Www-Authenticate": had.Challenge}, Request: req, Body: http.NoBody,
 		}, nil
 	}
-	resp, err := ring.client.Do(req)
+	resp, err := tokens.client.Do(req)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be reached: %w", o.shown(), withoutURL(err))
 	}

@@ -31,8 +31,8 @@ func TokenFile(src config.Source) string {
 	return src.StateDir("mcp", src.Name+".json")
 }
 
-// keys are the result of a login, and what the next login needs to know.
-type keys struct {
+// storedTokens are the result of a login, and what the next login needs to know.
+type storedTokens struct {
 	Server   string `json:"server"` // the tokens are for this address and no other
 	Resource string `json:"resource,omitzero"`
 
@@ -52,93 +52,93 @@ type keys struct {
 	Challenge []string `json:"challenge,omitzero"`
 }
 
-func newKeys(server string, c *oauth2.Config, t *oauth2.Token) *keys {
-	k := &keys{
+func newStoredTokens(server string, c *oauth2.Config, t *oauth2.Token) *storedTokens {
+	stored := &storedTokens{
 		Server: server, TokenURL: c.Endpoint.TokenURL, ClientID: c.ClientID, ClientSecret: c.ClientSecret,
 		InHeader: c.Endpoint.AuthStyle == oauth2.AuthStyleInHeader, Scopes: c.Scopes,
 		Access: t.AccessToken, Refresh: t.RefreshToken, Expiry: t.Expiry,
 	}
 	if granted, ok := t.Extra("scope").(string); ok && granted != "" {
-		k.Scopes = strings.Fields(granted)
+		stored.Scopes = strings.Fields(granted)
 	}
-	return k
+	return stored
 }
 
-// A keyring holds the tokens of one source. The file is authoritative: a login in another process changes it.
-type keyring struct {
+// A tokenStore holds the tokens of one source. The file is authoritative: a login in another process changes it.
+type tokenStore struct {
 	path   string
 	server string
 	client *http.Client
-	hush   func(name, value string) // registers a secret to be redacted, or nil
+	redact func(name, value string) // registers a secret to be redacted, or nil
 
-	mu   sync.Mutex
-	seen time.Time // modification time of the file that kept was read from
-	kept *keys
+	mu      sync.Mutex
+	modTime time.Time // modification time of the file that cached was read from
+	cached  *storedTokens
 }
 
-// maxKeys bounds the file. It is ours, so a large one is a mistake.
-const maxKeys = 1 << 20
+// maxTokenFile bounds the file. It is ours, so a large one is a mistake.
+const maxTokenFile = 1 << 20
 
-// read returns the keys in the file; they are empty if there is none, or if it is for another server.
-func (k *keyring) read() *keys {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.load()
+// read returns the tokens in the file; they are empty if there is none, or if it is for another server.
+func (t *tokenStore) read() *storedTokens {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.load()
 }
 
-func (k *keyring) load() *keys {
-	info, err := os.Stat(k.path)
+func (t *tokenStore) load() *storedTokens {
+	info, err := os.Stat(t.path)
 	if err != nil {
-		k.kept = nil
-		return &keys{}
+		t.cached = nil
+		return &storedTokens{}
 	}
-	if k.kept == nil || !info.ModTime().Equal(k.seen) {
-		var found keys
-		if f, err := os.Open(k.path); err == nil {
-			body, err := process.ReadDocument(f, maxKeys)
+	if t.cached == nil || !info.ModTime().Equal(t.modTime) {
+		var found storedTokens
+		if f, err := os.Open(t.path); err == nil {
+			body, err := process.ReadDocument(f, maxTokenFile)
 			_ = f.Close()
 			if err != nil || strictjson.Unmarshal(body, &found) != nil {
-				found = keys{}
+				found = storedTokens{}
 			}
-			k.hide(&found)
+			t.redactTokens(&found)
 		}
-		k.kept, k.seen = &found, info.ModTime()
+		t.cached, t.modTime = &found, info.ModTime()
 	}
-	if k.kept.Server != k.server {
-		return &keys{}
+	if t.cached.Server != t.server {
+		return &storedTokens{}
 	}
-	return k.kept
+	return t.cached
 }
 
-// keep writes the file atomically, readable only by its owner.
-func (k *keyring) keep(next *keys) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.store(next)
+// save writes the file atomically, readable only by its owner.
+func (t *tokenStore) save(next *storedTokens) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.store(next)
 }
 
-// hide has tokens redacted, in case a server repeats what it was sent.
-func (k *keyring) hide(found *keys) {
-	if k.hush == nil {
+// redactTokens has tokens redacted, in case a server repeats what it was sent.
+func (t *tokenStore) redactTokens(found *storedTokens) {
+	if t.redact == nil {
 		return
 	}
 	for _, one := range []string{found.Access, found.Refresh, found.ClientSecret} {
 		if one != "" {
-			k.hush("a token of "+strings.TrimSuffix(filepath.Base(k.path), ".json"), one)
+			t.redact("a token of "+strings.TrimSuffix(filepath.Base(t.path), ".json"), one)
 		}
 	}
 }
 
-func (k *keyring) store(next *keys) error {
-	k.hide(next)
+func (t *tokenStore) store(next *storedTokens) error {
+	t.redactTokens(next)
 	body, err := json.MarshalIndent(next, "", "  ") //nolint:gosec // to keep secrets is what it is for
 	if err == nil {
-		err = writePrivate(k.path, append(body, '\n'))
+		err = writePrivate(t.path, append(body, '\n'))
 	}
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the tokens for %s cannot be kept: %w", next.Server, err)
 	}
-	k.kept = nil
+	t.cached = nil
 	return nil
 }
 
@@ -163,37 +163,37 @@ func writePrivate(path string, text []byte) error {
 	return nil
 }
 
-// early is how long before its expiry a token is renewed: it must still be valid when it arrives.
-const early = 30 * time.Second
+// renewBefore is how long before its expiry a token is renewed: it must still be valid when it arrives.
+const renewBefore = 30 * time.Second
 
 // token returns a token that should be valid, or "" if there is none.
-func (k *keyring) token(ctx context.Context) (string, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.load()
-	if now.Refresh == "" || now.Expiry.IsZero() || time.Until(now.Expiry) > early {
+func (t *tokenStore) token(ctx context.Context) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.load()
+	if now.Refresh == "" || now.Expiry.IsZero() || time.Until(now.Expiry) > renewBefore {
 		return now.Access, nil
 	}
-	return k.renew(ctx, now)
+	return t.renew(ctx, now)
 }
 
-// again returns another token after one was refused, or "" if that takes a login.
-func (k *keyring) again(ctx context.Context, refused string) (string, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.load()
+// replaceToken returns another token after one was refused, or "" if that takes a login.
+func (t *tokenStore) replaceToken(ctx context.Context, refused string) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.load()
 	switch {
 	case now.Access != refused: // replaced meanwhile, by a login or a renewal
 		return now.Access, nil
 	case now.Refresh == "":
 		return "", nil
 	}
-	return k.renew(ctx, now)
+	return t.renew(ctx, now)
 }
 
 // renew asks the authorization server for another token. The library could do it too, except that every such request
 // must name the resource that the token is for.
-func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
+func (t *tokenStore) renew(ctx context.Context, now *storedTokens) (string, error) {
 	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {now.Refresh}, "resource": {cmp.Or(now.Resource, now.Server)}}
 	if !now.InHeader {
 		form.Set("client_id", now.ClientID)
@@ -210,12 +210,12 @@ func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
 	if now.InHeader {
 		req.SetBasicAuth(url.QueryEscape(now.ClientID), url.QueryEscape(now.ClientSecret))
 	}
-	resp, err := k.client.Do(req)
+	resp, err := t.client.Do(req)
 	if err != nil {
 		return "", tool.Errorf(tool.CodeUnavailable, "the authorization server cannot be reached: %w", withoutURL(err))
 	}
 	defer resp.Body.Close()
-	body, err := process.ReadDocument(resp.Body, maxKeys)
+	body, err := process.ReadDocument(resp.Body, maxTokenFile)
 	var got struct {
 		Access  string          `json:"access_token"`
 		Refresh string          `json:"refresh_token"`
@@ -239,19 +239,19 @@ func (k *keyring) renew(ctx context.Context, now *keys) (string, error) {
 	if s, err := strconv.ParseInt(strings.Trim(string(got.Expires), `"`), 10, 32); err == nil && s > 0 {
 		next.Expiry = time.Now().Add(time.Duration(s) * time.Second)
 	}
-	return next.Access, k.store(&next)
+	return next.Access, t.store(&next)
 }
 
-// refused stores the refusal of a call, so that the next login can answer it.
-func (k *keyring) refused(resp *http.Response) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	next := *k.load()
-	next.Server, next.Status, next.Challenge = k.server, resp.StatusCode, resp.Header.Values("Www-Authenticate")
+// storeRefusal stores the refusal of a call, so that the next login can answer it.
+func (t *tokenStore) storeRefusal(resp *http.Response) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := *t.load()
+	next.Server, next.Status, next.Challenge = t.server, resp.StatusCode, resp.Header.Values("Www-Authenticate")
 	if resp.StatusCode == http.StatusUnauthorized {
 		next.Access, next.Refresh = "", "" // no longer valid
 	}
-	if err := k.store(&next); err != nil && !errors.Is(err, fs.ErrPermission) {
+	if err := t.store(&next); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	return nil
