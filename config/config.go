@@ -113,9 +113,9 @@ type Source struct {
 	// Secrets returns the values of the secrets that the source's own fields name. The code that opens the source sets
 	// it, and Equal ignores it; nil if there are none.
 	Secrets Secrets
-	// Hush is called with secrets that the source obtains itself, such as the tokens of a login, so that they are
+	// Redact is called with secrets that the source obtains itself, such as the tokens of a login, so that they are
 	// redacted like those of the config. It is set likewise, and may be nil.
-	Hush func(name, value string)
+	Redact func(name, value string)
 	// OffLimits lists what no tool of the source may see or change. It is set likewise, and Equal ignores it.
 	OffLimits *offlimits.Checker
 	// Engine is for tools of the source that call other tools. It is set likewise; if it is nil they can call none.

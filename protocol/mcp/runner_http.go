@@ -88,7 +88,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 		},
 	}
 	if headers.Get("Authorization") == "" {
-		h.tokens = &tokenStore{path: TokenFile(src), server: r.o.URL, client: oauthClient(r.o.URL), redact: src.Hush}
+		h.tokens = &tokenStore{path: TokenFile(src), server: r.o.URL, client: oauthClient(r.o.URL), redact: src.Redact}
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.conn = jsonrpc.NewConn(jsonrpc.Options{

@@ -104,7 +104,7 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 	g := newGuarded(t, 4)
 	src := sourceOf(t, t.TempDir(), fmt.Sprintf("url: %q", g.URL+"/mcp"), nil)
 	var redactor secret.Redactor
-	src.Hush = redactor.Add
+	src.Redact = redactor.Add
 	r, err := mcp.Open(t.Context(), src, discard())
 	if err != nil {
 		t.Fatal(err)
