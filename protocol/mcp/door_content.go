@@ -121,7 +121,7 @@ type relay struct {
 
 	mu     sync.Mutex
 	last   float64 // progress that was sent; it only increases
-	told   bool
+	sent   bool
 	assets []json.RawMessage // content with the assets and choices
 	inline int64             // bytes of the assets that are included whole
 	// patched reports whether the call changed the state of its session.
@@ -248,9 +248,9 @@ func (l *relay) progress(data []byte) error {
 		return nil
 	}
 	l.mu.Lock()
-	goes := !l.told || p.Progress > l.last
+	goes := !l.sent || p.Progress > l.last
 	if goes {
-		l.told, l.last = true, p.Progress
+		l.sent, l.last = true, p.Progress
 	}
 	l.mu.Unlock()
 	if !goes {

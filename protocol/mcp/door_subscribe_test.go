@@ -115,8 +115,8 @@ func serveTwo(t *testing.T, o mcp.Options, h tool.Handler, c tool.Catalog) (url 
 	return "http://" + <-ready + mcp.Path, closed
 }
 
-// A told is a message on a stream.
-type told struct {
+// A streamMessage is a message on a stream.
+type streamMessage struct {
 	Method string
 	ID     any
 	Params struct {
@@ -130,7 +130,7 @@ type told struct {
 }
 
 // follow opens a stream and returns a function for its messages, one after the other.
-func follow(t *testing.T, method, url, body string, headers ...string) func() told {
+func follow(t *testing.T, method, url, body string, headers ...string) func() streamMessage {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -155,7 +155,7 @@ func follow(t *testing.T, method, url, body string, headers ...string) func() to
 		t.Fatalf("%s: %s", resp.Status, b)
 	}
 	lines := bufio.NewScanner(resp.Body)
-	return func() (m told) {
+	return func() (m streamMessage) {
 		t.Helper()
 		for lines.Scan() {
 			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
@@ -171,7 +171,7 @@ func follow(t *testing.T, method, url, body string, headers ...string) func() to
 }
 
 // listening opens a modern subscription of a caller, and reads the acknowledgement.
-func listening(t *testing.T, url, who, filter string) (next func() told, ack told) {
+func listening(t *testing.T, url, who, filter string) (next func() streamMessage, ack streamMessage) {
 	t.Helper()
 	next = follow(t, http.MethodPost, url,
 		`{"jsonrpc":"2.0","id":"sub-1","method":"subscriptions/listen","params":{"notifications":`+filter+`,`+aboutMe+`}}`,
@@ -244,7 +244,7 @@ func TestOnlySubscribersHearOfSessionChanges(t *testing.T) {
 	patch("bob", "my tale")
 	patch("ada", "another")
 	patch("ada", "my tale")
-	for name, next := range map[string]func() told{"modern": modern, "legacy": stream} {
+	for name, next := range map[string]func() streamMessage{"modern": modern, "legacy": stream} {
 		if m := next(); m.Method != "notifications/resources/updated" || m.Params.URI != "toolpost://sessions/my%20tale" {
 			t.Errorf("the %s client hears %+v", name, m)
 		}
@@ -264,7 +264,7 @@ func TestALegacyClientOnStdioHearsThatTheToolsChanged(t *testing.T) {
 		ended <- (&mcp.Door{In: in, Out: out, Caller: tool.Principal{ID: "ada"}}).Serve(context.Background(), s, s)
 	}()
 	lines := bufio.NewScanner(fromDoor)
-	next := func() (m told) {
+	next := func() (m streamMessage) {
 		t.Helper()
 		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &m) != nil {
 			t.Fatalf("%q, %v", lines.Text(), lines.Err())

@@ -125,8 +125,8 @@ func readListed(raw json.RawMessage) (one tool.Resource, err error) {
 		*line = tool.VisibleName(*line)
 	}
 	one.Description = tool.Visible(one.Description)
-	odd := func(c rune) bool { return c < ' ' || c > '~' || c == '\\' }
-	if strictjson.KindOf(one.Annotations) != "object" || strings.ContainsFunc(string(one.Annotations), odd) {
+	unprintable := func(c rune) bool { return c < ' ' || c > '~' || c == '\\' }
+	if strictjson.KindOf(one.Annotations) != "object" || strings.ContainsFunc(string(one.Annotations), unprintable) {
 		one.Annotations = nil
 	}
 	return one, err

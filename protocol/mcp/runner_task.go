@@ -73,14 +73,14 @@ func (u *upstreamCall) aboutTask(method, id string, responses json.RawMessage) *
 
 // poll polls a modern task until it is done.
 func (u *upstreamCall) poll(raw json.RawMessage) (*tool.Result, error) {
-	told := ""
+	lastMessage := ""
 	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
 		var t taskState
 		if err := strictjson.Unmarshal(raw, &t); err != nil || t.ID == "" || u.task != "" && t.ID != u.task {
 			return nil, tool.Errorf(tool.CodeProtocol, "what the server says of the task of %s cannot be read", u.call.Tool)
 		}
-		if u.task = t.ID; t.Message != "" && t.Message != told {
-			told = t.Message
+		if u.task = t.ID; t.Message != "" && t.Message != lastMessage {
+			lastMessage = t.Message
 			u.emit(tool.LogEvent("info", t.Message))
 		}
 		switch {
