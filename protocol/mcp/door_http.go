@@ -315,10 +315,10 @@ func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *reque
 		one.take(body)
 		w.WriteHeader(http.StatusAccepted)
 	case req.id == nil:
-		one.flight.hear(req.method, req.params)
+		one.inFlight.handleCancel(req.method, req.params)
 		w.WriteHeader(http.StatusAccepted)
 	default:
-		ctx, leave, ok := one.flight.enter(r.Context(), req.id)
+		ctx, leave, ok := one.inFlight.enter(r.Context(), req.id)
 		if !ok {
 			d.reply(w, http.StatusBadRequest, refusal(req, errTwice()))
 			return

@@ -22,7 +22,7 @@ type session struct {
 	owner        string // the caller's id
 	version      string
 	capabilities json.RawMessage
-	flight       flight
+	inFlight     inFlight
 	subscription *subscription // for resources that the client subscribed to
 
 	conn *jsonrpc.Conn // for our requests
@@ -132,12 +132,14 @@ const (
 
 // sessions holds those of legacy clients over HTTP.
 type sessions struct {
-	mu  sync.Mutex
-	all map[string]*session
-	own map[string]int // sessions per caller
+	mu        sync.Mutex
+	all       map[string]*session
+	perCaller map[string]int // sessions per caller
 }
 
-func newSessions() *sessions { return &sessions{all: map[string]*session{}, own: map[string]int{}} }
+func newSessions() *sessions {
+	return &sessions{all: map[string]*session{}, perCaller: map[string]int{}}
+}
 
 var errSessions = errors.New("too many sessions are open: end some with DELETE, or wait")
 
@@ -145,15 +147,15 @@ var errSessions = errors.New("too many sessions are open: end some with DELETE, 
 func (s *sessions) add(one *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.all) >= maxSessions || s.own[one.owner] >= maxOwned {
+	if len(s.all) >= maxSessions || s.perCaller[one.owner] >= maxOwned {
 		s.sweep()
 	}
-	if len(s.all) >= maxSessions || s.own[one.owner] >= maxOwned {
+	if len(s.all) >= maxSessions || s.perCaller[one.owner] >= maxOwned {
 		return errSessions
 	}
 	one.id, one.used = rand.Text(), time.Now()
 	s.all[one.id] = one
-	s.own[one.owner]++
+	s.perCaller[one.owner]++
 	return nil
 }
 
@@ -183,8 +185,8 @@ func (s *sessions) drop(one *session) {
 		return
 	}
 	delete(s.all, one.id)
-	if s.own[one.owner]--; s.own[one.owner] == 0 {
-		delete(s.own, one.owner)
+	if s.perCaller[one.owner]--; s.perCaller[one.owner] == 0 {
+		delete(s.perCaller, one.owner)
 	}
 }
 

@@ -59,12 +59,12 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 // A line is an open Door.
 type line struct {
 	*server
-	caller tool.Principal
-	out    *jsonrpc.Stream
-	places chan struct{}
-	calls  sync.WaitGroup
-	flight flight
-	live   context.Context // until In is closed; ends requests that would never end by themselves
+	caller   tool.Principal
+	out      *jsonrpc.Stream
+	places   chan struct{}
+	calls    sync.WaitGroup
+	inFlight inFlight
+	live     context.Context // until In is closed; ends requests that would never end by themselves
 
 	// Used only by the goroutine that reads:
 	session *session // of a legacy client, once it has introduced itself
@@ -148,7 +148,7 @@ func (l *line) take(ctx context.Context, text []byte) {
 		r.session.take(text)
 	case r.method == "":
 	case r.id == nil:
-		l.flight.hear(r.method, r.params)
+		l.inFlight.handleCancel(r.method, r.params)
 	case r.method == methodInitialize:
 		l.meet(r)
 	default:
@@ -194,7 +194,7 @@ func (l *line) serve(ctx context.Context, r *request) {
 	if r.method == methodListen {
 		ctx = l.live
 	}
-	ctx, leave, ok := l.flight.enter(ctx, r.id)
+	ctx, leave, ok := l.inFlight.enter(ctx, r.id)
 	if !ok {
 		<-l.places
 		l.send(refusal(r, errTwice()))

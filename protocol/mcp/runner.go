@@ -181,7 +181,7 @@ type Runner struct {
 	end       context.CancelFunc
 	running   sync.WaitGroup
 	questions questions // of the server, that wait for an answer
-	said      chatter
+	serverLog limitedLog
 	updates   updates                    // of resources
 	server    atomic.Pointer[serverInfo] // of the server whose tools were listed last, or nil
 
@@ -205,7 +205,7 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 		return nil, err
 	}
 	r := &Runner{o: o, log: log}
-	r.questions.patience = time.Duration(o.AskTimeout)
+	r.questions.timeout = time.Duration(o.AskTimeout)
 	r.stale.Store(true)
 	if o.Roots == nil && o.Container.Image == "" { // a server elsewhere has no walls
 		o.Roots = slices.Concat(o.Walls.Write, o.Walls.Read)
@@ -341,8 +341,8 @@ func (r *Runner) Close(ctx context.Context) error {
 	r.end()
 	r.questions.close()
 	err := r.to.close(ctx)
-	r.updates.turn.Lock() // a later Follow sees that life has ended
-	defer r.updates.turn.Unlock()
+	r.updates.followMu.Lock() // a later Follow sees that life has ended
+	defer r.updates.followMu.Unlock()
 	r.running.Wait() // each ends with life
 	return err
 }

@@ -66,15 +66,15 @@ func elicitNeed(n tool.Need, params json.RawMessage) (tool.Need, error) {
 	return n, nil
 }
 
-// An inquiry is a question of a legacy server in the middle of a call.
-type inquiry struct {
+// A serverRequest is a question of a legacy server in the middle of a call.
+type serverRequest struct {
 	need   tool.Need
 	answer chan json.RawMessage // exactly one
 }
 
-// inquire holds the call until the server's question is answered.
-func (u *upstreamCall) inquire(
-	in *jsonrpc.Incoming, open *flight, gone <-chan struct{},
+// awaitAnswer holds the call until the server's question is answered.
+func (u *upstreamCall) awaitAnswer(
+	in *jsonrpc.Incoming, open *inFlight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
 	need, err := needOf(single, in.Method, in.Params)
 	if len(in.Params) > maxKept {
@@ -90,8 +90,8 @@ func (u *upstreamCall) inquire(
 	defer leave()
 	u.paused.Store(true)
 	defer u.paused.Store(false)
-	q := &inquiry{need: need, answer: make(chan json.RawMessage, 1)}
-	asked := u.asked
+	q := &serverRequest{need: need, answer: make(chan json.RawMessage, 1)}
+	asked := u.requests
 	for {
 		select {
 		case asked <- q:
@@ -106,8 +106,8 @@ func (u *upstreamCall) inquire(
 	}
 }
 
-// answered continues a call whose server waits for an answer.
-func (u *upstreamCall) answered(q *inquiry) goOn {
+// resumeWith continues a call whose server waits for an answer.
+func (u *upstreamCall) resumeWith(q *serverRequest) continuation {
 	return func(
 		ctx context.Context, _ *tool.Call, _ *offer, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
@@ -115,10 +115,10 @@ func (u *upstreamCall) answered(q *inquiry) goOn {
 	}
 }
 
-// required handles what a modern server needs to know before it continues. Questions that the config answers are
+// inputRequired handles what a modern server needs to know before it continues. Questions that the config answers are
 // answered at once.
-func (u *upstreamCall) required(a *answer) (_ *tool.Result, again bool, _ error) {
-	needs, known, err := u.needs(a.requests)
+func (u *upstreamCall) inputRequired(a *answer) (_ *tool.Result, again bool, _ error) {
+	needs, known, err := u.readNeeds(a.requests)
 	if err == nil && a.state != nil && len(*a.state) > maxKept {
 		err = tool.Errorf(tool.CodeProtocol,
 			"what the server wants to have back for %s has more than %d bytes", u.call.Tool, maxKept)
@@ -152,8 +152,8 @@ const (
 	maxKept  = 256 << 10 // bytes of the questions, and as many of the server's state
 )
 
-// needs reads the requests in an answer, in order. known holds those that the config answers.
-func (u *upstreamCall) needs(requests json.RawMessage) (needs []tool.Need, known map[string]json.RawMessage, err error) {
+// readNeeds reads the requests in an answer, in order. known holds those that the config answers.
+func (u *upstreamCall) readNeeds(requests json.RawMessage) (needs []tool.Need, known map[string]json.RawMessage, err error) {
 	known = map[string]json.RawMessage{}
 	if len(requests) > maxKept {
 		return nil, nil, tool.Errorf(tool.CodeProtocol, "what the server wants to know for %s has more than %d bytes",
@@ -229,8 +229,8 @@ func (u *upstreamCall) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 	}, nil)
 }
 
-// goOn continues a call with the answers to its question.
-type goOn func(context.Context, *tool.Call, *offer, tool.Sink, map[string]json.RawMessage) (*tool.Result, error)
+// continuation continues a call with the answers to its question.
+type continuation func(context.Context, *tool.Call, *offer, tool.Sink, map[string]json.RawMessage) (*tool.Result, error)
 
 // Bounds on open questions.
 const (
@@ -241,47 +241,47 @@ const (
 // questions holds those of servers until they are answered or expire. The state that a server gave us to send back
 // stays here.
 type questions struct {
-	patience time.Duration
+	timeout time.Duration
 
-	mu     sync.Mutex
-	open   map[string]*question
-	mine   map[string]int // questions per caller
-	closed bool
+	mu        sync.Mutex
+	open      map[string]*question
+	perCaller map[string]int // questions per caller
+	closed    bool
 }
 
 // A question is one that is open.
 type question struct {
 	caller string
 	needs  []tool.Need
-	goOn   goOn
+	resume continuation
 	drop   func() // called if it is not answered
 	timer  *time.Timer
 }
 
 // ask ends a call with a question.
-func (d *questions) ask(c *tool.Call, needs []tool.Need, then goOn, drop func()) (*tool.Result, error) {
+func (q *questions) ask(c *tool.Call, needs []tool.Need, then continuation, drop func()) (*tool.Result, error) {
 	if drop == nil {
 		drop = func() {}
 	}
-	s := &question{caller: c.Caller.ID, needs: needs, goOn: then, drop: drop}
+	one := &question{caller: c.Caller.ID, needs: needs, resume: then, drop: drop}
 	id := rand.Text()
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	switch {
-	case d.closed:
+	case q.closed:
 		go drop()
 		return nil, tool.Errorf(tool.CodeUnavailable, "%s asks something, and its server is no longer used", c.Tool)
-	case len(d.open) >= maxWaiting || d.mine[s.caller] >= maxWaitingCaller:
+	case len(q.open) >= maxWaiting || q.perCaller[one.caller] >= maxWaitingCaller:
 		go drop()
 		return nil, tool.Errorf(tool.CodeQuotaExceeded, "%s asks something, and too many questions wait for their answers: "+
 			"answer some of them first", c.Tool).Because("questions")
-	case d.open == nil:
-		d.open, d.mine = map[string]*question{}, map[string]int{}
+	case q.open == nil:
+		q.open, q.perCaller = map[string]*question{}, map[string]int{}
 	}
-	d.open[id] = s
-	d.mine[s.caller]++
-	s.timer = time.AfterFunc(d.patience, func() {
-		if d.remove(id, s) {
+	q.open[id] = one
+	q.perCaller[one.caller]++
+	one.timer = time.AfterFunc(q.timeout, func() {
+		if q.remove(id, one) {
 			drop()
 		}
 	})
@@ -292,39 +292,39 @@ func (d *questions) ask(c *tool.Call, needs []tool.Need, then goOn, drop func())
 	return &tool.Result{Ask: &tool.Ask{ID: id, Message: strings.Join(said, "\n"), Needs: needs}}, nil
 }
 
-func (d *questions) remove(id string, s *question) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open[id] != s {
+func (q *questions) remove(id string, one *question) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open[id] != one {
 		return false
 	}
-	delete(d.open, id)
-	if d.mine[s.caller]--; d.mine[s.caller] == 0 {
-		delete(d.mine, s.caller)
+	delete(q.open, id)
+	if q.perCaller[one.caller]--; q.perCaller[one.caller] == 0 {
+		delete(q.perCaller, one.caller)
 	}
-	s.timer.Stop()
+	one.timer.Stop()
 	return true
 }
 
 // take returns the question that a call answers, once. Package engine/ask has checked that it is the same call of the
 // same caller, and that the answers fit the question.
-func (d *questions) take(c *tool.Call) (*question, map[string]json.RawMessage, error) {
-	d.mu.Lock()
-	s := d.open[c.Resume]
-	d.mu.Unlock()
-	if s == nil || !d.remove(c.Resume, s) {
+func (q *questions) take(c *tool.Call) (*question, map[string]json.RawMessage, error) {
+	q.mu.Lock()
+	one := q.open[c.Resume]
+	q.mu.Unlock()
+	if one == nil || !q.remove(c.Resume, one) {
 		return nil, nil, tool.Errorf(tool.CodeInvalidInput,
 			"%s has no such question open: it was answered, or its time is up; call again without an answer", c.Tool).
 			Because("no_such_question")
 	}
 	answers := map[string]json.RawMessage{}
 	_ = strictjson.Unmarshal(c.Answers, &answers) // checked, like each of them
-	for _, n := range s.needs {
+	for _, n := range one.needs {
 		if n.Kind == tool.NeedForm {
 			answers[n.Key] = filled(n.Schema, answers[n.Key])
 		}
 	}
-	return s, answers, nil
+	return one, answers, nil
 }
 
 // filled returns the answer to a form. If it was accepted, missing fields get the defaults of the schema.
@@ -356,22 +356,22 @@ func filled(schema, answer json.RawMessage) json.RawMessage {
 
 // resume continues a call.
 func (r *Runner) resume(ctx context.Context, c *tool.Call, o *offer, out tool.Sink) (*tool.Result, error) {
-	s, answers, err := r.questions.take(c)
+	one, answers, err := r.questions.take(c)
 	if err != nil {
 		return nil, err
 	}
-	return s.goOn(ctx, c, o, out, answers)
+	return one.resume(ctx, c, o, out, answers)
 }
 
 // close drops every question.
-func (d *questions) close() {
-	d.mu.Lock()
-	d.closed = true
-	open := d.open
-	d.open, d.mine = nil, nil
-	d.mu.Unlock()
-	for _, s := range open {
-		s.timer.Stop()
-		s.drop()
+func (q *questions) close() {
+	q.mu.Lock()
+	q.closed = true
+	open := q.open
+	q.open, q.perCaller = nil, nil
+	q.mu.Unlock()
+	for _, one := range open {
+		one.timer.Stop()
+		one.drop()
 	}
 }

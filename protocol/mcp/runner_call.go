@@ -25,12 +25,12 @@ type upstreamCall struct {
 	call  *tool.Call
 	offer *offer
 
-	ctx    context.Context // ends with the call, or when its question expires
-	cancel context.CancelCauseFunc
-	asked  chan *inquiry // questions of the server
-	ended  chan struct{} // closed with result and err
-	result *tool.Result
-	err    error
+	ctx      context.Context // ends with the call, or when its question expires
+	cancel   context.CancelCauseFunc
+	requests chan *serverRequest // questions of the server
+	ended    chan struct{}       // closed with result and err
+	result   *tool.Result
+	err      error
 
 	paused atomic.Bool // waiting for an answer
 
@@ -48,7 +48,7 @@ type upstreamCall struct {
 var _ worker.Pausing = (*upstreamCall)(nil)
 
 func (r *Runner) newUpstreamCall(c *tool.Call, o *offer) *upstreamCall {
-	return &upstreamCall{r: r, call: c, offer: o, asked: make(chan *inquiry), ended: make(chan struct{})}
+	return &upstreamCall{r: r, call: c, offer: o, requests: make(chan *serverRequest), ended: make(chan struct{})}
 }
 
 // run begins the upstream call and waits for its end or its first question.
@@ -79,8 +79,8 @@ func (u *upstreamCall) wait(ctx context.Context, out tool.Sink, begin func()) (*
 	begin()
 	select {
 	case <-u.ended:
-	case q := <-u.asked:
-		return u.r.questions.ask(u.call, []tool.Need{q.need}, u.answered(q), func() { u.cancel(errUnanswered) })
+	case q := <-u.requests:
+		return u.r.questions.ask(u.call, []tool.Need{q.need}, u.resumeWith(q), func() { u.cancel(errUnanswered) })
 	case <-ctx.Done():
 		u.cancel(context.Cause(ctx))
 		<-u.ended
@@ -196,7 +196,7 @@ func (u *upstreamCall) outcome(raw json.RawMessage, info *serverInfo) (_ *tool.R
 		res, err := u.complete(a, info)
 		return res, false, err
 	case resultAsks:
-		return u.required(a)
+		return u.inputRequired(a)
 	case resultTask:
 		res, err := u.poll(raw)
 		return res, false, err
@@ -240,7 +240,7 @@ func (u *upstreamCall) errorOutcome(said *jsonrpc.Error) (*tool.Result, error) {
 }
 
 // early handles messages of a server that must not queue behind a question.
-func (r *Runner) early(in *jsonrpc.Incoming, open *flight, answer func([]byte)) bool {
+func (r *Runner) early(in *jsonrpc.Incoming, open *inFlight, answer func([]byte)) bool {
 	switch in.Method {
 	case noteToolsChanged, notePromptsChanged, noteListChanged:
 		r.changed()
@@ -249,7 +249,7 @@ func (r *Runner) early(in *jsonrpc.Incoming, open *flight, answer func([]byte)) 
 	case noteAcknowledged:
 		r.updates.opened.Tell()
 	case noteCancelled:
-		open.hear(in.Method, in.Params)
+		open.handleCancel(in.Method, in.Params)
 	case methodPing:
 		if in.ID != nil {
 			answer([]byte("{}"))
@@ -263,7 +263,7 @@ func (r *Runner) early(in *jsonrpc.Incoming, open *flight, answer func([]byte)) 
 // serve answers a request of a server, for the call that it belongs to, or with a nil upstreamCall if there is none.
 // gone is closed when the server has gone.
 func (r *Runner) serve(
-	in *jsonrpc.Incoming, u *upstreamCall, info *serverInfo, open *flight, gone <-chan struct{},
+	in *jsonrpc.Incoming, u *upstreamCall, info *serverInfo, open *inFlight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
 	switch in.Method {
 	case noteProgress:
@@ -284,7 +284,7 @@ func (r *Runner) serve(
 		case in.Method == methodRoots:
 			return r.rootsAnswer(), nil
 		case u != nil:
-			return u.inquire(in, open, gone)
+			return u.awaitAnswer(in, open, gone)
 		default:
 			r.log.Warn("a question of the server could not be asked: it belongs to no call, or to one of several; "+
 				"with `concurrency: 1` it would be known which", "method", in.Method)
@@ -327,31 +327,31 @@ func (r *Runner) message(params json.RawMessage, u *upstreamCall) {
 		u.emit(tool.NewEvent(tool.KindLog, log))
 		return
 	}
-	r.said.log(r.log, "level", log.Level, "message", jsonrpc.Clip(log.Message))
+	r.serverLog.log(r.log, "level", log.Level, "message", jsonrpc.Clip(log.Message))
 }
 
-// A chatter logs a server's unrelated messages, at a limited rate.
-type chatter struct {
-	mu     sync.Mutex
-	until  time.Time // end of the current minute
-	lines  int       // logged in this minute
-	silent int
+// A limitedLog logs a server's unrelated messages, at a limited rate.
+type limitedLog struct {
+	mu      sync.Mutex
+	until   time.Time // end of the current minute
+	lines   int       // logged in this minute
+	dropped int
 }
 
-// maxChatter bounds the log lines of a server per minute.
-const maxChatter = 60
+// maxLogLines bounds the log lines of a server per minute.
+const maxLogLines = 60
 
-func (c *chatter) log(to *slog.Logger, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := time.Now(); now.After(c.until) {
-		if c.silent > 0 {
-			to.Warn("the server said more than is written down", "lines", c.silent)
+func (l *limitedLog) log(to *slog.Logger, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); now.After(l.until) {
+		if l.dropped > 0 {
+			to.Warn("the server said more than is written down", "lines", l.dropped)
 		}
-		c.until, c.lines, c.silent = now.Add(time.Minute), 0, 0
+		l.until, l.lines, l.dropped = now.Add(time.Minute), 0, 0
 	}
-	if c.lines++; c.lines > maxChatter {
-		c.silent++
+	if l.lines++; l.lines > maxLogLines {
+		l.dropped++
 		return
 	}
 	to.Info("the server says", args...)

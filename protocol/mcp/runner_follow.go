@@ -17,14 +17,14 @@ import (
 type updates struct {
 	opened tool.Changes // signals that a modern server opened a stream
 
-	turn sync.Mutex // serialises Follow and its stop
-	mu   sync.Mutex
-	all  map[string]*followed
+	followMu sync.Mutex // serialises Follow and its stop
+	mu       sync.Mutex
+	all      map[string]*followed
 }
 
 type followed struct {
-	heard map[*func(uri string)]bool
-	end   func()
+	followers map[*func(uri string)]bool
+	end       func()
 }
 
 // maxFollowed bounds the resources of a server that all callers together follow.
@@ -45,7 +45,7 @@ func (u *updates) join(uri string, heard *func(string)) (f *followed, fresh bool
 		}
 		u.all[uri] = f
 	}
-	f.heard[heard] = true
+	f.followers[heard] = true
 	return f, fresh
 }
 
@@ -53,11 +53,11 @@ func (u *updates) join(uri string, heard *func(string)) (f *followed, fresh bool
 func (u *updates) leave(uri string, heard *func(string)) {
 	u.mu.Lock()
 	f := u.all[uri]
-	last := f != nil && f.heard[heard] && len(f.heard) == 1
+	last := f != nil && f.followers[heard] && len(f.followers) == 1
 	if last {
 		delete(u.all, uri)
 	} else if f != nil {
-		delete(f.heard, heard)
+		delete(f.followers, heard)
 	}
 	u.mu.Unlock()
 	if last {
@@ -71,15 +71,15 @@ func (u *updates) uris() []string {
 	return slices.Collect(maps.Keys(u.all))
 }
 
-// tell notifies the followers of a resource, or of the nearest one that contains it.
-func (u *updates) tell(uri string) {
+// notify notifies the followers of a resource, or of the nearest one that contains it.
+func (u *updates) notify(uri string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for uri != "" && u.all[uri] == nil {
 		uri = strings.TrimRight(uri[:strings.LastIndexByte(uri, '/')+1], "/")
 	}
 	if f := u.all[uri]; f != nil {
-		for heard := range f.heard {
+		for heard := range f.followers {
 			(*heard)(uri)
 		}
 	}
@@ -91,7 +91,7 @@ func (r *Runner) updated(params json.RawMessage) {
 		URI string `json:"uri"`
 	}
 	if strictjson.Unmarshal(orEmpty(params), &said) == nil && len(said.URI) <= maxURI {
-		r.updates.tell(said.URI)
+		r.updates.notify(said.URI)
 	}
 }
 
@@ -103,9 +103,9 @@ func (r *Runner) setServer(ctx context.Context, info *serverInfo) {
 	}
 	for _, uri := range r.updates.uris() {
 		if !info.modern {
-			_ = r.aboutURI(ctx, methodSubscribe, uri) // if it refuses, the resource can still be read
+			_ = r.sendResource(ctx, methodSubscribe, uri) // if it refuses, the resource can still be read
 		}
-		r.updates.tell(uri)
+		r.updates.notify(uri)
 	}
 }
 
@@ -113,8 +113,8 @@ func (r *Runner) setServer(ctx context.Context, info *serverInfo) {
 func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri string)) (stop func(), failed []string) {
 	ctx, cancel := context.WithTimeout(ctx, besideTime)
 	defer cancel()
-	r.updates.turn.Lock()
-	defer r.updates.turn.Unlock()
+	r.updates.followMu.Lock()
+	defer r.updates.followMu.Unlock()
 	info := r.server.Load()
 	if info == nil || info.capabilities.Resources == nil || !info.capabilities.Resources.Subscribe || r.life.Err() != nil {
 		return func() {}, uris
@@ -125,28 +125,28 @@ func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri strin
 			failed = append(failed, uri)
 		case fresh && info.modern:
 			f.end = r.stream(ctx, uri)
-		case fresh && r.aboutURI(ctx, methodSubscribe, uri) != nil:
+		case fresh && r.sendResource(ctx, methodSubscribe, uri) != nil:
 			r.updates.leave(uri, &heard)
 			failed = append(failed, uri)
 		case fresh:
 			f.end = func() {
-				ctx, cancel := context.WithTimeout(r.life, leaveTime)
+				ctx, cancel := context.WithTimeout(r.life, cancelTime)
 				defer cancel()
-				_ = r.aboutURI(ctx, methodUnsubscribe, uri) // a courtesy
+				_ = r.sendResource(ctx, methodUnsubscribe, uri) // a courtesy
 			}
 		}
 	}
 	return func() {
-		r.updates.turn.Lock()
-		defer r.updates.turn.Unlock()
+		r.updates.followMu.Lock()
+		defer r.updates.followMu.Unlock()
 		for _, uri := range uris {
 			r.updates.leave(uri, &heard)
 		}
 	}, failed
 }
 
-// aboutURI sends a legacy server a request about a resource.
-func (r *Runner) aboutURI(ctx context.Context, method, uri string) error {
+// sendResource sends a legacy server a request about a resource.
+func (r *Runner) sendResource(ctx context.Context, method, uri string) error {
 	_, err := r.to.ask(ctx, &query{method: method, params: func(_ *serverInfo, w *strictjson.Writer) { w.Text("uri", uri) }})
 	return err
 }
@@ -160,7 +160,7 @@ func (r *Runner) stream(ctx context.Context, uri string) (end func()) {
 	r.running.Go(func() {
 		keepListening(life, func(first bool) error {
 			if !first {
-				r.updates.tell(uri) // changes in between were missed
+				r.updates.notify(uri) // changes in between were missed
 			}
 			return r.to.listen(life, listenQuery(filter{URIs: []string{uri}}))
 		})

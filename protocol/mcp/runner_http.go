@@ -35,7 +35,7 @@ type remote struct {
 	tokens    *tokenStore // nil if the headers have the credentials
 	client    *http.Client
 	conn      *jsonrpc.Conn
-	asks      flight        // the server's questions without an answer yet
+	questions inFlight      // the server's questions without an answer yet
 	unrelated chan struct{} // one for each message that is being served and belongs to no request
 
 	life    context.Context
@@ -591,7 +591,7 @@ func (h *remote) abandoned(q *jsonrpc.Request) {
 }
 
 func (h *remote) early(in *jsonrpc.Incoming) bool {
-	return h.r.early(in, &h.asks, func(result []byte) { h.conn.Tell(jsonrpc.EncodeReply(in.ID, result, nil)) })
+	return h.r.early(in, &h.questions, func(result []byte) { h.conn.Tell(jsonrpc.EncodeReply(in.ID, result, nil)) })
 }
 
 func (h *remote) serveFor(ctx context.Context, in *jsonrpc.Incoming, q *jsonrpc.Request) {
@@ -629,7 +629,7 @@ func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, u *upstreamCal
 		}
 		return
 	}
-	result, err := h.r.serve(in, u, info, &h.asks, nil)
+	result, err := h.r.serve(in, u, info, &h.questions, nil)
 	h.conn.Reply(ctx, in, result, err)
 }
 

@@ -170,8 +170,8 @@ func (o *offer) write(w *strictjson.Writer, args json.RawMessage) {
 	})
 }
 
-// given returns the result of a request other than tools/call.
-func (u *upstreamCall) given(a *answer, info *serverInfo) (*tool.Result, error) {
+// otherResult returns the result of a request other than tools/call.
+func (u *upstreamCall) otherResult(a *answer, info *serverInfo) (*tool.Result, error) {
 	w, found := strictjson.NewWriter(len(a.raw)), false
 	_ = strictjson.Object(a.raw, func(name, value []byte) error { // read before
 		key, kind := string(name), strictjson.KindOf(value)
@@ -184,5 +184,5 @@ func (u *upstreamCall) given(a *answer, info *serverInfo) (*tool.Result, error) 
 	if !found {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no %s", u.call.Tool, u.offer.gives)
 	}
-	return u.traced(&tool.Result{OK: true, Output: w.Done()}, info), nil
+	return u.withTrace(&tool.Result{OK: true, Output: w.Done()}, info), nil
 }

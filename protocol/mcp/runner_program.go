@@ -31,8 +31,8 @@ var _ upstream = (*program)(nil)
 
 // A workerState is what we know of one worker of a program.
 type workerState struct {
-	server atomic.Pointer[serverInfo] // nil until it has introduced itself
-	asks   flight                     // its questions without an answer yet
+	server    atomic.Pointer[serverInfo] // nil until it has introduced itself
+	questions inFlight                   // its questions without an answer yet
 }
 
 func serverInfoOf(w *worker.Worker) *serverInfo { return w.Own.(*workerState).server.Load() }
@@ -267,11 +267,11 @@ func (p *program) probe(ctx context.Context, w *worker.Worker) {
 }
 
 func (p *program) early(w *worker.Worker, in *jsonrpc.Incoming) bool {
-	return p.r.early(in, &w.Own.(*workerState).asks, func(result []byte) { w.Answer(in, result, nil) })
+	return p.r.early(in, &w.Own.(*workerState).questions, func(result []byte) { w.Answer(in, result, nil) })
 }
 
 func (p *program) serve(w *worker.Worker, in *jsonrpc.Incoming, s worker.Scope) (json.RawMessage, *jsonrpc.Error) {
 	u, _ := s.(*upstreamCall)
 	state := w.Own.(*workerState)
-	return p.r.serve(in, u, state.server.Load(), &state.asks, w.Dead())
+	return p.r.serve(in, u, state.server.Load(), &state.questions, w.Dead())
 }

@@ -81,7 +81,7 @@ type block struct {
 // an asset.
 func (u *upstreamCall) complete(a *answer, info *serverInfo) (*tool.Result, error) {
 	if u.offer.method != "" {
-		return u.given(a, info)
+		return u.otherResult(a, info)
 	}
 	if a.content == nil && a.structured == nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no content", u.call.Tool)
@@ -104,11 +104,11 @@ func (u *upstreamCall) complete(a *answer, info *serverInfo) (*tool.Result, erro
 			res.Output = strictjson.Quote(words)
 		}
 	}
-	return u.traced(res, info), nil
+	return u.withTrace(res, info), nil
 }
 
-// traced adds to a result how the call was run.
-func (u *upstreamCall) traced(res *tool.Result, info *serverInfo) *tool.Result {
+// withTrace adds to a result how the call was run.
+func (u *upstreamCall) withTrace(res *tool.Result, info *serverInfo) *tool.Result {
 	res.Trace.Details = map[string]any{"era": eraOf(info), "version": info.version}
 	if u.r.walls != nil {
 		walls.Enforced(u.call, res.Trace.Details, u.r.o.Guarantees, u.layers, nil)

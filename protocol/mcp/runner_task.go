@@ -33,7 +33,7 @@ const (
 	lastPoll   = 5 * time.Second
 	fewestPoll = 20 * time.Millisecond // whatever the server names
 	mostPoll   = time.Minute
-	leaveTime  = 2 * time.Second // for cancelling a task
+	cancelTime = 2 * time.Second // for cancelling a task
 )
 
 // asTask reports whether a legacy server requires this tool to be called as a task.
@@ -47,11 +47,11 @@ func (u *upstreamCall) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 	if err := strictjson.Unmarshal(raw, &t); err != nil || t.ID == "" {
 		return nil, tool.Errorf(tool.CodeProtocol, "the server makes a task of %s that cannot be read", u.call.Tool)
 	}
-	q := u.aboutTask(methodTaskResult, t.ID, nil)
+	q := u.taskQuery(methodTaskResult, t.ID, nil)
 	q.owner = u
 	raw, err := u.r.to.ask(u.ctx, q)
 	if err != nil {
-		u.leaveTask(t.ID)
+		u.cancelTask(t.ID)
 		return u.unanswered(err)
 	}
 	a, err := readAnswer(raw)
@@ -62,7 +62,7 @@ func (u *upstreamCall) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 	return u.complete(a, q.server)
 }
 
-func (u *upstreamCall) aboutTask(method, id string, responses json.RawMessage) *query {
+func (u *upstreamCall) taskQuery(method, id string, responses json.RawMessage) *query {
 	return &query{method: method, name: id, call: u.call, params: func(_ *serverInfo, w *strictjson.Writer) {
 		w.Text("taskId", id)
 		if responses != nil {
@@ -85,7 +85,7 @@ func (u *upstreamCall) poll(raw json.RawMessage) (*tool.Result, error) {
 		}
 		switch {
 		case taskOver(t.Status):
-			return u.endOf(&t)
+			return u.taskOutcome(&t)
 		case t.Status == taskAsks:
 			if res, again, err := u.taskAsks(&t); !again {
 				return res, err
@@ -100,22 +100,22 @@ func (u *upstreamCall) poll(raw json.RawMessage) (*tool.Result, error) {
 		}
 		select {
 		case <-u.ctx.Done():
-			u.leaveTask(t.ID)
+			u.cancelTask(t.ID)
 			return u.unanswered(u.ctx.Err())
 		case <-time.After(wait):
 		}
 		var err error
-		if raw, err = u.r.to.ask(u.ctx, u.aboutTask(methodTaskGet, t.ID, nil)); err != nil {
+		if raw, err = u.r.to.ask(u.ctx, u.taskQuery(methodTaskGet, t.ID, nil)); err != nil {
 			if u.ctx.Err() != nil {
-				u.leaveTask(t.ID)
+				u.cancelTask(t.ID)
 			}
 			return u.unanswered(err)
 		}
 	}
 }
 
-// endOf returns the outcome of a task that has ended.
-func (u *upstreamCall) endOf(t *taskState) (*tool.Result, error) {
+// taskOutcome returns the outcome of a task that has ended.
+func (u *upstreamCall) taskOutcome(t *taskState) (*tool.Result, error) {
 	switch t.Status {
 	case taskCancelled:
 		return nil, tool.Errorf(tool.CodeCancelled,
@@ -138,7 +138,7 @@ func (u *upstreamCall) endOf(t *taskState) (*tool.Result, error) {
 // taskAsks ends the call with the task's questions. again is true if there is nothing to ask the
 // caller, and polling goes on.
 func (u *upstreamCall) taskAsks(t *taskState) (_ *tool.Result, again bool, _ error) {
-	needs, known, err := u.needs(t.Requests)
+	needs, known, err := u.readNeeds(t.Requests)
 	if err != nil {
 		return nil, false, err
 	}
@@ -146,7 +146,7 @@ func (u *upstreamCall) taskAsks(t *taskState) (_ *tool.Result, again bool, _ err
 		return nil, true, nil // the server has not processed our answer yet
 	}
 	if len(needs) == 0 {
-		_, err := u.r.to.ask(u.ctx, u.aboutTask(methodTaskUpdate, t.ID, encodeAnswers(known)))
+		_, err := u.r.to.ask(u.ctx, u.taskQuery(methodTaskUpdate, t.ID, encodeAnswers(known)))
 		if err != nil {
 			res, err := u.unanswered(err)
 			return res, false, err
@@ -164,7 +164,7 @@ func (u *upstreamCall) taskAsks(t *taskState) (_ *tool.Result, again bool, _ err
 		next := u.r.newUpstreamCall(c, o)
 		next.task, next.responses = id, encodeAnswers(answers)
 		return next.run(ctx, out, (*upstreamCall).update)
-	}, func() { u.leaveTask(id) })
+	}, func() { u.cancelTask(id) })
 	return res, false, err
 }
 
@@ -184,22 +184,22 @@ func (u *upstreamCall) answeredAlready(needs []tool.Need) bool {
 
 // update sends a task its answers, and waits for it again.
 func (u *upstreamCall) update() (*tool.Result, error) {
-	_, err := u.r.to.ask(u.ctx, u.aboutTask(methodTaskUpdate, u.task, u.responses))
+	_, err := u.r.to.ask(u.ctx, u.taskQuery(methodTaskUpdate, u.task, u.responses))
 	if err != nil {
 		return u.unanswered(err)
 	}
-	raw, err := u.r.to.ask(u.ctx, u.aboutTask(methodTaskGet, u.task, nil))
+	raw, err := u.r.to.ask(u.ctx, u.taskQuery(methodTaskGet, u.task, nil))
 	if err != nil {
 		return u.unanswered(err)
 	}
 	return u.poll(raw)
 }
 
-// leaveTask tells the server that the result is no longer wanted. It is a courtesy, with a short timeout.
-func (u *upstreamCall) leaveTask(id string) {
-	ctx, cancel := context.WithTimeout(u.r.life, leaveTime)
+// cancelTask tells the server that the result is no longer wanted. It is a courtesy, with a short timeout.
+func (u *upstreamCall) cancelTask(id string) {
+	ctx, cancel := context.WithTimeout(u.r.life, cancelTime)
 	defer cancel()
-	_, err := u.r.to.ask(ctx, u.aboutTask(methodTaskCancel, id, nil))
+	_, err := u.r.to.ask(ctx, u.taskQuery(methodTaskCancel, id, nil))
 	if err != nil && !errors.Is(err, jsonrpc.ErrAbandoned) {
 		u.r.log.Debug("a task was not cancelled", "task", jsonrpc.Clip(id), "error", fmt.Sprint(err))
 	}

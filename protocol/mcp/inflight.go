@@ -9,16 +9,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A flight holds the requests of one peer that are being answered, by their raw ids, so that the peer can cancel them:
-// calls of a client, or questions of a server.
-type flight struct {
+// An inFlight holds the requests of one peer that are being answered, by their raw ids, so that the peer can cancel
+// them: calls of a client, or questions of a server.
+type inFlight struct {
 	mu      sync.Mutex
 	running map[string]context.CancelCauseFunc
 }
 
 // enter adds a request. Its context ends when the peer cancels it. ok is false if a request with this id is still
 // running.
-func (f *flight) enter(ctx context.Context, id []byte) (_ context.Context, leave func(), ok bool) {
+func (f *inFlight) enter(ctx context.Context, id []byte) (_ context.Context, leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.running[string(id)] != nil {
@@ -40,8 +40,8 @@ func (f *flight) enter(ctx context.Context, id []byte) (_ context.Context, leave
 // errCancelled is the cause when a peer cancelled its request.
 var errCancelled error = tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller")
 
-// hear handles a notification that cancels a request. If the request is no longer running, it is ignored.
-func (f *flight) hear(method string, params json.RawMessage) {
+// handleCancel handles a notification that cancels a request. If the request is no longer running, it is ignored.
+func (f *inFlight) handleCancel(method string, params json.RawMessage) {
 	var said struct {
 		ID json.RawMessage `json:"requestId"`
 	}
