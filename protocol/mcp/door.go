@@ -52,15 +52,15 @@ type server struct {
 	methods       map[string]method
 	subscriptions subscriptions
 	finder        toolfind.Finder
-	places        []place
-	about         json.RawMessage // our serverInfo, which every modern result repeats
+	templates     []resourceTemplate
+	serverInfo    json.RawMessage // our serverInfo, which every modern result repeats
 }
 
 func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
 	s := &server{
-		Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(o.Keys), methods: methods(), places: o.places(),
+		Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(o.Keys), methods: methods(), templates: o.templates(),
 	}
-	s.about = s.info()
+	s.serverInfo = s.info()
 	return s
 }
 
@@ -120,7 +120,7 @@ func (s *server) answer(ctx context.Context, r *request, to peer) (reply []byte,
 		return jsonrpc.EncodeReply(r.id, nil, failed), failed
 	}
 	if r.modern || r.failed != nil {
-		w.Raw("_meta", s.introduction(r))
+		w.Raw("_meta", s.resultMeta(r))
 	}
 	return jsonrpc.EncodeReply(r.id, w.Done(), nil), nil
 }
@@ -133,8 +133,8 @@ func (s *server) serve(ctx context.Context, r *request, to peer) (*strictjson.Wr
 	return m.serve(s, ctx, r, to)
 }
 
-// begun starts a complete result.
-func begun(r *request, size int) *strictjson.Writer {
+// newResult starts a complete result.
+func newResult(r *request, size int) *strictjson.Writer {
 	w := strictjson.NewWriter(size + 200)
 	if r.modern {
 		w.Text("resultType", resultComplete)
@@ -142,26 +142,26 @@ func begun(r *request, size int) *strictjson.Writer {
 	return w
 }
 
-// keep writes how long a client may cache a result, and for whom: lists depend on the caller.
-func (s *server) keep(r *request, w *strictjson.Writer) {
+// writeCacheHints writes how long a client may cache a result, and for whom: lists depend on the caller.
+func (s *server) writeCacheHints(r *request, w *strictjson.Writer) {
 	if r.modern {
 		w.Raw("ttlMs", fmt.Append(nil, s.Fresh.Milliseconds()))
 		w.Text("cacheScope", "private")
 	}
 }
 
-// introduction returns the _meta of every modern result. That of a subscription names the one that ended, and that of a
+// resultMeta returns the _meta of every modern result. That of a subscription names the one that ended, and that of a
 // call, in both eras, why it failed.
-func (s *server) introduction(r *request) json.RawMessage {
+func (s *server) resultMeta(r *request) json.RawMessage {
 	w := strictjson.NewWriter(100)
 	if r.modern {
-		w.Raw(metaServer, s.about)
+		w.Raw(metaServer, s.serverInfo)
 	}
 	if r.method == methodListen {
 		w.Raw(metaSubscription, r.id)
 	}
 	if r.failed != nil {
-		w.Raw(metaError, classOf(r.failed))
+		w.Raw(metaError, errorMeta(r.failed))
 	}
 	return w.Done()
 }
@@ -178,12 +178,12 @@ func (s *server) instructions() string {
 }
 
 func (s *server) discover(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	w := begun(r, 600)
+	w := newResult(r, 600)
 	list, _ := strictjson.Marshal(versions()) // strings
 	w.Raw("supportedVersions", list)
-	w.Raw("capabilities", s.capabilities(true, s.keepsTasks(ctx, r.caller)))
+	w.Raw("capabilities", s.capabilities(true, s.runsTasks(ctx, r.caller)))
 	w.Text("instructions", s.instructions())
-	s.keep(r, w)
+	s.writeCacheHints(r, w)
 	return w, nil
 }
 

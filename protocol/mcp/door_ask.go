@@ -20,8 +20,8 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// single is the key of a question without needs.
-const single = "answer"
+// singleKey is the key of a question without needs.
+const singleKey = "answer"
 
 // needs returns what a question asks for, each as a request of its own. A single question is a form; if its answer is
 // not an object, it is a form with one field.
@@ -35,9 +35,9 @@ func needs(a *tool.Ask) []tool.Need {
 		if len(field) == 0 {
 			field = json.RawMessage(`{"type":"string"}`)
 		}
-		form = json.RawMessage(`{"type":"object","properties":{"` + single + `":` + string(field) + `},"required":["` + single + `"]}`)
+		form = json.RawMessage(`{"type":"object","properties":{"` + singleKey + `":` + string(field) + `},"required":["` + singleKey + `"]}`)
 	}
-	return []tool.Need{{Key: single, Kind: tool.NeedForm, Message: a.Message, Schema: form}}
+	return []tool.Need{{Key: singleKey, Kind: tool.NeedForm, Message: a.Message, Schema: form}}
 }
 
 // answersTo converts a client's answers for the tool. A single question without an answer ends the call; if there are
@@ -51,7 +51,7 @@ func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.
 		Action  string          `json:"action"`
 		Content json.RawMessage `json:"content"`
 	}
-	err := strictjson.Unmarshal(said[single], &e)
+	err := strictjson.Unmarshal(said[singleKey], &e)
 	if a.Kind == tool.AskApproval && err == nil && e.Action == tool.Decline { // the user decided
 		return json.RawMessage(`{"approve":false}`), nil
 	}
@@ -63,10 +63,10 @@ func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.
 		return orEmpty(e.Content), nil
 	}
 	var field map[string]json.RawMessage
-	if strictjson.Unmarshal(orEmpty(e.Content), &field) != nil || field[single] == nil {
+	if strictjson.Unmarshal(orEmpty(e.Content), &field) != nil || field[singleKey] == nil {
 		return json.RawMessage("null"), nil // checked like any answer
 	}
-	return field[single], nil
+	return field[singleKey], nil
 }
 
 // methodOf returns the method that asks a client for a need, and the capability and mode that the client must have.
@@ -159,16 +159,16 @@ func (s *server) finish(
 		out = &relay{request: r, to: to}
 		res, err = s.handler.Invoke(ctx, c, out)
 		if err != nil {
-			return nil, nil, nil, misanswered(r, err)
+			return nil, nil, nil, answerError(r, err)
 		}
 		if res.Ask == nil {
 			return res, out, nil, nil
 		}
-		if waits := r.waits(res.Ask); waits != nil {
+		if waits := r.approvalError(res.Ask); waits != nil {
 			return nil, nil, nil, waits
 		}
 		var said map[string]json.RawMessage
-		if said, asks, err = s.put(ctx, r, res.Ask, to); err != nil || asks != nil {
+		if said, asks, err = s.askClient(ctx, r, res.Ask, to); err != nil || asks != nil {
 			return nil, nil, asks, err
 		}
 		again := *c
@@ -182,9 +182,9 @@ func (s *server) finish(
 	return nil, nil, nil, tool.Errorf(tool.CodeToolError, "%s asked %d times and did not come to an end", r.name, maxRounds)
 }
 
-// waits returns the error for a call that must be approved by another person, or by a user whom this client cannot ask;
-// nil if the client can be asked. The same call, made again, gets the decision: no id has to be carried.
-func (r *request) waits(a *tool.Ask) error {
+// approvalError returns the error for a call that must be approved by another person, or by a user whom this client
+// cannot ask; nil if the client can be asked. The same call, made again, gets the decision: no id has to be carried.
+func (r *request) approvalError(a *tool.Ask) error {
 	if a.Kind != tool.AskApproval || a.Awaits == nil || a.Awaits.Self && r.askable(tool.NeedForm) {
 		return nil
 	}
@@ -200,8 +200,8 @@ func (r *request) waits(a *tool.Ask) error {
 // maxRounds is the number of times that a tool may ask in one call.
 const maxRounds = 32
 
-// put asks the client: a legacy client at once, a modern one by ending its request with the question.
-func (s *server) put(
+// askClient asks the client: a legacy client at once, a modern one by ending its request with the question.
+func (s *server) askClient(
 	ctx context.Context, r *request, a *tool.Ask, to peer,
 ) (map[string]json.RawMessage, *strictjson.Writer, error) {
 	said := map[string]json.RawMessage{}
@@ -265,7 +265,7 @@ func (r *request) inputRequests(list []tool.Need, id string) json.RawMessage {
 func (s *server) inputRequired(
 	r *request, a *tool.Ask, list []tool.Need, said map[string]json.RawMessage,
 ) (*strictjson.Writer, error) {
-	state, err := s.seal.close(r, asked{a, said})
+	state, err := s.seal.close(r, requestState{a, said})
 	if err != nil {
 		return nil, err
 	}
@@ -289,8 +289,8 @@ func (r *request) readResponses() (said map[string]json.RawMessage, ok bool) {
 	return said, true
 }
 
-// fitting merges earlier answers with new ones, and keeps only those that the question asks for.
-func fitting(a *tool.Ask, said, given map[string]json.RawMessage) map[string]json.RawMessage {
+// mergeAnswers merges earlier answers with new ones, and keeps only those that the question asks for.
+func mergeAnswers(a *tool.Ask, said, given map[string]json.RawMessage) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for _, n := range needs(a) {
 		if one, ok := given[n.Key]; ok {
@@ -317,7 +317,7 @@ func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	if !ok {
 		return nil, invalid("inputResponses must be an object with an object for each of the inputRequests")
 	}
-	said := fitting(was.Ask, was.Said, given)
+	said := mergeAnswers(was.Ask, was.Said, given)
 	list, missing := r.open(was.Ask, said)
 	switch {
 	case missing != nil:
@@ -333,8 +333,8 @@ func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	return nil, nil
 }
 
-// misanswered turns the refusal of an answer into an error of the request, for a modern client.
-func misanswered(r *request, err error) error {
+// answerError turns the refusal of an answer into an error of the request, for a modern client.
+func answerError(r *request, err error) error {
 	e := tool.AsError(err)
 	if !r.modern || !slices.Contains([]string{ask.Unknown, ask.Expired, ask.Answered, ask.Invalid}, e.Reason) {
 		return e
@@ -346,16 +346,16 @@ func misanswered(r *request, err error) error {
 	return invalid("%s: %s", member, e.Message)
 }
 
-// refusedAs returns the protocol error in an error of finish, or nil if the error is the tool's or nil.
-func refusedAs(err error) *jsonrpc.Error {
+// protocolError returns the protocol error in an error of finish, or nil if the error is the tool's or nil.
+func protocolError(err error) *jsonrpc.Error {
 	bad, _ := errors.AsType[*jsonrpc.Error](err)
 	return bad
 }
 
-// An asked is the state that a client sends back with its answers. The engine decides by the question's id whether they
-// answer this call and whether they were given before. But a client that sends no answer is asked again without the
-// engine, so the seal also binds the state to its caller.
-type asked struct {
+// A requestState is the state that a client sends back with its answers. The engine decides by the question's id
+// whether they answer this call and whether they were given before. But a client that sends no answer is asked again
+// without the engine, so the seal also binds the state to its caller.
+type requestState struct {
 	Ask  *tool.Ask                  `json:"ask"`
 	Said map[string]json.RawMessage `json:"said,omitzero"` // before the rest was asked for again
 }
@@ -371,29 +371,29 @@ func newSeal(keys *secret.Keyed) seal {
 	return sync.OnceValues(func() (cipher.AEAD, error) { return keys.Seal("key that seals the states of requests") })
 }
 
-// bound returns what a state is bound to: the caller and the target of the call.
-func (r *request) bound() []byte {
+// sealContext returns what a state is bound to: the caller and the target of the call.
+func (r *request) sealContext() []byte {
 	b, _ := strictjson.Marshal([]string{r.caller.ID, r.method, r.name, r.uri}) // strings
 	return b
 }
 
-func (s seal) close(r *request, a asked) (string, error) {
+func (s seal) close(r *request, a requestState) (string, error) {
 	aead, err := s()
 	if err != nil {
 		return "", err
 	}
-	b, _ := strictjson.Marshal(a)                                                       // checked JSON
-	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, r.bound())), nil //nolint:gosec // it makes a nonce
+	b, _ := strictjson.Marshal(a)                                                             // checked JSON
+	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, r.sealContext())), nil //nolint:gosec // it makes a nonce
 }
 
-func (s seal) open(r *request, text string) (a asked, ok bool) {
+func (s seal) open(r *request, text string) (a requestState, ok bool) {
 	aead, err := s()
 	if err != nil {
 		return a, false
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err == nil {
-		b, err = aead.Open(nil, nil, b, r.bound())
+		b, err = aead.Open(nil, nil, b, r.sealContext())
 	}
 	return a, err == nil && strictjson.Unmarshal(b, &a) == nil && a.Ask != nil
 }

@@ -22,11 +22,11 @@ import (
 // text, and also structured content if the tool is listed with an output schema. Clients hand their models one or the
 // other, so a tool whose output is only text for us has no structured content.
 func outcome(r *request, res *tool.Result, out *relay) *strictjson.Writer {
-	w := begun(r, 3*len(res.Output))
+	w := newResult(r, 3*len(res.Output))
 	if c := res.Content; c != nil && len(c.Blocks) > 0 {
-		w.Raw("content", list(mapped(r.source, c.Blocks)))
+		w.Raw("content", list(rewriteURIs(r.source, c.Blocks)))
 	} else {
-		w.Raw("content", list(spoken(res, out.assets)))
+		w.Raw("content", list(textContent(res, out.assets)))
 	}
 	if structured(r, res) {
 		w.Raw("structuredContent", res.Output)
@@ -50,9 +50,9 @@ func list(of []json.RawMessage) []byte {
 	return append(b, ']')
 }
 
-// spoken returns an outcome in words, followed by its assets.
-func spoken(res *tool.Result, assets []json.RawMessage) []json.RawMessage {
-	text := modeltext.Plain(modeltext.Of(res))
+// textContent returns an outcome in words, followed by its assets.
+func textContent(res *tool.Result, assets []json.RawMessage) []json.RawMessage {
+	text := prose.Plain(prose.Of(res))
 	if !res.OK && res.Failure != nil {
 		text = res.Failure.Message
 	}
@@ -71,7 +71,7 @@ func structured(r *request, res *tool.Result) bool {
 	case res.Content != nil:
 		return res.Content.Structured
 	}
-	return r.spec != nil && promises(r.spec, r.modern)
+	return r.spec != nil && hasOutputSchema(r.spec, r.modern)
 }
 
 func appendText(b []byte, text string) []byte {
@@ -82,14 +82,14 @@ func appendText(b []byte, text string) []byte {
 // failure encodes the failure of a call in a form that a model can act on; programs find the code in _meta.
 func failure(r *request, e *tool.Error) *strictjson.Writer {
 	r.failed = e
-	w := begun(r, 300+len(e.Message))
+	w := newResult(r, 300+len(e.Message))
 	w.Raw("content", append(appendText([]byte{'['}, e.Message), ']'))
 	w.Raw("isError", []byte("true"))
 	return w
 }
 
-// classOf encodes an error's code, reason and details, for programs.
-func classOf(e *tool.Error) json.RawMessage {
+// errorMeta encodes an error's code, reason and details, for programs.
+func errorMeta(e *tool.Error) json.RawMessage {
 	w := strictjson.NewWriter(100 + len(e.Details))
 	w.Text("code", string(e.Code))
 	if e.Reason != "" {
@@ -177,13 +177,13 @@ func (l *relay) asset(e tool.Event) {
 	defer l.mu.Unlock()
 	if l.file != nil {
 		if a.Size <= maxFile {
-			*l.file = file{a, whole(e.File, a.Size)}
+			*l.file = file{a, readWhole(e.File, a.Size)}
 		}
 		return
 	}
 	var block []byte
 	if a.Size <= maxInline && l.inline+a.Size <= maxInlined {
-		if content := whole(e.File, a.Size); content != nil {
+		if content := readWhole(e.File, a.Size); content != nil {
 			block = embedded(a, content)
 		}
 	}
@@ -204,8 +204,8 @@ type file struct {
 // maxFile bounds a file that is read as a resource: it is held in memory, in Base64. HTTP serves larger ones.
 const maxFile = 32 << 20
 
-// whole reads a file regardless of its offset. It returns nil if there is no file, or if its size differs.
-func whole(f *os.File, size int64) []byte {
+// readWhole reads a file regardless of its offset. It returns nil if there is no file, or if its size differs.
+func readWhole(f *os.File, size int64) []byte {
 	if f == nil {
 		return nil
 	}

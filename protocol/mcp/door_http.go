@@ -34,9 +34,9 @@ func NewDoor(o Options) web.Door {
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
 			d := &httpDoor{on, newServer(o, h, c), newSessions()}
 			return []web.Route{
-				{Method: http.MethodPost, Path: Path, Lasts: listens, Serve: d.post},
+				{Method: http.MethodPost, Path: Path, Lasts: isListen, Serve: d.post},
 				{Method: http.MethodGet, Path: Path, Serve: d.listen},
-				{Method: http.MethodDelete, Path: Path, Serve: d.leave},
+				{Method: http.MethodDelete, Path: Path, Serve: d.deleteSession},
 				{Method: http.MethodGet, Path: wellKnown, Open: true, Serve: guard.serve},
 				{Method: http.MethodGet, Path: wellKnown + Path, Open: true, Serve: guard.serve},
 			}
@@ -44,8 +44,8 @@ func NewDoor(o Options) web.Door {
 	}
 }
 
-// listens reports whether a request subscribes to changes. Its body must agree with its headers.
-func listens(r *http.Request) bool {
+// isListen reports whether a request subscribes to changes. Its body must agree with its headers.
+func isListen(r *http.Request) bool {
 	method, _ := plainHeader(r.Header.Get(headerMethod))
 	return method == methodListen
 }
@@ -187,9 +187,9 @@ func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *reques
 	ctx := r.Context()
 	if req.method == methodListen {
 		var stop func()
-		ctx, stop = d.untilLeaving(ctx)
+		ctx, stop = d.untilClosing(ctx)
 		defer stop()
-		d.ForgetBody(r) // the request is long-lived, and settle copies what it needs
+		d.ForgetBody(r) // the request is long-lived, and detach copies what it needs
 	}
 	reply, failed := d.answer(ctx, req, to)
 	status := http.StatusOK
@@ -199,8 +199,8 @@ func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *reques
 	to.finish(status, reply)
 }
 
-// untilLeaving returns a context that also ends when the front closes, for requests that would never end by themselves.
-func (d *httpDoor) untilLeaving(ctx context.Context) (context.Context, func()) {
+// untilClosing returns a context that also ends when the front closes, for requests that would never end by themselves.
+func (d *httpDoor) untilClosing(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(d.Leaving(), cancel)
 	return ctx, func() { stop(); cancel() }
@@ -258,11 +258,11 @@ func (x *exchange) notify(method string, params []byte) error {
 	if out == nil {
 		return nil
 	}
-	return tell(out, jsonrpc.EncodeNotification(method, params))
+	return sendMessage(out, jsonrpc.EncodeNotification(method, params))
 }
 
-// tell sends a message on a stream.
-func tell(out *web.Stream, line []byte) error { return out.Send("", "message", trimmed(line)) }
+// sendMessage sends a message on a stream.
+func sendMessage(out *web.Stream, line []byte) error { return out.Send("", "message", trimmed(line)) }
 
 // trimmed removes the line break, which an event of a stream cannot contain.
 func trimmed(line []byte) []byte { return line[:len(line)-1] }
@@ -274,7 +274,7 @@ func (x *exchange) ask(ctx context.Context, method string, params []byte) (json.
 	if out == nil || x.session == nil {
 		return nil, errNoStream
 	}
-	return x.session.ask(ctx, method, params, func(line []byte) error { return tell(out, line) })
+	return x.session.ask(ctx, method, params, func(line []byte) error { return sendMessage(out, line) })
 }
 
 func (x *exchange) begin(_ context.Context, c *tool.Call) (context.Context, func(), *tool.Error) {
@@ -373,7 +373,7 @@ func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Princip
 			tool.Errorf(tool.CodeUnsupported, "a stream is all that GET gives here: accept %s", web.TypeStream))
 		return
 	}
-	ctx, end := d.untilLeaving(r.Context())
+	ctx, end := d.untilClosing(r.Context())
 	defer end()
 	changes := d.watch(ctx, p, one.subscription)
 	defer d.subscriptions.leave(p.ID, one.subscription)
@@ -381,12 +381,12 @@ func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Princip
 	stop := out.KeepAlive(d.Beat)
 	defer stop()
 	changes.run(ctx, everything(), func(method string, params *strictjson.Writer) error {
-		return tell(out, jsonrpc.EncodeNotification(method, params.Done()))
+		return sendMessage(out, jsonrpc.EncodeNotification(method, params.Done()))
 	})
 }
 
-// leave ends a session.
-func (d *httpDoor) leave(w http.ResponseWriter, r *http.Request, p tool.Principal) {
+// deleteSession ends a session.
+func (d *httpDoor) deleteSession(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 	one, ok := d.sessionOf(w, r, &request{caller: p})
 	if !ok {
 		return

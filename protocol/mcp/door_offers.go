@@ -61,25 +61,25 @@ func (o Offers) Check() error {
 
 func (p Prompt) name() string { return cmp.Or(p.Name, p.Tool) }
 
-// A place is a resource with its parsed template.
-type place struct {
+// A resourceTemplate is a resource with its parsed template.
+type resourceTemplate struct {
 	Resource
 	*uritemplate.Template
 }
 
-// places parses the templates, which Check has accepted.
-func (o Offers) places() []place {
-	list := make([]place, len(o.Resources))
+// templates parses the templates, which Check has accepted.
+func (o Offers) templates() []resourceTemplate {
+	list := make([]resourceTemplate, len(o.Resources))
 	for i, r := range o.Resources {
-		list[i] = place{r, uritemplate.MustNew(r.URI)}
+		list[i] = resourceTemplate{r, uritemplate.MustNew(r.URI)}
 	}
 	return list
 }
 
 // fixed reports whether the URI is a single resource, not a template for many.
-func (p place) fixed() bool { return len(p.Varnames()) == 0 }
+func (t resourceTemplate) fixed() bool { return len(t.Varnames()) == 0 }
 
-func (p place) at(uri string) bool { return p.URI == uri || p.Match(uri) != nil }
+func (t resourceTemplate) at(uri string) bool { return t.URI == uri || t.Match(uri) != nil }
 
 // argumentsOf converts texts to arguments: prompts and URIs have nothing but texts. If the tool expects a number or a
 // boolean, a text that is one is written as such; the engine reports any other.

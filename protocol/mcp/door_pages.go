@@ -10,9 +10,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// listed writes the requested page of a list, sorted by name. A cursor is the name after which a page begins, so that
-// entries that come or go in between shift nothing else.
-func listed[T any](
+// writePage writes the requested page of a list, sorted by name. A cursor is the name after which a page begins, so
+// that entries that come or go in between shift nothing else.
+func writePage[T any](
 	s *server, r *request, what string, list []T, name func(T) string, encode func(T) json.RawMessage,
 ) (*strictjson.Writer, *jsonrpc.Error) {
 	after, err := base64.RawURLEncoding.Strict().DecodeString(r.cursor)
@@ -31,12 +31,12 @@ func listed[T any](
 		}
 		entries = append(entries, entry...)
 	}
-	w := begun(r, len(entries))
+	w := newResult(r, len(entries))
 	w.Raw(what, append(entries, ']'))
 	if len(page) < len(list) {
 		w.Text("nextCursor", base64.RawURLEncoding.EncodeToString([]byte(name(page[len(page)-1]))))
 	}
-	s.keep(r, w)
+	s.writeCacheHints(r, w)
 	return w, nil
 }
 

@@ -82,7 +82,7 @@ func (s *server) prompts(ctx context.Context, p tool.Principal) []prompt {
 }
 
 func (s *server) listPrompts(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "prompts", s.prompts(ctx, r.caller), func(p prompt) string { return p.Name }, encoded[prompt])
+	return writePage(s, r, "prompts", s.prompts(ctx, r.caller), func(p prompt) string { return p.Name }, encoded[prompt])
 }
 
 // findPrompt returns a caller's prompt by name, or nil.
@@ -117,13 +117,13 @@ func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjso
 	if p.skill != "" {
 		output = instructions(output)
 	}
-	w = begun(r, len(output)+200)
+	w = newResult(r, len(output)+200)
 	if p.Description != "" {
 		w.Text("description", p.Description)
 	}
 	r.spec = p.spec
-	s.refers(ctx, r)
-	w.Raw("messages", list(mapped(r.source, messages(output, files))))
+	s.setSource(ctx, r)
+	w.Raw("messages", list(rewriteURIs(r.source, messages(output, files))))
 	return w, nil
 }
 
@@ -170,7 +170,7 @@ func (s *server) fetch(
 	}
 	defer end()
 	res, out, asks, err := s.finish(ctx, r, c, to)
-	switch bad := refusedAs(err); {
+	switch bad := protocolError(err); {
 	case bad != nil:
 		return nil, nil, nil, bad
 	case err != nil && tool.CodeOf(err) == tool.CodeNotFound && r.uri != "":
@@ -237,7 +237,7 @@ func completed(r *request, values []string, total int, more bool) *strictjson.Wr
 	b, _ := strictjson.Marshal(map[string]any{
 		"values": values[:min(len(values), most)], "total": total, "hasMore": more || total > most,
 	}) // strings and numbers
-	w := begun(r, len(b))
+	w := newResult(r, len(b))
 	w.Raw("completion", b)
 	return w
 }

@@ -55,7 +55,7 @@ func CheckURL(address string) error {
 	return nil
 }
 
-func (p protection) at(r *http.Request) string {
+func (p protection) resourceURL(r *http.Request) string {
 	if p.resource != "" {
 		return p.resource
 	}
@@ -83,7 +83,7 @@ func (p protection) serve(w http.ResponseWriter, r *http.Request, _ tool.Princip
 		return
 	}
 	body, _ := strictjson.Marshal(map[string]any{ // strings
-		"resource": p.at(r), "authorization_servers": servers, "bearer_methods_supported": []string{"header"},
+		"resource": p.resourceURL(r), "authorization_servers": servers, "bearer_methods_supported": []string{"header"},
 		"resource_name": "Toolpost",
 	})
 	web.Reply(w, http.StatusOK, body)

@@ -40,18 +40,18 @@ func ofSource(uri string) (source, own string, ok bool) {
 func keyOf(one tool.Resource) string { return one.URI + one.Template }
 
 func (s *server) listResources(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "resources", s.resources(ctx, r.caller, true), keyOf, encoded[tool.Resource])
+	return writePage(s, r, "resources", s.resources(ctx, r.caller, true), keyOf, encoded[tool.Resource])
 }
 
 func (s *server) listTemplates(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), keyOf,
+	return writePage(s, r, "resourceTemplates", s.resources(ctx, r.caller, false), keyOf,
 		encoded[tool.Resource])
 }
 
 // resources lists what a caller may read, by URI: the fixed resources, including skills, or the templates.
 func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []tool.Resource {
 	list := []tool.Resource{}
-	for _, one := range s.places {
+	for _, one := range s.templates {
 		spec := s.spec(ctx, p, one.Tool)
 		if spec == nil || one.fixed() != fixed {
 			continue
@@ -114,7 +114,7 @@ func (s *server) offers(ctx context.Context, p tool.Principal) func(uri string) 
 		case strings.HasPrefix(uri, sourcePrefix):
 			return s.mayRead(ctx, p, uri)
 		}
-		return slices.ContainsFunc(s.places, func(one place) bool {
+		return slices.ContainsFunc(s.templates, func(one resourceTemplate) bool {
 			return one.at(uri) && s.spec(ctx, p, one.Tool) != nil
 		})
 	}
@@ -172,7 +172,7 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 			return s.readSkill(ctx, r, skill, to)
 		}
 	}
-	for _, one := range s.places {
+	for _, one := range s.templates {
 		if !one.at(r.uri) {
 			continue
 		}
@@ -227,14 +227,14 @@ func (s *server) readUpstream(ctx context.Context, r *request, to peer) (*strict
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "what the server gave cannot be read: %s", jsonrpc.Misread(err))
 	}
 	source, _, _ := ofSource(r.uri)
-	w := begun(r, len(res.Output)+200)
-	w.Raw("contents", list(mapped(source, given.Contents)))
-	s.keep(r, w)
+	w := newResult(r, len(res.Output)+200)
+	w.Raw("contents", list(rewriteURIs(source, given.Contents)))
+	s.writeCacheHints(r, w)
 	return w, nil
 }
 
-// mapped returns pieces of an MCP server's content with their URIs rewritten so that they can be read here.
-func mapped(source string, pieces []json.RawMessage) []json.RawMessage {
+// rewriteURIs returns pieces of an MCP server's content with their URIs rewritten so that they can be read here.
+func rewriteURIs(source string, pieces []json.RawMessage) []json.RawMessage {
 	if source == "" {
 		return pieces
 	}
@@ -246,7 +246,7 @@ func mapped(source string, pieces []json.RawMessage) []json.RawMessage {
 			case key == "uri" && strictjson.KindOf(value) == "string":
 				out[i] = strictjson.With(out[i], key, strictjson.Quote(sourceURI(source, jsonrpc.Text(value))))
 			case (key == "resource" || key == "content") && strictjson.KindOf(value) == "object":
-				out[i] = strictjson.With(out[i], key, mapped(source, []json.RawMessage{value})[0])
+				out[i] = strictjson.With(out[i], key, rewriteURIs(source, []json.RawMessage{value})[0])
 			}
 			return nil
 		})
@@ -266,9 +266,9 @@ func (s *server) readAsset(ctx context.Context, r *request, sum string, to peer)
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal,
 			"the file is larger than %d bytes, or gone; over HTTP it is at /v1/assets/%s", maxFile, sum)
 	}
-	w := begun(r, 2*len(r.file.content)+200)
+	w := newResult(r, 2*len(r.file.content)+200)
 	w.Raw("contents", append(append([]byte{'['}, fileContents(r.uri, r.file.MediaType, r.file.content)...), ']'))
-	s.keep(r, w)
+	s.writeCacheHints(r, w)
 	return w, nil
 }
 
@@ -294,9 +294,9 @@ func (s *server) readSkill(
 	if bad != nil || asks != nil {
 		return asks, bad
 	}
-	w := begun(r, len(res.Output)+200)
+	w := newResult(r, len(res.Output)+200)
 	w.Raw("contents", contents(r.uri, Resource{MediaType: "text/markdown"}, instructions(res.Output)))
-	s.keep(r, w)
+	s.writeCacheHints(r, w)
 	return w, nil
 }
 
@@ -316,10 +316,10 @@ func (s *server) readTool(
 	case bad != nil || asks != nil:
 		return asks, bad
 	}
-	output := modeltext.Of(res)
-	w := begun(r, 2*len(output)+200)
+	output := prose.Of(res)
+	w := newResult(r, 2*len(output)+200)
 	w.Raw("contents", contents(r.uri, one, output))
-	s.keep(r, w)
+	s.writeCacheHints(r, w)
 	return w, nil
 }
 

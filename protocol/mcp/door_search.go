@@ -10,9 +10,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// instead answers a call of one of the tools that stand in for all others. A call_tool becomes the call that it names,
-// and continues as if the client had made it, so that every rule for calls applies.
-func (s *server) instead(ctx context.Context, r *request) (w *strictjson.Writer, answered bool) {
+// serveStandIn answers a call of one of the tools that stand in for all others. A call_tool becomes the call that it
+// names, and continues as if the client had made it, so that every rule for calls applies.
+func (s *server) serveStandIn(ctx context.Context, r *request) (w *strictjson.Writer, answered bool) {
 	if !toolfind.IsStandIn(r.name) {
 		return nil, false
 	}
@@ -38,7 +38,7 @@ func (s *server) instead(ctx context.Context, r *request) (w *strictjson.Writer,
 	if err != nil {
 		return failure(r, tool.AsError(err)), true
 	}
-	w = begun(r, len(text))
+	w = newResult(r, len(text))
 	w.Raw("content", append(appendText([]byte{'['}, text), ']'))
 	return w, true
 }

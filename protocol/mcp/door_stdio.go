@@ -38,30 +38,30 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	defer cancel(nil)
 	live, over := context.WithCancel(ctx)
 	defer over()
-	l := &line{
+	open := &stdioDoor{
 		live: live, unwatch: func() {},
 		server: newServer(d.Options, h, c), caller: d.Caller, out: jsonrpc.NewStream(d.Out, cancel),
-		places: make(chan struct{}, maxInFlight),
+		slots: make(chan struct{}, maxInFlight),
 	}
-	err := l.read(ctx, process.NewLines(d.In, process.LineLimits{Line: maxLine, Open: true}))
+	err := open.read(ctx, process.NewLines(d.In, process.LineLimits{Line: maxLine, Open: true}))
 	over()
 	var limit *process.LimitError
 	if errors.As(err, &limit) {
-		l.send(withoutID(jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %v", limit)))
+		open.send(withoutID(jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %v", limit)))
 	}
-	l.drain(ctx)
+	open.drain(ctx)
 	cancel(nil)
-	l.calls.Wait()
-	l.watching.Wait()
-	return l.out.Err()
+	open.calls.Wait()
+	open.watching.Wait()
+	return open.out.Err()
 }
 
-// A line is an open Door.
-type line struct {
+// A stdioDoor is an open Door.
+type stdioDoor struct {
 	*server
 	caller   tool.Principal
 	out      *jsonrpc.Stream
-	places   chan struct{}
+	slots    chan struct{}
 	calls    sync.WaitGroup
 	inFlight inFlight
 	live     context.Context // until In is closed; ends requests that would never end by themselves
@@ -74,7 +74,7 @@ type line struct {
 }
 
 // read handles messages until there are no more.
-func (l *line) read(ctx context.Context, in *process.Lines) error {
+func (d *stdioDoor) read(ctx context.Context, in *process.Lines) error {
 	type read struct {
 		text []byte
 		err  error
@@ -107,7 +107,7 @@ func (l *line) read(ctx context.Context, in *process.Lines) error {
 				return got.err
 			}
 			if len(bytes.TrimSpace(got.text)) > 0 {
-				l.take(ctx, bytes.Clone(got.text))
+				d.take(ctx, bytes.Clone(got.text))
 			}
 			taken <- struct{}{}
 		}
@@ -115,9 +115,9 @@ func (l *line) read(ctx context.Context, in *process.Lines) error {
 }
 
 // drain waits for running calls: a client may send all its requests and then close In.
-func (l *line) drain(ctx context.Context) {
+func (d *stdioDoor) drain(ctx context.Context) {
 	finished := make(chan struct{})
-	go func() { l.calls.Wait(); close(finished) }()
+	go func() { d.calls.Wait(); close(finished) }()
 	select {
 	case <-finished:
 	case <-ctx.Done():
@@ -125,86 +125,86 @@ func (l *line) drain(ctx context.Context) {
 	}
 }
 
-func (l *line) send(b []byte) {
+func (d *stdioDoor) send(b []byte) {
 	if len(b) == 0 || b[len(b)-1] != '\n' {
 		b = append(b, '\n')
 	}
-	_ = l.out.Send(context.Background(), nil, b) // the stream keeps the error
+	_ = d.out.Send(context.Background(), nil, b) // the stream keeps the error
 }
 
 // take handles one message.
-func (l *line) take(ctx context.Context, text []byte) {
+func (d *stdioDoor) take(ctx context.Context, text []byte) {
 	r, bad := decode(text)
-	r.caller = l.caller
-	r.session = l.session
+	r.caller = d.caller
+	r.session = d.session
 	r.modern = r.meta.version != "" || r.session == nil && r.method != methodInitialize
 	if r.modern {
 		r.session = nil
 	}
 	switch {
 	case bad != nil:
-		l.send(refusal(r, bad))
+		d.send(refusal(r, bad))
 	case r.method == "" && r.session != nil:
 		r.session.take(text)
 	case r.method == "":
 	case r.id == nil:
-		l.inFlight.handleCancel(r.method, r.params)
+		d.inFlight.handleCancel(r.method, r.params)
 	case r.method == methodInitialize:
-		l.meet(r)
+		d.handleInitialize(r)
 	default:
-		l.serve(ctx, r)
+		d.serve(ctx, r)
 	}
 }
 
-// meet answers initialize.
-func (l *line) meet(r *request) {
-	one, result, bad := l.initialize(r)
+// handleInitialize answers initialize.
+func (d *stdioDoor) handleInitialize(r *request) {
+	one, result, bad := d.initialize(r)
 	if bad != nil {
-		l.send(refusal(r, bad))
+		d.send(refusal(r, bad))
 		return
 	}
-	l.session = one
-	l.send(jsonrpc.EncodeReply(r.id, result.Done(), nil))
-	l.unwatch()
-	ctx, cancel := context.WithCancel(l.live)
-	l.unwatch = cancel
-	changes := l.watch(ctx, l.caller, one.subscription)
-	l.watching.Go(func() {
-		defer l.subscriptions.leave(l.caller.ID, one.subscription)
+	d.session = one
+	d.send(jsonrpc.EncodeReply(r.id, result.Done(), nil))
+	d.unwatch()
+	ctx, cancel := context.WithCancel(d.live)
+	d.unwatch = cancel
+	changes := d.watch(ctx, d.caller, one.subscription)
+	d.watching.Go(func() {
+		defer d.subscriptions.leave(d.caller.ID, one.subscription)
 		changes.run(ctx, everything(), func(method string, params *strictjson.Writer) error {
-			l.send(jsonrpc.EncodeNotification(method, params.Done()))
-			return l.out.Err()
+			d.send(jsonrpc.EncodeNotification(method, params.Done()))
+			return d.out.Err()
 		})
 	})
 }
 
 // serve answers a request when it is done. A cancelled request gets no answer.
-func (l *line) serve(ctx context.Context, r *request) {
+func (d *stdioDoor) serve(ctx context.Context, r *request) {
 	if r.modern {
 		if bad := checkModern(r); bad != nil {
-			l.send(refusal(r, bad))
+			d.send(refusal(r, bad))
 			return
 		}
 	}
 	select {
-	case l.places <- struct{}{}:
+	case d.slots <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
 	if r.method == methodListen {
-		ctx = l.live
+		ctx = d.live
 	}
-	ctx, leave, ok := l.inFlight.enter(ctx, r.id)
+	ctx, leave, ok := d.inFlight.enter(ctx, r.id)
 	if !ok {
-		<-l.places
-		l.send(refusal(r, errTwice()))
+		<-d.slots
+		d.send(refusal(r, errTwice()))
 		return
 	}
-	l.calls.Go(func() {
-		defer func() { <-l.places }()
-		reply, _ := l.answer(ctx, r, &wire{l, r.session})
+	d.calls.Go(func() {
+		defer func() { <-d.slots }()
+		reply, _ := d.answer(ctx, r, &stdioPeer{d, r.session})
 		if !errors.Is(context.Cause(ctx), errCancelled) {
-			l.send(reply)
+			d.send(reply)
 		}
 		leave()
 	})
@@ -214,27 +214,27 @@ func errTwice() *jsonrpc.Error {
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: a request with this id is still being answered")
 }
 
-// A wire is the client of a line, for one of its requests.
-type wire struct {
-	line    *line
+// A stdioPeer is the client of a stdioDoor, for one of its requests.
+type stdioPeer struct {
+	door    *stdioDoor
 	session *session
 }
 
-var _ peer = (*wire)(nil)
+var _ peer = (*stdioPeer)(nil)
 
-func (w *wire) notify(method string, params []byte) error {
-	w.line.send(jsonrpc.EncodeNotification(method, params))
-	return w.line.out.Err()
+func (p *stdioPeer) notify(method string, params []byte) error {
+	p.door.send(jsonrpc.EncodeNotification(method, params))
+	return p.door.out.Err()
 }
 
-func (w *wire) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
-	if w.session == nil {
+func (p *stdioPeer) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
+	if p.session == nil {
 		return nil, errNoStream
 	}
-	return w.session.ask(ctx, method, params, func(b []byte) error { w.line.send(b); return w.line.out.Err() })
+	return p.session.ask(ctx, method, params, func(b []byte) error { p.door.send(b); return p.door.out.Err() })
 }
 
 // begin does nothing: a client cancels by the id of its request, and the engine has its own id for the call.
-func (w *wire) begin(ctx context.Context, _ *tool.Call) (context.Context, func(), *tool.Error) {
+func (p *stdioPeer) begin(ctx context.Context, _ *tool.Call) (context.Context, func(), *tool.Error) {
 	return ctx, func() {}, nil
 }

@@ -45,7 +45,7 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 	if !ok {
 		return nil, tooManyURIs("one subscription")
 	}
-	r.settle()
+	r.detach()
 	own, bad := s.ownTasks(ctx, r, want.Tasks)
 	if want.Tasks = own; bad != nil {
 		return nil, bad
@@ -69,14 +69,14 @@ func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjso
 		following, stop := context.WithCancel(ctx)
 		var tasks sync.WaitGroup
 		for _, id := range want.Tasks {
-			tasks.Go(func() { s.follow(following, r, id, tell) })
+			tasks.Go(func() { s.watchTask(following, r, id, tell) })
 		}
 		w.run(ctx, want, tell)
 		stop()
 		tasks.Wait()
 	}
 	s.subscriptions.leave(r.caller.ID, sub)
-	return begun(r, 0), nil
+	return newResult(r, 0), nil
 }
 
 // A watcher finds the changes that concern one caller.

@@ -38,34 +38,34 @@ const longTime = time.Minute
 // pollEvery is the suggested interval for polling a task.
 const pollEvery = time.Second
 
-// later reports whether a call should become a task.
-func (t Tasks) later(spec *tool.Spec, answered bool) bool {
+// asTask reports whether a call should become a task.
+func (t Tasks) asTask(spec *tool.Spec, answered bool) bool {
 	switch {
-	case names(t.AskFirst, spec) && !answered:
+	case matches(t.AskFirst, spec) && !answered:
 		return false
-	case names(t.Required, spec) || names(t.AskFirst, spec) || names(t.Tools, spec):
+	case matches(t.Required, spec) || matches(t.AskFirst, spec) || matches(t.Tools, spec):
 		return true
 	}
 	return t.Tools == nil && (spec.Timeout > longTime || spec.TaskSupport == "required") && !spec.Unlisted
 }
 
-// names reports whether a config names a tool. A missing list names no tool, although elsewhere it names all.
-func names(p tool.Patterns, spec *tool.Spec) bool { return p != nil && p.Match(spec.Ref()) }
+// matches reports whether a config names a tool. A missing list names no tool, although elsewhere it names all.
+func matches(p tool.Patterns, spec *tool.Spec) bool { return p != nil && p.Match(spec.Ref()) }
 
-// knowsTasks reports whether the client declares support for tasks.
-func (r *request) knowsTasks() bool {
+// supportsTasks reports whether the client declares support for tasks.
+func (r *request) supportsTasks() bool {
 	var said struct {
 		Extensions map[string]json.RawMessage `json:"extensions"`
 	}
 	return r.modern && strictjson.Unmarshal(orEmpty(r.meta.capabilities), &said) == nil && said.Extensions[extensionTasks] != nil
 }
 
-// keepsTasks reports whether this server keeps and runs jobs for a caller.
-func (s *server) keepsTasks(ctx context.Context, p tool.Principal) bool {
+// runsTasks reports whether this server keeps and runs jobs for a caller.
+func (s *server) runsTasks(ctx context.Context, p tool.Principal) bool {
 	return s.Jobs && s.spec(ctx, p, startJob) != nil
 }
 
-func needsTasks(what string) *jsonrpc.Error {
+func tasksRequired(what string) *jsonrpc.Error {
 	e := jsonrpc.Errorf(codeMissingCapability, "Missing required client capability: %s is for clients that know tasks", what)
 	e.Data = json.RawMessage(`{"requiredCapabilities":{"extensions":{"` + extensionTasks + `":{}}}}`)
 	return e
@@ -73,20 +73,20 @@ func needsTasks(what string) *jsonrpc.Error {
 
 // asTask makes a task of a call that should become one. It returns nothing if the call is to run as it is.
 func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictjson.Writer, *jsonrpc.Error) {
-	if r.spec == nil || !s.keepsTasks(ctx, r.caller) {
+	if r.spec == nil || !s.runsTasks(ctx, r.caller) {
 		return nil, nil
 	}
-	if !r.knowsTasks() {
-		if names(s.Tasks.Required, r.spec) {
-			return nil, needsTasks(r.name)
+	if !r.supportsTasks() {
+		if matches(s.Tasks.Required, r.spec) {
+			return nil, tasksRequired(r.name)
 		}
 		return nil, nil
 	}
-	if !s.Tasks.later(r.spec, r.state != "") {
+	if !s.Tasks.asTask(r.spec, r.state != "") {
 		return nil, nil
 	}
 	if asks, err := s.resume(r, c); err != nil || asks != nil {
-		if bad := refusedAs(err); bad != nil {
+		if bad := protocolError(err); bad != nil {
 			return nil, bad
 		}
 		if err != nil {
@@ -102,7 +102,7 @@ func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictj
 	call.Answers, call.Resume = nil, ""
 	j, err := s.job(ctx, &call, startJob, args)
 	if err != nil {
-		if bad := refusedAs(misanswered(r, err)); bad != nil {
+		if bad := protocolError(answerError(r, err)); bad != nil {
 			return nil, bad
 		}
 		return failure(r, tool.AsError(err)), nil
@@ -225,12 +225,12 @@ func (s *server) detail(ctx context.Context, r *request, w *strictjson.Writer, j
 				return failure(r, j.Error)
 			}
 			r.spec = s.spec(ctx, r.caller, j.Tool)
-			s.refers(ctx, r)
+			s.setSource(ctx, r)
 			return outcome(r, j.Result, &relay{assets: j.assets})
 		}()
 		if r.failed != nil {
 			why := strictjson.NewWriter(100)
-			why.Raw(metaError, classOf(r.failed))
+			why.Raw(metaError, errorMeta(r.failed))
 			done.Raw("_meta", why.Done())
 			r.failed = nil // the call failed, not this request
 		}
@@ -252,8 +252,8 @@ func (j *job) open(r *request) []tool.Need {
 
 // task begins a request about a task and returns its job. Another caller's job is not found.
 func (s *server) task(ctx context.Context, r *request, to peer) (c *tool.Call, j *job, end func(), bad *jsonrpc.Error) {
-	if !r.knowsTasks() {
-		return nil, nil, nil, needsTasks(r.method)
+	if !r.supportsTasks() {
+		return nil, nil, nil, tasksRequired(r.method)
 	}
 	c = &tool.Call{Caller: r.caller, Tool: showJob}
 	c.Name()
@@ -286,20 +286,20 @@ func (s *server) getTask(ctx context.Context, r *request, to peer) (*strictjson.
 		return nil, bad
 	}
 	defer end()
-	if j, bad = s.whole(ctx, r, c, j); bad != nil {
+	if j, bad = s.withAssets(ctx, r, c, j); bad != nil {
 		return nil, bad
 	}
-	w := begun(r, 500)
+	w := newResult(r, 500)
 	s.detail(ctx, r, w, j)
 	return w, nil
 }
 
-// whole returns a job with its assets, which come as events.
-func (s *server) whole(ctx context.Context, r *request, c *tool.Call, j *job) (*job, *jsonrpc.Error) {
+// withAssets returns a job with its assets, which come as events.
+func (s *server) withAssets(ctx context.Context, r *request, c *tool.Call, j *job) (*job, *jsonrpc.Error) {
 	if j.status() != taskCompleted || j.Result == nil {
 		return j, nil
 	}
-	made := &relay{request: &request{}, to: deaf{}}
+	made := &relay{request: &request{}, to: silentPeer{}}
 	j, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": j.ID}, made)
 	if err != nil {
 		return nil, taskError(r, err)
@@ -308,10 +308,10 @@ func (s *server) whole(ctx context.Context, r *request, c *tool.Call, j *job) (*
 	return j, nil
 }
 
-// A deaf peer drops notifications: a task's messages do not belong to a query about its state.
-type deaf struct{ peer }
+// A silentPeer drops notifications: a task's messages do not belong to a query about its state.
+type silentPeer struct{ peer }
 
-func (deaf) notify(string, []byte) error { return nil }
+func (silentPeer) notify(string, []byte) error { return nil }
 
 // updateTask is tasks/update: answers to a task's questions. Other answers are ignored.
 func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
@@ -325,7 +325,7 @@ func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjs
 		return nil, invalid("inputResponses must be an object")
 	}
 	if j.status() != taskAsks {
-		return begun(r, 0), nil
+		return newResult(r, 0), nil
 	}
 	said := map[string]json.RawMessage{}
 	for _, n := range j.open(r) {
@@ -339,13 +339,13 @@ func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjs
 		}
 	}
 	if len(said) == 0 {
-		return begun(r, 0), nil
+		return newResult(r, 0), nil
 	}
-	return s.tellJob(ctx, r, c, j, said)
+	return s.sendAnswers(ctx, r, c, j, said)
 }
 
-// tellJob hands answers to a job. A single question that was declined ends it.
-func (s *server) tellJob(
+// sendAnswers hands answers to a job. A single question that was declined ends it.
+func (s *server) sendAnswers(
 	ctx context.Context, r *request, c *tool.Call, j *job, said map[string]json.RawMessage,
 ) (*strictjson.Writer, *jsonrpc.Error) {
 	answers, declined := answersTo(j.ID, j.Result.Ask, maps.Clone(said))
@@ -363,7 +363,7 @@ func (s *server) tellJob(
 			return nil, taskError(r, err)
 		}
 	}
-	return begun(r, 0), nil
+	return newResult(r, 0), nil
 }
 
 // cancelTask is tasks/cancel. A task that has ended stays as it is.
@@ -377,15 +377,15 @@ func (s *server) cancelTask(ctx context.Context, r *request, to peer) (*strictjs
 	if err != nil && tool.CodeOf(err) != tool.CodeConflict {
 		return nil, taskError(r, err)
 	}
-	return begun(r, 0), nil
+	return newResult(r, 0), nil
 }
 
-// follow notifies of each change in a task's status, until the task or ctx has ended.
-func (s *server) follow(ctx context.Context, r *request, id string, tell func(method string, params *strictjson.Writer) error) {
+// watchTask notifies of each change in a task's status, until the task or ctx has ended.
+func (s *server) watchTask(ctx context.Context, r *request, id string, tell func(method string, params *strictjson.Writer) error) {
 	c := &tool.Call{Caller: r.caller}
 	asked := false
 	for ctx.Err() == nil {
-		made := &relay{request: &request{}, to: deaf{}}
+		made := &relay{request: &request{}, to: silentPeer{}}
 		j, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": id, "asked": asked}, made)
 		if err != nil {
 			return
@@ -411,8 +411,8 @@ func (s *server) ownTasks(ctx context.Context, r *request, ids []string) (own []
 	switch {
 	case len(ids) == 0:
 		return nil, nil
-	case !r.knowsTasks():
-		return nil, needsTasks("taskIds")
+	case !r.supportsTasks():
+		return nil, tasksRequired("taskIds")
 	case len(ids) > maxTasks:
 		return nil, invalid("%d tasks are the most for one subscription", maxTasks)
 	}

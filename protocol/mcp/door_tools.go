@@ -17,7 +17,7 @@ import (
 
 // listTools returns a page of the tools that can be called now. The list cannot explain why others are missing.
 func (s *server) listTools(ctx context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	return listed(s, r, "tools", s.Few(s.tools(ctx, r.caller)), func(t toolfind.Named) string { return t.Name },
+	return writePage(s, r, "tools", s.Few(s.tools(ctx, r.caller)), func(t toolfind.Named) string { return t.Name },
 		func(t toolfind.Named) json.RawMessage { return describe(t.Name, t.Spec, r.modern) })
 }
 
@@ -58,7 +58,7 @@ func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 		w.Text("description", spec.Description)
 	}
 	w.Raw("inputSchema", schema.Object(spec.Input))
-	if promises(spec, modern) {
+	if hasOutputSchema(spec, modern) {
 		w.Raw("outputSchema", spec.Output)
 	}
 	if spec.TaskSupport != "" && !modern { // later versions have no such member
@@ -70,9 +70,9 @@ func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 	return w.Done()
 }
 
-// promises reports whether a tool is listed with an output schema, and so returns structured content. Before 2026 that
-// had to be an object. A string is never structured: it would appear in quotes.
-func promises(spec *tool.Spec, modern bool) bool {
+// hasOutputSchema reports whether a tool is listed with an output schema, and so returns structured content. Before
+// 2026 that had to be an object. A string is never structured: it would appear in quotes.
+func hasOutputSchema(spec *tool.Spec, modern bool) bool {
 	return strictjson.KindOf(spec.Output) == "object" &&
 		(schema.Is(spec.Output, "object") || modern && !schema.Is(spec.Output, "string"))
 }
@@ -139,7 +139,7 @@ func (r *request) envelope() map[string][]string {
 // callTool runs a call. A failure in the tool or the engine is a result, which a model can read and correct; only a
 // request that describes no call is a protocol error.
 func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
-	if w, answered := s.instead(ctx, r); answered {
+	if w, answered := s.serveStandIn(ctx, r); answered {
 		return w, nil
 	}
 	c := &tool.Call{Caller: r.caller, Args: r.arguments}
@@ -175,7 +175,7 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 // run makes the call and answers with its outcome.
 func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	res, out, asks, err := s.finish(ctx, r, c, to)
-	switch bad := refusedAs(err); {
+	switch bad := protocolError(err); {
 	case bad != nil:
 		return nil, bad
 	case err != nil && r.spec == nil && tool.CodeOf(err) == tool.CodeNotFound:
@@ -188,12 +188,12 @@ func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*s
 	if out.patched && c.Session != "" {
 		s.subscriptions.notify(c.Caller.ID, sessionURI(c.Session))
 	}
-	s.refers(ctx, r)
+	s.setSource(ctx, r)
 	return outcome(r, res, out), nil
 }
 
-// refers notes the source of the URIs in the outcome of a call.
-func (s *server) refers(ctx context.Context, r *request) {
+// setSource notes the source of the URIs in the outcome of a call.
+func (s *server) setSource(ctx context.Context, r *request) {
 	if r.spec != nil && r.spec.Protocol == "mcp" && s.spec(ctx, r.caller, r.spec.Source+"."+methodReadResource) != nil {
 		r.source = r.spec.Source
 	}

@@ -187,7 +187,7 @@ type Runner struct {
 
 	listing sync.Mutex // one at a time
 	mu      sync.Mutex
-	offers  map[string]*offer // nil until listed
+	tools   map[string]*upstreamTool // nil until listed
 	specs   []*tool.Spec
 }
 
@@ -264,13 +264,13 @@ func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	r.listing.Lock()
 	defer r.listing.Unlock()
 	if r.stale.Swap(false) {
-		offers, specs, err := r.list(ctx)
+		tools, specs, err := r.list(ctx)
 		if err != nil {
 			r.stale.Store(true)
 			return nil, err
 		}
 		r.mu.Lock()
-		r.offers, r.specs = offers, specs
+		r.tools, r.specs = tools, specs
 		r.mu.Unlock()
 	}
 	r.mu.Lock()
@@ -278,17 +278,17 @@ func (r *Runner) Tools(ctx context.Context) ([]*tool.Spec, error) {
 	return r.specs, nil
 }
 
-// find returns the offer that a call names.
-func (r *Runner) find(ctx context.Context, name string) (*offer, error) {
+// find returns the tool that a call names.
+func (r *Runner) find(ctx context.Context, name string) (*upstreamTool, error) {
 	r.mu.Lock()
-	known, one := r.offers != nil, r.offers[name]
+	known, one := r.tools != nil, r.tools[name]
 	r.mu.Unlock()
 	if !known {
 		if _, err := r.Tools(ctx); err != nil {
 			return nil, err
 		}
 		r.mu.Lock()
-		one = r.offers[name]
+		one = r.tools[name]
 		r.mu.Unlock()
 	}
 	if one == nil {

@@ -76,7 +76,7 @@ type serverRequest struct {
 func (u *upstreamCall) awaitAnswer(
 	in *jsonrpc.Incoming, open *inFlight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
-	need, err := needOf(single, in.Method, in.Params)
+	need, err := needOf(singleKey, in.Method, in.Params)
 	if len(in.Params) > maxKept {
 		err = fmt.Errorf("a question has at most %d bytes", maxKept)
 	}
@@ -109,7 +109,7 @@ func (u *upstreamCall) awaitAnswer(
 // resumeWith continues a call whose server waits for an answer.
 func (u *upstreamCall) resumeWith(q *serverRequest) continuation {
 	return func(
-		ctx context.Context, _ *tool.Call, _ *offer, out tool.Sink, answers map[string]json.RawMessage,
+		ctx context.Context, _ *tool.Call, _ *upstreamTool, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		return u.wait(ctx, out, func() { q.answer <- answers[q.need.Key] })
 	}
@@ -136,7 +136,7 @@ func (u *upstreamCall) inputRequired(a *answer) (_ *tool.Result, again bool, _ e
 		return nil, true, nil
 	}
 	res, err := u.r.questions.ask(u.call, needs, func(
-		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
+		ctx context.Context, c *tool.Call, o *upstreamTool, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		maps.Copy(answers, known)
 		next := u.r.newUpstreamCall(c, o)
@@ -206,14 +206,14 @@ func (u *upstreamCall) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 	}
 	var needs []tool.Need
 	for i, raw := range data.Elicitations {
-		n, err := elicitNeed(tool.Need{Key: fmt.Sprint(single, i+1)}, raw)
+		n, err := elicitNeed(tool.Need{Key: fmt.Sprint(singleKey, i+1)}, raw)
 		if err != nil || n.Kind != tool.NeedLink {
 			return nil, tool.Errorf(tool.CodeProtocol, "a link of the server for %s cannot be read", u.call.Tool)
 		}
 		needs = append(needs, n)
 	}
 	return u.r.questions.ask(u.call, needs, func(
-		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
+		ctx context.Context, c *tool.Call, o *upstreamTool, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		for _, answer := range answers {
 			var said struct {
@@ -230,7 +230,7 @@ func (u *upstreamCall) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 }
 
 // continuation continues a call with the answers to its question.
-type continuation func(context.Context, *tool.Call, *offer, tool.Sink, map[string]json.RawMessage) (*tool.Result, error)
+type continuation func(context.Context, *tool.Call, *upstreamTool, tool.Sink, map[string]json.RawMessage) (*tool.Result, error)
 
 // Bounds on open questions.
 const (
@@ -355,7 +355,7 @@ func filled(schema, answer json.RawMessage) json.RawMessage {
 }
 
 // resume continues a call.
-func (r *Runner) resume(ctx context.Context, c *tool.Call, o *offer, out tool.Sink) (*tool.Result, error) {
+func (r *Runner) resume(ctx context.Context, c *tool.Call, o *upstreamTool, out tool.Sink) (*tool.Result, error) {
 	one, answers, err := r.questions.take(c)
 	if err != nil {
 		return nil, err

@@ -21,9 +21,9 @@ import (
 // in the middle of a call, and then the Invoke ends with the question while the upstream call waits for the next Invoke
 // to bring the answer.
 type upstreamCall struct {
-	r     *Runner
-	call  *tool.Call
-	offer *offer
+	r    *Runner
+	call *tool.Call
+	tool *upstreamTool
 
 	ctx      context.Context // ends with the call, or when its question expires
 	cancel   context.CancelCauseFunc
@@ -47,8 +47,8 @@ type upstreamCall struct {
 
 var _ worker.Pausing = (*upstreamCall)(nil)
 
-func (r *Runner) newUpstreamCall(c *tool.Call, o *offer) *upstreamCall {
-	return &upstreamCall{r: r, call: c, offer: o, requests: make(chan *serverRequest), ended: make(chan struct{})}
+func (r *Runner) newUpstreamCall(c *tool.Call, o *upstreamTool) *upstreamCall {
+	return &upstreamCall{r: r, call: c, tool: o, requests: make(chan *serverRequest), ended: make(chan struct{})}
 }
 
 // run begins the upstream call and waits for its end or its first question.
@@ -151,7 +151,7 @@ func (u *upstreamCall) relistTool() bool {
 	u.r.Tell() // a stage that holds back changed tools has not seen them
 	one, err := u.r.find(u.ctx, u.call.Tool)
 	if err == nil {
-		u.offer = one
+		u.tool = one
 	}
 	return err == nil
 }
@@ -159,10 +159,10 @@ func (u *upstreamCall) relistTool() bool {
 func (u *upstreamCall) query() *query {
 	args := orEmpty(u.call.Args)
 	return &query{
-		method: cmp.Or(u.offer.method, methodCallTool), name: u.offer.subject(args), header: u.offer.mirrorHeaders(args),
+		method: cmp.Or(u.tool.method, methodCallTool), name: u.tool.subject(args), header: u.tool.mirrorHeaders(args),
 		call: u.call, owner: u,
 		params: func(info *serverInfo, w *strictjson.Writer) {
-			u.offer.write(w, args)
+			u.tool.write(w, args)
 			switch {
 			case info.modern && u.responses != nil:
 				w.Raw("inputResponses", u.responses)

@@ -111,7 +111,7 @@ func (r *Runner) setServer(ctx context.Context, info *serverInfo) {
 
 // Follow implements tool.Follower.
 func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri string)) (stop func(), failed []string) {
-	ctx, cancel := context.WithTimeout(ctx, besideTime)
+	ctx, cancel := context.WithTimeout(ctx, extrasTime)
 	defer cancel()
 	r.updates.followMu.Lock()
 	defer r.updates.followMu.Unlock()

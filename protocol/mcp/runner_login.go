@@ -55,12 +55,12 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 	if err != nil {
 		return err
 	}
-	back, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(o.OAuth.listen(), "127.0.0.1:0"))
+	callback, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(o.OAuth.listen(), "127.0.0.1:0"))
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "no address for the browser to come back to: %w", err)
 	}
-	defer back.Close()
-	config, err := o.OAuth.handler(src.Secrets, back.Addr().String(), tokens)
+	defer callback.Close()
+	config, err := o.OAuth.handler(src.Secrets, callback.Addr().String(), tokens)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		if u, err := url.Parse(args.URL); err == nil {
 			resource = u.Query().Get("resource")
 		}
-		return comeBack(ctx, back, args.URL, show)
+		return awaitCallback(ctx, callback, args.URL, show)
 	}
 	config.NewTokenSource = func(_ context.Context, c *oauth2.Config, t *oauth2.Token) (oauth2.TokenSource, error) {
 		next := newStoredTokens(o.URL, c, t)
@@ -205,32 +205,34 @@ func withoutURL(err error) error {
 	return err
 }
 
-// comeBack shows the link and waits for the browser. A request with another state belongs to another login, or to none,
-// and is ignored.
-func comeBack(ctx context.Context, at net.Listener, link string, show func(string)) (*auth.AuthorizationResult, error) {
+// awaitCallback shows the link and waits for the browser. A request with another state belongs to another login, or to
+// none, and is ignored.
+func awaitCallback(
+	ctx context.Context, callback net.Listener, link string, show func(string),
+) (*auth.AuthorizationResult, error) {
 	u, err := url.Parse(link)
 	if err != nil {
 		return nil, err
 	}
-	came := make(chan url.Values, 1)
+	returned := make(chan url.Values, 1)
 	var answering sync.WaitGroup
 	answering.Go(func() {
 		for {
-			conn, err := at.Accept()
+			conn, err := callback.Accept()
 			if err != nil {
 				return
 			}
 			// Browsers open connections that they do not use: those must not block the others.
-			answering.Go(func() { answerBrowser(conn, u.Query().Get("state"), came) })
+			answering.Go(func() { answerBrowser(conn, u.Query().Get("state"), returned) })
 		}
 	})
 	defer answering.Wait()
-	defer at.Close()
+	defer callback.Close()
 	show(link)
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case q := <-came:
+	case q := <-returned:
 		if q.Get("code") == "" { // its error text is not shown: the sender has not been verified yet
 			return nil, errors.New("access was not granted")
 		}
@@ -245,7 +247,7 @@ const (
 )
 
 // answerBrowser reads one request and answers it. An HTTP server would be too much for one page that is shown once.
-func answerBrowser(conn net.Conn, state string, came chan<- url.Values) {
+func answerBrowser(conn net.Conn, state string, returned chan<- url.Values) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(browserTime))
 	req, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxBrowser)))
@@ -263,7 +265,7 @@ func answerBrowser(conn net.Conn, state string, came chan<- url.Values) {
 		status, len(page), page)
 	if ours {
 		select {
-		case came <- q:
+		case returned <- q:
 		default: // the browser repeated the request
 		}
 	}

@@ -22,7 +22,7 @@ const loginTime = 30 * time.Second
 // only this machine can reach, so that we would send a request there on the server's behalf.
 func oauthClient(server string) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DialContext, transport.DisableKeepAlives = near(server).dial, true
+	transport.DialContext, transport.DisableKeepAlives = newDialPolicy(server).dial, true
 	return &http.Client{Timeout: loginTime, Transport: transport, CheckRedirect: checkRedirect}
 }
 
@@ -43,81 +43,81 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// A neighbourhood is the part of the network that a server may refer us to: public addresses, and those that are no
+// A dialPolicy is the part of the network that a server may refer us to: public addresses, and those that are no
 // nearer than the server itself.
-type neighbourhood struct {
+type dialPolicy struct {
 	host   string // of the server
 	server string // with its port
 }
 
-func near(server string) *neighbourhood {
+func newDialPolicy(server string) *dialPolicy {
 	u, err := url.Parse(server)
 	if err != nil {
-		return &neighbourhood{}
+		return &dialPolicy{}
 	}
-	return &neighbourhood{u.Hostname(), walls.Address(u)}
+	return &dialPolicy{u.Hostname(), walls.Address(u)}
 }
 
-// How near an address is to this machine.
+// The scopes of an address: how near it is to this machine.
 const (
-	nearPublic = iota
-	nearPrivate
-	nearHere // this machine
-	nearNone // no ordinary server has such an address, but services of clouds do
+	scopePublic = iota
+	scopePrivate
+	scopeLocal    // this machine
+	scopeReserved // no ordinary server has such an address, but services of clouds do
 )
 
-func nearness(ip netip.Addr) int {
+func scopeOf(ip netip.Addr) int {
 	ip = ip.Unmap()
 	switch shared := netip.MustParsePrefix("100.64.0.0/10"); {
 	case ip.IsLoopback() || ip.IsUnspecified():
-		return nearHere
+		return scopeLocal
 	case ip.IsPrivate() || shared.Contains(ip):
-		return nearPrivate
+		return scopePrivate
 	case !ip.IsGlobalUnicast():
-		return nearNone
+		return scopeReserved
 	}
-	return nearPublic
+	return scopePublic
 }
 
-func (n *neighbourhood) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (p *dialPolicy) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := &net.Dialer{Timeout: dialTime}
-	if addr != n.server && !walls.IsProxy(addr) {
+	if addr != p.server && !walls.IsProxy(addr) {
 		d.ControlContext = func(ctx context.Context, _, address string, _ syscall.RawConn) error {
-			return n.check(ctx, address)
+			return p.check(ctx, address)
 		}
 	}
 	return d.DialContext(ctx, network, addr)
 }
 
-func (n *neighbourhood) check(ctx context.Context, address string) error {
+func (p *dialPolicy) check(ctx context.Context, address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
 	}
-	if how := nearness(at.Addr()); how == nearPublic || how <= n.own(ctx) {
+	if how := scopeOf(at.Addr()); how == scopePublic || how <= p.serverScope(ctx) {
 		return nil
 	}
 	return fmt.Errorf("%s is an address of this machine or of its network, to which a server from outside may not send us",
 		at.Addr())
 }
 
-// own returns how near the server is. A name can resolve to another address the next moment, so no name counts as this
-// machine except localhost.
-func (n *neighbourhood) own(ctx context.Context) int {
-	if ip, err := netip.ParseAddr(n.host); err == nil {
-		return nearness(ip) % nearNone
+// serverScope returns the scope of the server. A name can resolve to another address the next moment, so no name counts
+// as this machine except localhost.
+func (p *dialPolicy) serverScope(ctx context.Context) int {
+	if ip, err := netip.ParseAddr(p.host); err == nil {
+		return scopeOf(ip) % scopeReserved
 	}
-	if host := strings.ToLower(n.host); host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return nearHere
+	if host := strings.ToLower(p.host); host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return scopeLocal
 	}
-	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", n.host)
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", p.host)
 	for _, ip := range all {
-		if nearness(ip) == nearPublic {
-			return nearPublic
+		if scopeOf(ip) == scopePublic {
+			return scopePublic
 		}
 	}
 	if err != nil || len(all) == 0 {
-		return nearPublic
+		return scopePublic
 	}
-	return nearPrivate
+	return scopePrivate
 }

@@ -22,7 +22,7 @@ func TestServerCannotReferToInnerAddresses(t *testing.T) {
 		"https://nobody.invalid/": {"127.0.0.1:80": false, "10.0.0.1:443": false, "8.8.8.8:80": true},
 	} {
 		for address, want := range reach {
-			if err := near(server).check(t.Context(), address); (err == nil) != want {
+			if err := newDialPolicy(server).check(t.Context(), address); (err == nil) != want {
 				t.Errorf("%s leads to %s: %v", server, address, err)
 			}
 		}

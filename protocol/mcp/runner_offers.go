@@ -24,13 +24,13 @@ const (
 	maxPrompts   = 1_000
 	maxArguments = 100    // of a prompt
 	maxResources = 10_000 // and as many templates
-	besideTime   = 5 * time.Second
+	extrasTime   = 5 * time.Second
 )
 
-// beside lists the server's prompts, resources and completion. Each becomes an unlisted tool, so that its calls pass
-// the same chain as those of tools.
-func (r *Runner) beside(ctx context.Context, info *serverInfo, add func(*offer, error) (string, error)) {
-	ctx, cancel := context.WithTimeout(ctx, besideTime)
+// listExtras lists the server's prompts, resources and completion. Each becomes an unlisted tool, so that its calls
+// pass the same chain as those of tools.
+func (r *Runner) listExtras(ctx context.Context, info *serverInfo, add func(*upstreamTool, error) (string, error)) {
+	ctx, cancel := context.WithTimeout(ctx, extrasTime)
 	defer cancel()
 	some := func(l listing, take func(json.RawMessage, *serverInfo) (string, error)) {
 		if _, err := r.pages(ctx, l, take); err != nil {
@@ -43,7 +43,7 @@ func (r *Runner) beside(ctx context.Context, info *serverInfo, add func(*offer, 
 		})
 	}
 	if info.capabilities.Resources != nil {
-		read := besideTool(methodReadResource, "contents", "Reads a resource of the server.",
+		read := toolForMethod(methodReadResource, "contents", "Reads a resource of the server.",
 			`"uri":{"type":"string"}},"required":["uri"]`)
 		take := func(raw json.RawMessage, _ *serverInfo) (string, error) {
 			one, err := readListed(raw)
@@ -57,23 +57,23 @@ func (r *Runner) beside(ctx context.Context, info *serverInfo, add func(*offer, 
 		_, _ = add(read, nil)                                                         // unless a tool of the server has this name
 	}
 	if info.capabilities.Completions != nil {
-		_, _ = add(besideTool(methodComplete, "completion", "Suggests values of an argument.",
+		_, _ = add(toolForMethod(methodComplete, "completion", "Suggests values of an argument.",
 			`"ref":{"type":"object"},"argument":{"type":"object"},"context":{"type":"object"}},"required":["ref","argument"]`), nil)
 	}
 }
 
-// besideTool returns a tool that stands for a request. By the protocol such a request only reads, but that is no more
+// toolForMethod returns a tool that stands for a request. By the protocol such a request only reads, but that is no more
 // than a hint of the server.
-func besideTool(method, gives, description, properties string) *offer {
+func toolForMethod(method, resultMember, description, properties string) *upstreamTool {
 	yes := true
-	return &offer{
-		Name: method, Description: description, Hints: &toolHints{ReadOnly: &yes}, method: method, gives: gives,
+	return &upstreamTool{
+		Name: method, Description: description, Hints: &toolHints{ReadOnly: &yes}, method: method, resultMember: resultMember,
 		Input: json.RawMessage(`{"type":"object","properties":{` + properties + `,"additionalProperties":false}`),
 	}
 }
 
 // readPrompt decodes a prompt. Its arguments are texts.
-func readPrompt(raw json.RawMessage) (*offer, error) {
+func readPrompt(raw json.RawMessage) (*upstreamTool, error) {
 	type named struct {
 		Name        string `json:"name"`
 		Title       string `json:"title"`
@@ -84,7 +84,7 @@ func readPrompt(raw json.RawMessage) (*offer, error) {
 		named
 		Arguments []named `json:"arguments"`
 	}
-	o := besideTool(methodGetPrompt, "messages", "", "}")
+	o := toolForMethod(methodGetPrompt, "messages", "", "}")
 	err := strictjson.Unmarshal(raw, &said)
 	o.Name, o.Title, o.Description = promptPrefix+said.Name, said.Title, said.Description
 	switch {
@@ -141,7 +141,7 @@ func checkURI(uri string) error {
 }
 
 // subject returns what a request is about, for the HTTP headers.
-func (o *offer) subject(args json.RawMessage) string {
+func (o *upstreamTool) subject(args json.RawMessage) string {
 	var said struct {
 		URI string `json:"uri"`
 	}
@@ -158,7 +158,7 @@ func (o *offer) subject(args json.RawMessage) string {
 }
 
 // write writes the params of the request.
-func (o *offer) write(w *strictjson.Writer, args json.RawMessage) {
+func (o *upstreamTool) write(w *strictjson.Writer, args json.RawMessage) {
 	if o.method == "" || o.method == methodGetPrompt {
 		w.Text("name", o.subject(args))
 		w.Raw("arguments", args)
@@ -175,14 +175,14 @@ func (u *upstreamCall) otherResult(a *answer, info *serverInfo) (*tool.Result, e
 	w, found := strictjson.NewWriter(len(a.raw)), false
 	_ = strictjson.Object(a.raw, func(name, value []byte) error { // read before
 		key, kind := string(name), strictjson.KindOf(value)
-		if is := key == u.offer.gives && (kind == "array" || kind == "object" && key == "completion"); is || key == "description" && kind == "string" {
+		if is := key == u.tool.resultMember && (kind == "array" || kind == "object" && key == "completion"); is || key == "description" && kind == "string" {
 			found = found || is
 			w.Raw(key, value)
 		}
 		return nil
 	})
 	if !found {
-		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no %s", u.call.Tool, u.offer.gives)
+		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no %s", u.call.Tool, u.tool.resultMember)
 	}
 	return u.withTrace(&tool.Result{OK: true, Output: w.Done()}, info), nil
 }

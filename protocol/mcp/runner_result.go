@@ -80,7 +80,7 @@ type block struct {
 // complete converts an answer to a result: the output is the structured content, or else the text; everything else is
 // an asset.
 func (u *upstreamCall) complete(a *answer, info *serverInfo) (*tool.Result, error) {
-	if u.offer.method != "" {
+	if u.tool.method != "" {
 		return u.otherResult(a, info)
 	}
 	if a.content == nil && a.structured == nil {

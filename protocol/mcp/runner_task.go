@@ -38,7 +38,7 @@ const (
 
 // asTask reports whether a legacy server requires this tool to be called as a task.
 func (u *upstreamCall) asTask(info *serverInfo) bool {
-	return !info.modern && u.offer.Execution.Task == "required" && info.capabilities.Tasks.Requests.Tools.Call != nil
+	return !info.modern && u.tool.Execution.Task == "required" && info.capabilities.Tasks.Requests.Tools.Call != nil
 }
 
 // awaitTask waits for the result of a legacy task. Questions of the server meanwhile belong to this call too.
@@ -158,7 +158,7 @@ func (u *upstreamCall) taskAsks(t *taskState) (_ *tool.Result, again bool, _ err
 	}
 	id := t.ID
 	res, err := u.r.questions.ask(u.call, needs, func(
-		ctx context.Context, c *tool.Call, o *offer, out tool.Sink, answers map[string]json.RawMessage,
+		ctx context.Context, c *tool.Call, o *upstreamTool, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		maps.Copy(answers, known)
 		next := u.r.newUpstreamCall(c, o)

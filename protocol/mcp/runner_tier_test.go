@@ -29,7 +29,7 @@ func TestTheTierOfATool(t *testing.T) {
 		"hints add to the config":      {SourceOptions{Effects: reads}, &toolHints{OpenWorld: &yes}, 2, tool.TierEffects},
 		"the config says its tier":     {SourceOptions{Tier: new(0)}, &toolHints{Destructive: &yes}, 0, tool.TierConfig},
 	} {
-		s := (&Runner{o: &c.o}).specOf(&offer{Hints: c.hints})
+		s := (&Runner{o: &c.o}).specOf(&upstreamTool{Hints: c.hints})
 		if s.SettleTier(); s.Tier != c.tier || s.TierFrom != c.from {
 			t.Errorf("%s: tier %d from %s, want %d from %s", name, s.Tier, s.TierFrom, c.tier, c.from)
 		}

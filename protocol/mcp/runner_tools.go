@@ -26,8 +26,8 @@ const (
 	maxLeftOut  = 20       // tools that are left out, beyond which they are only counted
 )
 
-// An offer is a tool as its server describes it.
-type offer struct {
+// An upstreamTool is a tool as its server describes it.
+type upstreamTool struct {
 	Name        string          `json:"name"`
 	Title       string          `json:"title"`
 	Description string          `json:"description"`
@@ -41,8 +41,8 @@ type offer struct {
 	mirrored []mirror // arguments that headers repeat
 
 	// For a prompt or resource: its method, the member of the answer that it returns, and what can be read with it.
-	method, gives string
-	resources     []tool.Resource
+	method, resultMember string
+	resources            []tool.Resource
 }
 
 // toolHints are a server's claims about a tool's effects. They may be false.
@@ -62,15 +62,15 @@ type listing struct {
 }
 
 // list asks the server for all of its tools, prompts and resources.
-func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, error) {
-	offers, specs := map[string]*offer{}, []*tool.Spec{}
-	add := func(o *offer, err error) (string, error) {
+func (r *Runner) list(ctx context.Context) (map[string]*upstreamTool, []*tool.Spec, error) {
+	tools, specs := map[string]*upstreamTool{}, []*tool.Spec{}
+	add := func(o *upstreamTool, err error) (string, error) {
 		switch {
 		case err != nil:
-		case offers[o.Name] != nil:
+		case tools[o.Name] != nil:
 			err = errors.New("another tool of the server has this name")
 		default:
-			offers[o.Name] = o
+			tools[o.Name] = o
 			specs = append(specs, r.specOf(o))
 		}
 		return o.Name, err
@@ -82,9 +82,9 @@ func (r *Runner) list(ctx context.Context) (map[string]*offer, []*tool.Spec, err
 	if err != nil {
 		return nil, nil, err
 	}
-	r.beside(ctx, info, add)
+	r.listExtras(ctx, info, add)
 	r.setServer(ctx, info)
-	return offers, specs, nil
+	return tools, specs, nil
 }
 
 // pages asks the server for a list, page by page, and passes each entry to take. An unusable entry is left out; the
@@ -175,8 +175,8 @@ func ended(ctx context.Context, what string, err error, words string) error {
 }
 
 // readTool decodes a tool. Over HTTP its annotations for headers must be valid.
-func readTool(raw json.RawMessage, mirrored bool) (*offer, error) {
-	o := &offer{}
+func readTool(raw json.RawMessage, mirrored bool) (*upstreamTool, error) {
+	o := &upstreamTool{}
 	if err := strictjson.Unmarshal(raw, o); err != nil {
 		return o, errors.New(jsonrpc.Misread(err))
 	}
@@ -197,7 +197,7 @@ func readTool(raw json.RawMessage, mirrored bool) (*offer, error) {
 }
 
 // specOf converts a tool. Its schemas stay as they are, byte for byte.
-func (r *Runner) specOf(o *offer) *tool.Spec {
+func (r *Runner) specOf(o *upstreamTool) *tool.Spec {
 	s := &tool.Spec{
 		Name: o.Name, Title: o.Title, Description: o.Description, Input: o.Input, Output: o.Output,
 		Effects: r.effects(o.Hints), Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
@@ -275,7 +275,7 @@ func add(a, b tool.Effects) tool.Effects {
 }
 
 // mirrorHeaders returns the headers that repeat arguments.
-func (o *offer) mirrorHeaders(args json.RawMessage) http.Header {
+func (o *upstreamTool) mirrorHeaders(args json.RawMessage) http.Header {
 	if len(o.mirrored) == 0 {
 		return nil
 	}

@@ -138,8 +138,8 @@ type request struct {
 	session *session
 }
 
-// settle copies the parts of a long-lived request that are still needed, so that its body can be freed.
-func (r *request) settle() {
+// detach copies the parts of a long-lived request that are still needed, so that its body can be freed.
+func (r *request) detach() {
 	r.id = slices.Clone(r.id)
 	r.params, r.arguments, r.responses = nil, nil, nil
 	r.meta.capabilities, r.meta.progress = slices.Clone(r.meta.capabilities), slices.Clone(r.meta.progress)
