@@ -92,8 +92,8 @@ models: [{name: "openai-codex:gpt-5-codex", url: "%s/v1"}]
 	if err != nil || dig(doc, "choices", 0, "message", "content") != "It is called demo." {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if told := fmt.Sprint(dig(m.Asked()[1].Body, "messages", 2, "content")); !strings.Contains(told, `"name"`) ||
-		!strings.Contains(told, "demo") {
-		t.Error(told)
+	if content := fmt.Sprint(dig(m.Asked()[1].Body, "messages", 2, "content")); !strings.Contains(content, `"name"`) ||
+		!strings.Contains(content, "demo") {
+		t.Error(content)
 	}
 }

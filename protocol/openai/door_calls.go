@@ -27,26 +27,26 @@ const (
 	maxAssets = 64        // files and choices of a call that a model gets
 )
 
-// A crew makes the calls of one request. All of them go through the engine, even those of tools that do not exist, so
-// that each is recorded.
-type crew struct {
+// An executor makes the calls of one request. All of them go through the engine, even those of tools that do not exist,
+// so that each is recorded.
+type executor struct {
 	*server
 	base *tool.Call // what its calls have in common
 	// find returns the tool for a name on the wire.
 	find func(ctx context.Context, name string) (tool string, ok bool)
 	// single means that the request is one call: the properties of the request are those of the call.
-	single bool
-	waits  bool                // for approvals; otherwise the call ends with the question
-	most   int                 // bytes of a result that are returned; 0 means all of it
-	heard  func(ran) tool.Sink // receives the events of a running call
-	behind []toolfind.Named    // tools that the model finds by a search, since they are too many to be listed
+	single        bool
+	awaitApproval bool                        // whether a call waits to be approved; otherwise it ends with the question
+	maxBytes      int                         // bytes of a result that are returned; 0 means all of it
+	sink          func(callOutcome) tool.Sink // receives the events of a running call
+	searchable    []toolfind.Named            // tools that the model finds by a search, since they are too many to be listed
 
 	mu   sync.Mutex
 	keys map[string]int // how often each call was made
 }
 
-// A ran is a call and its outcome.
-type ran struct {
+// A callOutcome is a call and its outcome.
+type callOutcome struct {
 	model.Call
 	id      string // of the call
 	result  model.Result
@@ -57,20 +57,20 @@ type ran struct {
 	events  []object // for the caller's interface
 }
 
-// all makes calls concurrently, and reports each when it has ended.
-func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []ran {
-	done := make([]ran, len(calls))
+// runAll makes calls concurrently, and reports each when it has ended.
+func (e *executor) runAll(ctx context.Context, calls []model.Call, ended func(callOutcome)) []callOutcome {
+	done := make([]callOutcome, len(calls))
 	var g errgroup.Group
 	g.SetLimit(maxAtOnce)
 	for i, call := range calls {
-		meant, answer := c.standIn(ctx, call)
+		meant, answer := e.standIn(ctx, call)
 		var one *tool.Call
 		if answer.outcome == "" {
-			one = c.prepare(ctx, meant)
+			one = e.prepare(ctx, meant)
 		}
 		g.Go(func() error {
 			if done[i] = answer; one != nil {
-				done[i] = c.one(ctx, call, one)
+				done[i] = e.runOne(ctx, call, one)
 			}
 			if ended != nil {
 				ended(done[i])
@@ -84,9 +84,9 @@ func (c *crew) all(ctx context.Context, calls []model.Call, ended func(ran)) []r
 
 // standIn answers a search among the unlisted tools, or a question about one of them. A call_tool becomes the call that
 // it names. Any other call stays as it is.
-func (c *crew) standIn(ctx context.Context, call model.Call) (meant model.Call, answer ran) {
-	if _, offered := c.find(ctx, call.Name); !offered || c.behind == nil || !toolfind.IsStandIn(call.Name) {
-		return call, ran{}
+func (e *executor) standIn(ctx context.Context, call model.Call) (meant model.Call, answer callOutcome) {
+	if _, offered := e.find(ctx, call.Name); !offered || e.searchable == nil || !toolfind.IsStandIn(call.Name) {
+		return call, callOutcome{}
 	}
 	var text string
 	var err error
@@ -94,22 +94,22 @@ func (c *crew) standIn(ctx context.Context, call model.Call) (meant model.Call, 
 		meant.ID = call.ID
 		if meant.Name, args, err = toolfind.Meant(args); err == nil {
 			meant.Args = string(args)
-			return meant, ran{}
+			return meant, callOutcome{}
 		}
 	} else {
-		text, err = c.finder.Answer(ctx, call.Name, args, c.behind, c.describe)
+		text, err = e.finder.Answer(ctx, call.Name, args, e.searchable, e.describe)
 	}
-	answer = ran{Call: call}
+	answer = callOutcome{Call: call}
 	if answer.outcome, answer.code, answer.reason = tool.OutcomeOf(&tool.Result{OK: true}, err); err != nil {
 		text = tool.AsError(err).Message
 	}
-	answer.result = model.TextResult(call.ID, c.clip(text), err != nil)
+	answer.result = model.TextResult(call.ID, e.clip(text), err != nil)
 	return call, answer
 }
 
 // describe encodes one of the unlisted tools, or returns nil.
-func (c *crew) describe(name string) json.RawMessage {
-	spec := toolfind.Find(c.behind, name)
+func (e *executor) describe(name string) json.RawMessage {
+	spec := toolfind.Find(e.searchable, name)
 	if spec == nil {
 		return nil
 	}
@@ -119,12 +119,12 @@ func (c *crew) describe(name string) json.RawMessage {
 
 // prepare returns the engine's call for a model's call. A tool that was not offered is called with a caller that may
 // use none: the engine then reports that it does not exist, as for a tool that the caller may not see.
-func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
-	one := *c.base
-	if !c.single {
+func (e *executor) prepare(ctx context.Context, call model.Call) *tool.Call {
+	one := *e.base
+	if !e.single {
 		one.ID = tool.NewID()
 	}
-	name, ok := c.find(ctx, call.Name)
+	name, ok := e.find(ctx, call.Name)
 	if one.Tool = name; !ok {
 		one.Tool = call.Name
 		one.Caller.Rights = &tool.Rights{Roles: one.Caller.Roles(), Tools: tool.Patterns{}}
@@ -132,27 +132,27 @@ func (c *crew) prepare(ctx context.Context, call model.Call) *tool.Call {
 	if one.Args = json.RawMessage(call.Args); strings.TrimSpace(call.Args) == "" {
 		one.Args = json.RawMessage("{}")
 	}
-	if one.Key != "" && !c.single { // it is the key of the whole request, which may make the same call more than once
+	if one.Key != "" && !e.single { // it is the key of the whole request, which may make the same call more than once
 		same := one.Tool + "\x00" + string(one.Args)
-		c.mu.Lock()
-		if c.keys == nil {
-			c.keys = map[string]int{}
+		e.mu.Lock()
+		if e.keys == nil {
+			e.keys = map[string]int{}
 		}
-		c.keys[same]++
-		one.Key = tool.NameFor("key", one.Key, same, strconv.Itoa(c.keys[same]))
-		c.mu.Unlock()
+		e.keys[same]++
+		one.Key = tool.NameFor("key", one.Key, same, strconv.Itoa(e.keys[same]))
+		e.mu.Unlock()
 	}
 	return &one
 }
 
-// one makes a call, and puts its outcome into words.
-func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
-	r := ran{Call: call, id: one.ID}
-	files := &made{Sink: tool.Discard}
-	if c.heard != nil {
-		files.Sink = c.heard(r)
+// runOne makes a call, and puts its outcome into words.
+func (e *executor) runOne(ctx context.Context, call model.Call, one *tool.Call) callOutcome {
+	r := callOutcome{Call: call, id: one.ID}
+	files := &recorder{Sink: tool.Discard}
+	if e.sink != nil {
+		files.Sink = e.sink(r)
 	}
-	res, err := c.invoke(ctx, one, files, c.waits)
+	res, err := e.invoke(ctx, one, files, e.awaitApproval)
 	r.outcome, r.code, r.reason = tool.OutcomeOf(res, err)
 	r.events = files.events
 	var text string
@@ -167,7 +167,7 @@ func (c *crew) one(ctx context.Context, call model.Call, one *tool.Call) ran {
 	default:
 		text, failed = modeltext.Plain(modeltext.Of(res)), !res.OK
 	}
-	r.result = model.TextResult(call.ID, c.clip(text)+files.words(), failed)
+	r.result = model.TextResult(call.ID, e.clip(text)+files.words(), failed)
 	return r
 }
 
@@ -182,17 +182,17 @@ func asks(name string, a *tool.Ask) string {
 }
 
 // clip shortens a result to the limit for models.
-func (c *crew) clip(text string) string {
+func (e *executor) clip(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if c.most == 0 || len(text) <= c.most {
+	if e.maxBytes == 0 || len(text) <= e.maxBytes {
 		return text
 	}
-	kept := strings.ToValidUTF8(text[:c.most], "")
+	kept := strings.ToValidUTF8(text[:e.maxBytes], "")
 	return fmt.Sprintf("%s\n[cut off here: %d more bytes; ask for less at a time]", kept, len(text)-len(kept))
 }
 
-// made records the files of a call and its events for the interface, and forwards its events.
-type made struct {
+// recorder records the files of a call and its events for the interface, and forwards its events.
+type recorder struct {
 	tool.Sink
 	mu     sync.Mutex
 	list   []string
@@ -202,49 +202,49 @@ type made struct {
 }
 
 // Emit implements tool.Sink.
-func (m *made) Emit(e tool.Event) error {
+func (r *recorder) Emit(e tool.Event) error {
 	var file tool.Asset
 	switch {
 	case e.Kind == tool.KindAsset && strictjson.Unmarshal(e.Data, &file) == nil && file.SHA256 != "":
-		m.note(fmt.Sprintf("[file %s (%s, %d bytes): /v1/assets/%s]", tool.Visible(file.AssetID),
+		r.note(fmt.Sprintf("[file %s (%s, %d bytes): /v1/assets/%s]", tool.Visible(file.AssetID),
 			tool.Visible(file.MediaType), file.Size, file.SHA256))
 	case e.Kind == tool.KindUIEvent:
-		m.show(e)
+		r.show(e)
 	}
-	return m.Sink.Emit(e)
+	return r.Sink.Emit(e)
 }
 
-func (m *made) note(line string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.list) == maxAssets {
-		m.more++
+func (r *recorder) note(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.list) == maxAssets {
+		r.more++
 		return
 	}
-	m.list = append(m.list, line)
+	r.list = append(r.list, line)
 }
 
 // show keeps an event for the caller's interface, and notes its choices for the model.
-func (m *made) show(e tool.Event) {
-	if words := modeltext.Offered(e.Data); words != "" {
-		m.note(words)
+func (r *recorder) show(e tool.Event) {
+	if words := prose.Offered(e.Data); words != "" {
+		r.note(words)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.size += len(e.Data); m.size <= maxResult && len(m.events) < maxAssets {
-		m.events = append(m.events, object{"kind": e.Kind, "data": e.Data})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.size += len(e.Data); r.size <= maxResult && len(r.events) < maxAssets {
+		r.events = append(r.events, object{"kind": e.Kind, "data": e.Data})
 	}
 }
 
-func (m *made) words() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.list) == 0 {
+func (r *recorder) words() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.list) == 0 {
 		return ""
 	}
-	text := "\n" + strings.Join(m.list, "\n")
-	if m.more > 0 {
-		text += fmt.Sprintf("\n[and %d more]", m.more)
+	text := "\n" + strings.Join(r.list, "\n")
+	if r.more > 0 {
+		text += fmt.Sprintf("\n[and %d more]", r.more)
 	}
 	return text
 }
@@ -283,7 +283,7 @@ func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Princi
 	defer end()
 	ctx, stop := envelope.Within(ctx, cmp.Or(timeout, time.Duration(s.Time)), "the request")
 	defer stop()
-	all := s.shelf(ctx, p)
+	all := s.toolset(ctx, p)
 	find := func(ctx context.Context, name string) (string, bool) {
 		_, spec := s.find(ctx, p, all, name)
 		if spec == nil {
@@ -291,8 +291,8 @@ func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Princi
 		}
 		return spec.Name, true
 	}
-	c := &crew{server: s, base: base, single: len(calls) == 1, waits: true, find: find}
-	answer, err := strictjson.Marshal(toolMessages(base.Run, c.all(ctx, calls, nil)))
+	e := &executor{server: s, base: base, single: len(calls) == 1, awaitApproval: true, find: find}
+	answer, err := strictjson.Marshal(toolMessages(base.Run, e.runAll(ctx, calls, nil)))
 	if err == nil {
 		s.reply(w, answer)
 	}
@@ -333,7 +333,7 @@ func readCalls(body []byte, l Limits) ([]model.Call, error) {
 
 // toolMessages writes the outcomes of calls: the messages in the form of chat completions, which allow no other
 // members, and beside them the details for programs.
-func toolMessages(run string, done []ran) object {
+func toolMessages(run string, done []callOutcome) object {
 	said, about := []object{}, []object{}
 	for _, r := range done {
 		said = append(said, toolMessage(r.result))
@@ -348,7 +348,7 @@ func toolMessage(r model.Result) object {
 }
 
 // outcomeOf describes a call for programs.
-func outcomeOf(r ran) object {
+func outcomeOf(r callOutcome) object {
 	doc := object{"tool_call_id": r.Call.ID, "name": r.Name, "call": r.id, "outcome": r.outcome}
 	if r.code != "" {
 		doc["code"] = r.code

@@ -48,9 +48,9 @@ func (c chat) read(body []byte) (*request, error) {
 	for _, raw := range doc.Messages {
 		said, err := readChatMessage(raw)
 		if err != nil {
-			r.otherwise(err)
+			r.setUnsupported(err)
 		}
-		r.said, r.ours = append(r.said, said...), r.ours || len(said) > 1
+		r.messages, r.ours = append(r.messages, said...), r.ours || len(said) > 1
 	}
 	if err := r.readTools(c, doc.Tools, doc.Choice); err != nil {
 		return nil, err
@@ -62,11 +62,11 @@ func (c chat) read(body []byte) (*request, error) {
 
 // readTools reads the tools of OpenAI's two kinds of requests.
 func (r *request) readTools(on wire, tools, choice json.RawMessage) (err error) {
-	if r.wishes, err = on.wishes(tools); err != nil {
+	if r.tools, err = on.readTools(tools); err != nil {
 		return err
 	}
 	if r.choice, err = readChoice(choice); err != nil {
-		r.otherwise(err)
+		r.setUnsupported(err)
 	}
 	if strictjson.KindOf(choice) == "object" {
 		r.choice.Raw = choice
@@ -243,18 +243,18 @@ type definition struct {
 	Execution   string          `json:"execution"` // of a search: which side searches
 }
 
-func (d definition) wish() wish {
+func (d definition) requestedTool() requestedTool {
 	input := d.Parameters
 	if len(input) == 0 {
 		input = d.InputSchema
 	}
-	return wish{name: d.Name, own: model.Tool{
+	return requestedTool{name: d.Name, own: model.Tool{
 		Name: d.Name, Description: d.Description, Input: schema.Object(input), Strict: d.Strict != nil && *d.Strict,
 	}}
 }
 
 // readTools reads the tools of a request: a list, or an object with their names, which some servers accept.
-func readTools(api model.API, raw json.RawMessage) (wishes []wish, err error) {
+func readTools(api model.API, raw json.RawMessage) (requested []requestedTool, err error) {
 	switch strictjson.KindOf(raw) {
 	case "null", "nothing":
 		return nil, nil
@@ -270,47 +270,47 @@ func readTools(api model.API, raw json.RawMessage) (wishes []wish, err error) {
 		if err := strictjson.Unmarshal(one, &d); err != nil {
 			return nil, unreadable("tools", err)
 		}
-		more, err := d.wishes(api, one)
+		more, err := d.requestedTools(api, one)
 		if err != nil {
 			return nil, err
 		}
-		wishes = append(wishes, more...)
+		requested = append(requested, more...)
 	}
-	return wishes, nil
+	return requested, nil
 }
 
-// wishes returns the tools of an entry: a function, a search, a tool for text, all of a namespace, or one that the
-// server runs.
-func (d definition) wishes(api model.API, raw json.RawMessage) (list []wish, err error) {
+// requestedTools returns the tools of an entry: a function, a search, a tool for text, all of a namespace, or one that
+// the server runs.
+func (d definition) requestedTools(api model.API, raw json.RawMessage) (list []requestedTool, err error) {
 	switch {
 	case d.Type == "tool_search" && d.Execution == "client":
 		d.Name = d.Type
-		list = []wish{d.wish()}
-		list[0].place = &place{name: d.Name, search: true}
+		list = []requestedTool{d.requestedTool()}
+		list[0].origin = &toolOrigin{name: d.Name, search: true}
 	case d.Type == "function", d.Type == "":
 		if d.Function != nil {
 			d = *d.Function
 		}
-		list = []wish{d.wish()}
+		list = []requestedTool{d.requestedTool()}
 	case d.Type == "custom":
 		if d.Custom != nil {
 			d = *d.Custom
 		}
 		d.Parameters = json.RawMessage(`{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],` +
 			`"additionalProperties":false}`)
-		list = []wish{d.wish()}
-		list[0].place = &place{name: d.Name, custom: true}
+		list = []requestedTool{d.requestedTool()}
+		list[0].origin = &toolOrigin{name: d.Name, custom: true}
 	case d.Type == "namespace":
 		for _, inner := range d.Tools {
-			one := inner.wish()
-			one.place = &place{namespace: d.Name, name: inner.Name}
+			one := inner.requestedTool()
+			one.origin = &toolOrigin{namespace: d.Name, name: inner.Name}
 			one.name = model.Flat(d.Name, inner.Name)
 			one.own.Name, one.own.Raw, one.own.Of = one.name, raw, api // the server gets the namespace once
 			list = append(list, one)
 		}
 		return list, nil
 	default:
-		return []wish{{name: d.Type, hosted: true, own: model.Tool{Name: d.Type, Raw: raw, Of: api}}}, nil
+		return []requestedTool{{name: d.Type, hosted: true, own: model.Tool{Name: d.Type, Raw: raw, Of: api}}}, nil
 	}
 	if d.Name == "" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "one of the tools has no name")
@@ -319,15 +319,17 @@ func (d definition) wishes(api model.API, raw json.RawMessage) (list []wish, err
 	return list, nil
 }
 
-// wishes implements wire.
-func (chat) wishes(raw json.RawMessage) ([]wish, error) { return readTools(model.OpenAI, raw) }
+// readTools implements wire.
+func (chat) readTools(raw json.RawMessage) ([]requestedTool, error) {
+	return readTools(model.OpenAI, raw)
+}
 
-func readNamedTools(raw json.RawMessage) ([]wish, error) {
+func readNamedTools(raw json.RawMessage) ([]requestedTool, error) {
 	var named map[string]*definition
 	if err := strictjson.Unmarshal(raw, &named); err != nil {
 		return nil, unreadable("tools", err)
 	}
-	var wishes []wish
+	var requested []requestedTool
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		d := definition{}
 		if named[name] != nil {
@@ -339,9 +341,9 @@ func readNamedTools(raw json.RawMessage) ([]wish, error) {
 		if d.Name = name; name == "" {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "one of the tools has no name")
 		}
-		wishes = append(wishes, d.wish())
+		requested = append(requested, d.requestedTool())
 	}
-	return wishes, nil
+	return requested, nil
 }
 
 // readChoice reads the tool_choice of OpenAI's requests.
@@ -373,8 +375,8 @@ func readChoice(raw json.RawMessage) (model.Choice, error) {
 	return model.Choice{Mode: model.One, Tool: d.Name}, nil
 }
 
-// whole implements wire.
-func (chat) whole(t *transcript) []byte {
+// document implements wire.
+func (chat) document(t *transcript) []byte {
 	message := object{"role": "assistant", "content": nil, "refusal": nil}
 	if text := t.text(); text != "" {
 		message["content"] = text
@@ -385,10 +387,10 @@ func (chat) whole(t *transcript) []byte {
 	if text := t.words(model.Thinking); text != "" {
 		message["reasoning_content"] = text
 	}
-	if calls := t.handed(); len(calls) > 0 {
+	if calls := t.callerCalls(); len(calls) > 0 {
 		message["tool_calls"] = calls
 	}
-	if about := t.aside(); about != nil {
+	if about := t.extension(); about != nil {
 		message["toolpost"] = about
 	}
 	doc := t.completion("chat.completion")
@@ -435,8 +437,8 @@ func (t *transcript) words(kind model.Kind) string {
 	return b.String()
 }
 
-// handed returns the calls that are left to the caller.
-func (t *transcript) handed() (calls []object) {
+// callerCalls returns the calls that are left to the caller.
+func (t *transcript) callerCalls() (calls []object) {
 	for _, turn := range t.turns {
 		for _, p := range turn.parts {
 			if p.Kind == model.Calls && !p.ours {
@@ -451,9 +453,9 @@ func chatCall(c model.Call) object {
 	return object{"id": c.ID, "type": "function", "function": object{"name": c.Name, "arguments": c.Args}}
 }
 
-// aside returns what the wire has no member for: the run, the limit that ended it, and the calls that were made, as
+// extension returns what the wire has no member for: the run, the limit that ended it, and the calls that were made, as
 // messages. If the caller sends the message back with it, the model remembers the calls.
-func (t *transcript) aside() object {
+func (t *transcript) extension() object {
 	hidden := []object{}
 	for _, turn := range t.turns {
 		if len(turn.done) == 0 {

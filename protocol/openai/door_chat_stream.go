@@ -61,7 +61,7 @@ func (s *chatSpeaker) said(p model.Part) {
 	}
 }
 
-func (s *chatSpeaker) handed(c model.Call) {
+func (s *chatSpeaker) callerCall(c model.Call) {
 	call := chatCall(c)
 	call["index"] = s.calls
 	s.calls++
@@ -73,13 +73,13 @@ func (s *chatSpeaker) progress(about json.RawMessage) {
 	s.chunk(object{}, nil, object{"toolpost": about})
 }
 
-func (s *chatSpeaker) called(r ran)              { s.progress(progress(r, nil)) }
-func (s *chatSpeaker) event(r ran, e tool.Event) { s.progress(progress(r, &e)) }
-func (s *chatSpeaker) ended(r ran)               { s.progress(progress(r, nil)) }
+func (s *chatSpeaker) called(r callOutcome)              { s.progress(progress(r, nil)) }
+func (s *chatSpeaker) event(r callOutcome, e tool.Event) { s.progress(progress(r, &e)) }
+func (s *chatSpeaker) ended(r callOutcome)               { s.progress(progress(r, nil)) }
 
 func (s *chatSpeaker) end() {
 	delta := object{}
-	if about := s.aside(); about != nil {
+	if about := s.extension(); about != nil {
 		delta["toolpost"] = about
 	}
 	s.chunk(delta, chatFinish(s.transcript), nil)

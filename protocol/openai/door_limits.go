@@ -49,7 +49,7 @@ func (s *stop) words() string {
 
 // unapproved returns the stop of a request with a call that must be approved, or nil. Its client would see nothing
 // during the wait, so the request does not wait.
-func unapproved(done []ran) *stop {
+func unapproved(done []callOutcome) *stop {
 	for _, r := range done {
 		if r.ask != nil && r.ask.Kind == tool.AskApproval {
 			return &stop{tool.AskApproval, fmt.Sprintf("%s waits for the approval %s (%s); `toolpost approve %s` "+

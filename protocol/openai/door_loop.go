@@ -30,34 +30,34 @@ const (
 // A request is a decoded conversation, from any of the wires.
 type request struct {
 	model    string
-	said     []model.Message
-	wishes   []wish // the tools that it names
-	found    []wish // tools that the caller has found since, when the model searched
+	messages []model.Message
+	tools    []requestedTool // the tools that it names
+	found    []requestedTool // tools that the caller has found since, when the model searched
 	choice   model.Choice
 	serial   bool
 	settings model.Settings
 	stream   bool
 	usage    bool // whether a stream ends with its usage, if the wire leaves that to the caller
 
-	ours    bool  // part of the conversation was added by us in an earlier answer
-	strange error // why a server of another API cannot be asked, or nil
-	header  http.Header
-	query   string
+	ours        bool  // part of the conversation was added by us in an earlier answer
+	unsupported error // why a server of another API cannot be asked, or nil
+	header      http.Header
+	query       string
 }
 
-// otherwise records a part that only a server of the same API understands.
-func (r *request) otherwise(err error) {
-	if r.strange == nil {
-		r.strange = err
+// setUnsupported records a part that only a server of the same API understands.
+func (r *request) setUnsupported(err error) {
+	if r.unsupported == nil {
+		r.unsupported = err
 	}
 }
 
-// A wish is a tool that a request names: one of ours, or the caller's own, as the request defines it.
-type wish struct {
+// A requestedTool is a tool that a request names: one of ours, or the caller's own, as the request defines it.
+type requestedTool struct {
 	name   string
 	own    model.Tool
-	place  *place // if the caller's tool is not among its functions
-	hosted bool   // the model's server runs it
+	origin *toolOrigin // if the caller's tool is not among its functions
+	hosted bool        // the model's server runs it
 }
 
 // A wire is one of the APIs that the door speaks.
@@ -65,13 +65,13 @@ type wire interface {
 	api() model.API
 	// read reads the body of a request, which is a strict JSON object.
 	read(body []byte) (*request, error)
-	// wishes reads the tools of a request.
-	wishes(tools json.RawMessage) ([]wish, error)
+	// readTools reads the tools of a request.
+	readTools(tools json.RawMessage) ([]requestedTool, error)
 	// route is the path of the API on servers, and list the member with the conversation.
 	route() string
 	list() string
-	// whole writes the answer as one document.
-	whole(*transcript) []byte
+	// document writes the answer as one document.
+	document(*transcript) []byte
 	// speak answers with a stream.
 	speak(*web.Stream, *transcript, *request) speaker
 }
@@ -80,13 +80,13 @@ type wire interface {
 // form of its wire. An error of the peer ends the request by its context.
 type speaker interface {
 	begin()
-	turn()                  // the model begins another answer
-	said(model.Part)        // a piece of the model's answer
-	called(ran)             // a call of ours begins
-	event(ran, tool.Event)  // something happens in it
-	ended(ran)              // it has ended
-	handed(call model.Call) // a call is left to the caller
-	end()                   // the transcript is complete
+	turn()                         // the model begins another answer
+	said(model.Part)               // a piece of the model's answer
+	called(callOutcome)            // a call of ours begins
+	event(callOutcome, tool.Event) // something happens in it
+	ended(callOutcome)             // it has ended
+	callerCall(call model.Call)    // a call is left to the caller
+	end()                          // the transcript is complete
 	fail(*tool.Error)
 }
 
@@ -97,7 +97,7 @@ type transcript struct {
 	model   string
 	run     string
 	turns   []*turn
-	places  map[string]*place // of the caller's tools
+	origins map[string]*toolOrigin // of the caller's tools
 	usage   model.Usage
 	finish  model.Finish
 	stopped *stop // the limit that ended it, or nil
@@ -106,7 +106,7 @@ type transcript struct {
 // A turn is one answer of the model, and the outcomes of our calls in it.
 type turn struct {
 	parts []part
-	done  []ran
+	done  []callOutcome
 }
 
 // A part is a part of an answer.
@@ -117,20 +117,20 @@ type part struct {
 
 // A loop is a request that is being answered.
 type loop struct {
-	*crew
+	*executor
 	*transcript
-	limits Limits
-	talk   *model.Talk
-	ask    *model.Request
-	own    map[string]bool // names of the caller's tools
-	rounds int
-	calls  int
-	ids    map[string]bool // of the calls so far
-	left   []string        // tools that cannot be given to the server
+	limits  Limits
+	talk    *model.Talk
+	ask     *model.Request
+	own     map[string]bool // names of the caller's tools
+	rounds  int
+	calls   int
+	ids     map[string]bool // of the calls so far
+	omitted []string        // tools that cannot be given to the server
 
 	mu      sync.Mutex // guards speaker
 	speaker speaker    // nil if the answer is sent as one document
-	heard   []*piece
+	partial []*piece
 	to      http.Header // of the answer
 }
 
@@ -191,17 +191,18 @@ func (s *server) converse(on wire) handler {
 // newLoop begins a conversation. A server of the same API gets the request as it came, except for what we added to it.
 func (s *server) newLoop(base *tool.Call, m *model.Model, on wire, req *request, body []byte) *loop {
 	l := &loop{
-		crew: &crew{server: s, base: base, most: maxResult, waits: req.stream}, limits: s.Limits, talk: m.Talk(),
+		executor: &executor{server: s, base: base, maxBytes: maxResult, awaitApproval: req.stream},
+		limits:   s.Limits, talk: m.Talk(),
 		own: map[string]bool{}, ids: map[string]bool{},
 		transcript: &transcript{id: newID(), created: time.Now(), model: req.model, run: base.Run,
-			places: map[string]*place{}},
-		ask: &model.Request{Messages: req.said, Choice: req.choice, Serial: req.serial, Settings: req.settings,
+			origins: map[string]*toolOrigin{}},
+		ask: &model.Request{Messages: req.messages, Choice: req.choice, Serial: req.serial, Settings: req.settings,
 			Of: on.api(), Header: req.header, Query: req.query},
 	}
 	if l.ask.Base = members(body); req.ours {
 		delete(l.ask.Base, on.list())
 	} else {
-		l.ask.InBase = len(req.said)
+		l.ask.Came = len(req.messages)
 	}
 	return l
 }
@@ -209,10 +210,10 @@ func (s *server) newLoop(base *tool.Call, m *model.Model, on wire, req *request,
 // offer sets the tools that the model may use: those of ours that the request names, or all that its caller may use if
 // it asks for that; and the caller's own.
 func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool) error {
-	if on.api() != l.talk.API && req.strange != nil {
-		return req.strange
+	if on.api() != l.talk.API && req.unsupported != nil {
+		return req.unsupported
 	}
-	all, offered := l.shelf(ctx, l.base.Caller), map[string]string{}
+	all, offered := l.toolset(ctx, l.base.Caller), map[string]string{}
 	add := func(name string, spec *tool.Spec) {
 		if _, twice := offered[name]; !twice {
 			offered[name] = spec.Name
@@ -225,7 +226,7 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 			add(t.Name, t.Spec)
 		}
 		if l.Above.Are(len(list)) {
-			l.behind = list
+			l.searchable = list
 			for _, t := range list {
 				if !toolfind.IsStandIn(t.Name) {
 					offered[t.Name] = t.Spec.Name
@@ -233,7 +234,7 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 			}
 		}
 	}
-	for _, w := range req.wishes {
+	for _, w := range req.tools {
 		name, spec := l.server.find(ctx, l.base.Caller, all, w.name)
 		switch {
 		case spec != nil && l.server.ours(ctx, l.base.Caller, all, w) != nil:
@@ -242,13 +243,13 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 			}
 			continue
 		case w.hosted && l.talk.API != on.api():
-			l.left = append(l.left, w.name)
+			l.omitted = append(l.omitted, w.name)
 			continue
 		case l.own[w.name]:
 			return tool.Errorf(tool.CodeInvalidInput, "two tools are named %.100q", w.name)
 		}
-		l.own[w.name], l.places[w.name] = true, w.place
-		inside := w.place != nil && w.place.namespace != "" && l.talk.API == on.api()
+		l.own[w.name], l.origins[w.name] = true, w.origin
+		inside := w.origin != nil && w.origin.namespace != "" && l.talk.API == on.api()
 		if last := len(l.ask.Tools) - 1; !inside || last < 0 || !bytes.Equal(l.ask.Tools[last].Raw, w.own.Raw) {
 			l.ask.Tools = append(l.ask.Tools, w.own)
 		}
@@ -257,11 +258,11 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 		if !l.own[w.name] && l.talk.API != on.api() { // a server of this API already knows what was found
 			l.ask.Tools = append(l.ask.Tools, w.own)
 		}
-		l.own[w.name], l.places[w.name] = true, w.place
+		l.own[w.name], l.origins[w.name] = true, w.origin
 	}
 	l.find = func(_ context.Context, name string) (string, bool) {
 		t, ok := offered[name]
-		return t, ok && (l.ask.Choice.Lets(name) || l.behind != nil && l.ask.Choice.Tool == toolfind.NameCall)
+		return t, ok && (l.ask.Choice.Lets(name) || l.searchable != nil && l.ask.Choice.Tool == toolfind.NameCall)
 	}
 	if one := l.ask.Choice.Tool; one != "" && !slices.ContainsFunc(l.ask.Tools,
 		func(t model.Tool) bool { return t.Name == one }) {
@@ -280,8 +281,8 @@ func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *
 	l.to = w.Header()
 	var open func()
 	stop := func() {}
-	if len(l.left) > 0 {
-		w.Header().Set(headerLeftOut, strings.Join(l.left, ", "))
+	if len(l.omitted) > 0 {
+		w.Header().Set(headerLeftOut, strings.Join(l.omitted, ", "))
 	}
 	if req.stream {
 		open = sync.OnceFunc(func() {
@@ -290,7 +291,7 @@ func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *
 			l.speaker = on.speak(out, l.transcript, req)
 			l.speaker.begin()
 		})
-		l.crew.heard = l.listen
+		l.executor.sink = l.eventSink
 	}
 	err := l.run(ctx, open)
 	if err != nil && errors.Is(context.Cause(ctx), late) {
@@ -315,7 +316,7 @@ func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *
 		l.speaker.end()
 		return nil
 	}
-	l.reply(w, on.whole(l.transcript))
+	l.reply(w, on.document(l.transcript))
 	return nil
 }
 
@@ -326,11 +327,11 @@ func (l *loop) run(ctx context.Context, open func()) error {
 			l.halt(why)
 			return nil
 		}
-		answer, err := l.talk.Ask(ctx, l.ask, l.hearing(open))
+		answer, err := l.talk.Ask(ctx, l.ask, l.listener(open))
 		if err != nil {
 			return err
 		}
-		if l.heard = nil; open == nil {
+		if l.partial = nil; open == nil {
 			l.passOn(answer.Header)
 		}
 		l.usage.Add(answer.Usage)
@@ -358,8 +359,8 @@ func (l *loop) passOn(h http.Header) {
 	}
 }
 
-// hearing forwards the model's answer as it arrives; it returns nil if the answer is sent as one document.
-func (l *loop) hearing(open func()) *model.Listener {
+// listener forwards the model's answer as it arrives; it returns nil if the answer is sent as one document.
+func (l *loop) listener(open func()) *model.Listener {
 	if open == nil {
 		return nil
 	}
@@ -369,14 +370,14 @@ func (l *loop) hearing(open func()) *model.Listener {
 		l.tell(speaker.turn)
 	}
 	return &model.Listener{Begun: begun, Said: func(p model.Part) error {
-		l.heard = heard(l.heard, p)
+		l.partial = appendPiece(l.partial, p)
 		l.tell(func(s speaker) { s.said(p) })
 		return nil
 	}}
 }
 
-// heard adds a bit to the pieces.
-func heard(pieces []*piece, p model.Part) []*piece {
+// appendPiece adds a bit to the pieces.
+func appendPiece(pieces []*piece, p model.Part) []*piece {
 	last := len(pieces) - 1
 	if last < 0 || p.Kind == model.Other || pieces[last].Kind != p.Kind || pieces[last].seal.Len() > 0 {
 		pieces, last = append(pieces, &piece{Part: p}), last+1
@@ -413,8 +414,8 @@ func (l *loop) take(a *model.Answer) *turn {
 		}
 		// The caller does not get a call that it has ruled out: the model is told that the tool does not exist, as with
 		// ours.
-		left := l.own[p.Call.Name] && l.ask.Choice.Lets(p.Call.Name)
-		t.parts = append(t.parts, part{p, p.Kind == model.Calls && !left})
+		forCaller := l.own[p.Call.Name] && l.ask.Choice.Lets(p.Call.Name)
+		t.parts = append(t.parts, part{p, p.Kind == model.Calls && !forCaller})
 	}
 	l.turns = append(l.turns, t)
 	return t
@@ -439,7 +440,7 @@ func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more b
 	}
 	l.announce(t)
 	l.calls += len(ours)
-	t.done = l.all(ctx, ours, func(r ran) { l.tell(func(s speaker) { s.ended(r) }) })
+	t.done = l.runAll(ctx, ours, func(r callOutcome) { l.tell(func(s speaker) { s.ended(r) }) })
 	if ctx.Err() != nil {
 		return false, tool.Ended(ctx)
 	}
@@ -451,11 +452,11 @@ func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more b
 		l.transcript.finish = model.Called
 		return false, nil
 	}
-	told := model.Message{Role: model.ToolRole}
+	results := model.Message{Role: model.ToolRole}
 	for _, r := range t.done {
-		told.Parts = append(told.Parts, model.Part{Kind: model.Results, Result: r.result})
+		results.Parts = append(results.Parts, model.Part{Kind: model.Results, Result: r.result})
 	}
-	l.ask.Messages = append(l.ask.Messages, saidBy(answer), told)
+	l.ask.Messages = append(l.ask.Messages, saidBy(answer), results)
 	if slices.ContainsFunc(ours, func(c model.Call) bool { return l.ask.Choice.Lets(c.Name) }) {
 		l.ask.Choice = model.Choice{} // it had to call a tool and has; with the same choice it would never answer
 	}
@@ -475,15 +476,15 @@ func (l *loop) announce(t *turn) {
 	for _, p := range t.parts {
 		switch {
 		case p.Kind == model.Calls && p.ours:
-			l.tell(func(s speaker) { s.called(ran{Call: p.Call}) })
+			l.tell(func(s speaker) { s.called(callOutcome{Call: p.Call}) })
 		case p.Kind == model.Calls:
-			l.tell(func(s speaker) { s.handed(p.Call) })
+			l.tell(func(s speaker) { s.callerCall(p.Call) })
 		}
 	}
 }
 
-// listen returns a sink that forwards the events of a call.
-func (l *loop) listen(r ran) tool.Sink {
+// eventSink returns a sink that forwards the events of a call.
+func (l *loop) eventSink(r callOutcome) tool.Sink {
 	return tool.SinkFunc(func(e tool.Event) error {
 		l.tell(func(s speaker) { s.event(r, e) })
 		return nil
@@ -495,9 +496,9 @@ func (l *loop) halt(why *stop) {
 	if l.stopped, l.transcript.finish = why, model.Length; why.limit == tool.AskApproval {
 		l.transcript.finish = model.Stopped
 	}
-	if len(l.heard) > 0 { // of an answer that was interrupted
+	if len(l.partial) > 0 { // of an answer that was interrupted
 		t := new(turn)
-		for _, p := range l.heard {
+		for _, p := range l.partial {
 			t.parts = append(t.parts, part{Part: p.whole()})
 		}
 		l.turns = append(l.turns, t)
@@ -509,7 +510,7 @@ func (l *loop) halt(why *stop) {
 }
 
 // progress is the report on a call that streams send between the words of the model.
-func progress(r ran, e *tool.Event) json.RawMessage {
+func progress(r callOutcome, e *tool.Event) json.RawMessage {
 	doc := object{"tool_call_id": r.Call.ID, "name": r.Name, "state": cmp.Or(string(r.outcome), "running")}
 	if r.id != "" {
 		doc["call"] = r.id

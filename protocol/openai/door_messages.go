@@ -20,8 +20,8 @@ func (messages) api() model.API { return model.Anthropic }
 func (messages) route() string  { return "/messages" }
 func (messages) list() string   { return "messages" }
 
-// wishes implements wire.
-func (messages) wishes(raw json.RawMessage) ([]wish, error) { return readMessageTools(raw) }
+// readTools implements wire.
+func (messages) readTools(raw json.RawMessage) ([]requestedTool, error) { return readMessageTools(raw) }
 
 // read implements wire.
 func (messages) read(body []byte) (*request, error) {
@@ -60,12 +60,12 @@ func (messages) read(body []byte) (*request, error) {
 				"anthropic takes; others take user, assistant and system", m.Role)
 		}
 		if err != nil {
-			r.otherwise(err)
+			r.setUnsupported(err)
 		}
 		said.blocks(model.Role(m.Role), parts)
 	}
-	r.said = said.messages()
-	if r.wishes, err = readMessageTools(doc.Tools); err != nil {
+	r.messages = said.messages()
+	if r.tools, err = readMessageTools(doc.Tools); err != nil {
 		return nil, err
 	}
 	if len(doc.Choice) > 0 {
@@ -186,7 +186,7 @@ func readImage(raw json.RawMessage) (model.Part, error) {
 }
 
 // readMessageTools reads a list of tools, or an object with their names, as on the other wires.
-func readMessageTools(raw json.RawMessage) ([]wish, error) {
+func readMessageTools(raw json.RawMessage) ([]requestedTool, error) {
 	if kind := strictjson.KindOf(raw); kind == "object" || kind == "null" || kind == "nothing" {
 		return readTools(model.Anthropic, raw)
 	}
@@ -194,7 +194,7 @@ func readMessageTools(raw json.RawMessage) ([]wish, error) {
 	if err := strictjson.Unmarshal(raw, &list); err != nil {
 		return nil, unreadable("tools", err)
 	}
-	var wishes []wish
+	var requested []requestedTool
 	for _, one := range list {
 		var t struct {
 			Type        string          `json:"type"`
@@ -214,13 +214,13 @@ func readMessageTools(raw json.RawMessage) ([]wish, error) {
 		}
 		hosted := slices.ContainsFunc([]string{"web_", "code_execution", "tool_search", "mcp_", "advisor"},
 			func(kind string) bool { return strings.HasPrefix(t.Type, kind) })
-		wishes = append(wishes, wish{name: t.Name, own: own, hosted: hosted})
+		requested = append(requested, requestedTool{name: t.Name, own: own, hosted: hosted})
 	}
-	return wishes, nil
+	return requested, nil
 }
 
-// whole implements wire.
-func (messages) whole(t *transcript) []byte {
+// document implements wire.
+func (messages) document(t *transcript) []byte {
 	blocks := []any{}
 	for _, turn := range t.turns {
 		for _, p := range turn.parts {
@@ -272,7 +272,7 @@ func callBlock(c model.Call, ours bool) object {
 	return doc
 }
 
-func mcpResult(r ran) object {
+func mcpResult(r callOutcome) object {
 	return object{
 		"type": "mcp_tool_result", "tool_use_id": r.Call.ID, "is_error": r.result.Failed,
 		"content": []object{{"type": "text", "text": r.result.Text()}},

@@ -83,7 +83,7 @@ func (s *messageSpeaker) said(p model.Part) {
 	}
 }
 
-func (s *messageSpeaker) handed(c model.Call) {
+func (s *messageSpeaker) callerCall(c model.Call) {
 	block := callBlock(c, false)
 	input := block["input"].(json.RawMessage)
 	block["input"] = object{}
@@ -92,14 +92,14 @@ func (s *messageSpeaker) handed(c model.Call) {
 	s.close()
 }
 
-func (s *messageSpeaker) called(r ran) { s.whole(model.Calls, callBlock(r.Call, true)) }
+func (s *messageSpeaker) called(r callOutcome) { s.whole(model.Calls, callBlock(r.Call, true)) }
 
 // event is sent in a ping, which clients ignore.
-func (s *messageSpeaker) event(r ran, e tool.Event) {
+func (s *messageSpeaker) event(r callOutcome, e tool.Event) {
 	s.send("ping", object{"toolpost": progress(r, &e)})
 }
 
-func (s *messageSpeaker) ended(r ran) {
+func (s *messageSpeaker) ended(r callOutcome) {
 	s.whole(model.Results, mcpResult(r))
 	s.send("ping", object{"toolpost": progress(r, nil)})
 }

@@ -47,12 +47,12 @@ func (s *server) passes(ctx context.Context, on wire, m *model.Model, offer bool
 	if on.api() != m.API || offers(m, offer, tools) || strictjson.KindOf(tools) == "object" {
 		return false
 	}
-	wishes, err := on.wishes(tools)
+	requested, err := on.readTools(tools)
 	if err != nil {
 		return true // the server reports better what is wrong with them
 	}
-	all := s.shelf(ctx, p)
-	if slices.ContainsFunc(wishes, func(w wish) bool { return s.ours(ctx, p, all, w) != nil }) {
+	all := s.toolset(ctx, p)
+	if slices.ContainsFunc(requested, func(w requestedTool) bool { return s.ours(ctx, p, all, w) != nil }) {
 		return false
 	}
 	if !bytes.Contains(body, []byte(`"`+label+`"`)) {

@@ -21,8 +21,10 @@ func (responses) api() model.API { return model.Responses }
 func (responses) route() string  { return "/responses" }
 func (responses) list() string   { return "input" }
 
-// wishes implements wire.
-func (responses) wishes(raw json.RawMessage) ([]wish, error) { return readTools(model.Responses, raw) }
+// readTools implements wire.
+func (responses) readTools(raw json.RawMessage) ([]requestedTool, error) {
+	return readTools(model.Responses, raw)
+}
 
 // read implements wire.
 func (w responses) read(body []byte) (*request, error) {
@@ -46,13 +48,13 @@ func (w responses) read(body []byte) (*request, error) {
 	if err := readInput(doc.Input, &said, r); err != nil {
 		return nil, err
 	}
-	r.said = said.messages()
+	r.messages = said.messages()
 	if err := r.readTools(w, doc.Tools, doc.Choice); err != nil {
 		return nil, err
 	}
 	var err error
 	if r.settings, err = responseSettings(body); err != nil {
-		r.otherwise(err)
+		r.setUnsupported(err)
 	}
 	if string(members(body)["background"]) == "true" {
 		return nil, model.Misses("background", "background is not supported with tools of ours; leave it out")
@@ -63,20 +65,20 @@ func (w responses) read(body []byte) (*request, error) {
 // A history assembles messages from pieces: an answer of a model is everything up to the first result that it waits
 // for.
 type history struct {
-	all  []model.Message
-	now  []model.Part // of the model's current answer
-	told []model.Part // results
+	all     []model.Message
+	answer  []model.Part // of the model's current answer
+	results []model.Part // of its calls
 }
 
 func (h *history) say(who model.Role, parts ...model.Part) {
 	switch {
 	case who == model.Assistant:
-		if len(h.told) > 0 {
+		if len(h.results) > 0 {
 			h.flush()
 		}
-		h.now = append(h.now, parts...)
+		h.answer = append(h.answer, parts...)
 	case who == model.ToolRole:
-		h.told = append(h.told, parts...)
+		h.results = append(h.results, parts...)
 	default:
 		h.flush()
 		if len(parts) > 0 {
@@ -86,13 +88,13 @@ func (h *history) say(who model.Role, parts ...model.Part) {
 }
 
 func (h *history) flush() {
-	if len(h.now) > 0 {
-		h.all = append(h.all, model.Message{Role: model.Assistant, Parts: h.now})
+	if len(h.answer) > 0 {
+		h.all = append(h.all, model.Message{Role: model.Assistant, Parts: h.answer})
 	}
-	if len(h.told) > 0 {
-		h.all = append(h.all, model.Message{Role: model.ToolRole, Parts: h.told})
+	if len(h.results) > 0 {
+		h.all = append(h.all, model.Message{Role: model.ToolRole, Parts: h.results})
 	}
-	h.now, h.told = nil, nil
+	h.answer, h.results = nil, nil
 }
 
 func (h *history) messages() []model.Message {
@@ -136,7 +138,7 @@ func readInput(raw json.RawMessage, said *history, r *request) error {
 			err = i.read(said)
 		}
 		if err != nil {
-			r.otherwise(err)
+			r.setUnsupported(err)
 		}
 		if i.Type == "tool_search_output" {
 			found, _ := readTools(model.Responses, i.Tools) // an entry that is not a tool was not found
@@ -257,8 +259,8 @@ func responseFormat(raw json.RawMessage) json.RawMessage {
 	return b
 }
 
-// whole implements wire.
-func (responses) whole(t *transcript) []byte {
+// document implements wire.
+func (responses) document(t *transcript) []byte {
 	items := []any{}
 	for _, turn := range t.turns {
 		for _, p := range turn.parts {
@@ -275,7 +277,7 @@ func (responses) whole(t *transcript) []byte {
 func (p part) item(t *transcript, of *turn) any {
 	switch {
 	case p.Kind == model.Calls && p.ours:
-		i := slices.IndexFunc(of.done, func(r ran) bool { return r.Call.ID == p.Call.ID })
+		i := slices.IndexFunc(of.done, func(r callOutcome) bool { return r.Call.ID == p.Call.ID })
 		if i < 0 {
 			return nil
 		}
@@ -328,7 +330,7 @@ func (t *transcript) functionCall(c model.Call, status string) object {
 		"id": "fc_" + newID(), "type": "function_call", "status": status, "call_id": c.ID, "name": c.Name,
 		"arguments": c.Args,
 	}
-	where := t.places[c.Name]
+	where := t.origins[c.Name]
 	switch {
 	case where == nil:
 	case where.search:
@@ -350,7 +352,7 @@ func (t *transcript) functionCall(c model.Call, status string) object {
 }
 
 // mcpCall encodes one of our calls, with its outcome. Its id is the model's, by which it is found again.
-func mcpCall(r ran) object {
+func mcpCall(r callOutcome) object {
 	doc := object{
 		"id": r.Call.ID, "type": "mcp_call", "server_label": label, "name": r.Name, "arguments": r.Args,
 		"status": "in_progress", "output": nil, "error": nil, "approval_request_id": nil,

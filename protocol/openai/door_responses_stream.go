@@ -114,7 +114,7 @@ func (s *responseSpeaker) close() {
 	s.done(at, k.item(s.list[at]["id"].(string), "completed", whole))
 }
 
-func (s *responseSpeaker) handed(c model.Call) {
+func (s *responseSpeaker) callerCall(c model.Call) {
 	item := s.functionCall(c, "in_progress")
 	member, kind := "arguments", "response.function_call_arguments"
 	if item["input"] != nil {
@@ -133,7 +133,7 @@ func (s *responseSpeaker) handed(c model.Call) {
 	s.done(at, whole)
 }
 
-func (s *responseSpeaker) called(r ran) {
+func (s *responseSpeaker) called(r callOutcome) {
 	at := s.add(mcpCall(r))
 	s.at[r.Call.ID] = at
 	about := func() object { return object{"output_index": at, "item_id": r.Call.ID} }
@@ -144,13 +144,13 @@ func (s *responseSpeaker) called(r ran) {
 }
 
 // event repeats that a call is in progress, with the event beside it.
-func (s *responseSpeaker) event(r ran, e tool.Event) {
+func (s *responseSpeaker) event(r callOutcome, e tool.Event) {
 	s.send("response.mcp_call.in_progress", object{
 		"output_index": s.at[r.Call.ID], "item_id": r.Call.ID, "toolpost": progress(r, &e),
 	})
 }
 
-func (s *responseSpeaker) ended(r ran) {
+func (s *responseSpeaker) ended(r callOutcome) {
 	item, at := mcpCall(r), s.at[r.Call.ID]
 	s.send("response.mcp_call."+item["status"].(string), object{
 		"output_index": at, "item_id": r.Call.ID, "toolpost": progress(r, nil),

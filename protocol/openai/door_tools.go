@@ -16,11 +16,11 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A shelf holds the tools that a caller may use, by their names on these wires.
-type shelf map[string]*tool.Spec
+// A toolset holds the tools that a caller may use, by their names on these wires.
+type toolset map[string]*tool.Spec
 
-// shelf returns the tools that a caller can call now.
-func (s *server) shelf(ctx context.Context, p tool.Principal) shelf {
+// toolset returns the tools that a caller can call now.
+func (s *server) toolset(ctx context.Context, p tool.Principal) toolset {
 	var specs []*tool.Spec
 	for spec, err := range s.catalog.Specs(ctx, p) {
 		if err == nil {
@@ -31,7 +31,7 @@ func (s *server) shelf(ctx context.Context, p tool.Principal) shelf {
 }
 
 // sorted lists the tools by name.
-func (all shelf) sorted() (list []toolfind.Named) {
+func (all toolset) sorted() (list []toolfind.Named) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		list = append(list, toolfind.Named{Name: name, Spec: all[name]})
 	}
@@ -39,7 +39,7 @@ func (all shelf) sorted() (list []toolfind.Named) {
 }
 
 // find returns a tool and its name on the wire, also if the caller used the tool's name in the engine.
-func (s *server) find(ctx context.Context, p tool.Principal, all shelf, name string) (string, *tool.Spec) {
+func (s *server) find(ctx context.Context, p tool.Principal, all toolset, name string) (string, *tool.Spec) {
 	if spec := all[name]; spec != nil {
 		return name, spec
 	}
@@ -57,8 +57,8 @@ func (s *server) find(ctx context.Context, p tool.Principal, all shelf, name str
 
 // ours returns the tool of ours that a request's tool refers to, or nil if it is the caller's own: a tool whose
 // definition differs from ours.
-func (s *server) ours(ctx context.Context, p tool.Principal, all shelf, w wish) *tool.Spec {
-	if w.place != nil || w.hosted {
+func (s *server) ours(ctx context.Context, p tool.Principal, all toolset, w requestedTool) *tool.Spec {
+	if w.origin != nil || w.hosted {
 		return nil
 	}
 	_, spec := s.find(ctx, p, all, w.name)
@@ -72,8 +72,8 @@ func (s *server) ours(ctx context.Context, p tool.Principal, all shelf, w wish) 
 	return spec
 }
 
-// A place is the original place of a caller's tool that a model of another API knows as a function.
-type place struct {
+// A toolOrigin is the original place of a caller's tool that a model of another API knows as a function.
+type toolOrigin struct {
 	namespace, name string
 	custom          bool // it takes a text
 	search          bool // it finds further tools
@@ -94,7 +94,7 @@ func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Princi
 		return tool.Errorf(tool.CodeInvalidInput, "form is chat, responses or messages, not %.60q", r.URL.Query().Get("form"))
 	}
 	list := []object{}
-	for _, t := range s.shelf(r.Context(), p).sorted() {
+	for _, t := range s.toolset(r.Context(), p).sorted() {
 		list = append(list, form(define(t.Name, t.Spec)))
 	}
 	body, err := strictjson.Marshal(object{"tools": list})

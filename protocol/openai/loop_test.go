@@ -29,8 +29,8 @@ func TestAModelReadsAFileAndAnswersUnderOneRun(t *testing.T) {
 		asked[0].Header.Get("Authorization") != "Bearer the-key-itself" || asked[0].Body["model"] != "m-1" {
 		t.Fatal(asked)
 	}
-	if told := dig(asked[1].Body, "messages", 2, "content"); told != `{"name": "demo"}` {
-		t.Error(told)
+	if content := dig(asked[1].Body, "messages", 2, "content"); content != `{"name": "demo"}` {
+		t.Error(content)
 	}
 	log := h.Records()
 	if len(log) != 1 || log[0].Tool != "readFile" || log[0].Run != "run-7" || log[0].Session != "s-1" ||
@@ -56,9 +56,9 @@ func TestToolErrorsReachTheModelAndTheAuditLog(t *testing.T) {
 	if a.Status != 200 || dig(a.Doc, "choices", 0, "message", "content") != "I see." {
 		t.Fatal(a.Status, a.Text)
 	}
-	told := map[string]string{}
+	contents := map[string]string{}
 	for _, one := range m.Asked()[1].Body["messages"].([]any)[2:] {
-		told[dig(one, "tool_call_id").(string)] = dig(one, "content").(string)
+		contents[dig(one, "tool_call_id").(string)] = dig(one, "content").(string)
 	}
 	for id, want := range map[string]string{
 		"bad": "Error: ", "none": "Error: ", "no": "nobody fails here", "outside": "not allowed",
@@ -66,8 +66,8 @@ func TestToolErrorsReachTheModelAndTheAuditLog(t *testing.T) {
 		"ask":  "Which colour?", "good": "demo",
 		"choose": "You stand at a gate.\n[choices; what the user chooses is the next prompt:\n1. Go north\n2. Go south (it is cold)]",
 	} {
-		if !strings.Contains(told[id], want) {
-			t.Errorf("%s was told as %q, not with %q", id, told[id], want)
+		if !strings.Contains(contents[id], want) {
+			t.Errorf("%s was told as %q, not with %q", id, contents[id], want)
 		}
 	}
 	log := h.Records()
@@ -261,7 +261,7 @@ func TestToolChoiceIsEnforced(t *testing.T) {
 		chat, responses, messages string // each API's form
 		script                    []scripted.Step
 		ran                       map[string]int
-		told                      []string // to a server of OpenAI's API
+		received                  []string // by a server of OpenAI's API
 	}{
 		"none": {`"none"`, `"none"`, `{"type":"none"}`, once(echo, readFile("r"), paint), map[string]int{},
 			[]string{`"none"`, `"none"`, `"none"`}},
@@ -297,7 +297,7 @@ func TestToolChoiceIsEnforced(t *testing.T) {
 						strings.Contains(a.Text, `"type":"tool_use"`) || strings.Contains(a.Text, `"type":"function_call"`) {
 						t.Fatal(a.Status, a.Text)
 					}
-					for i, want := range c.told {
+					for i, want := range c.received {
 						if got := mustJSON(t, m.Asked()[i].Body["tool_choice"]); got != want {
 							t.Errorf("request %d has the choice %s, want %s", i+1, got, want)
 						}
@@ -347,9 +347,9 @@ func TestLongToolOutputIsTruncatedForTheModel(t *testing.T) {
 	if a := h.Do("POST", "/v1/chat/completions", chat("")); a.Status != 200 {
 		t.Fatal(a.Text)
 	}
-	told := dig(m.Asked()[1].Body, "messages", 2, "content").(string)
-	if len(told) > 257<<10 || !strings.Contains(told, "more bytes; ask for less at a time") {
-		t.Errorf("%d bytes: %s", len(told), told[len(told)-100:])
+	content := dig(m.Asked()[1].Body, "messages", 2, "content").(string)
+	if len(content) > 257<<10 || !strings.Contains(content, "more bytes; ask for less at a time") {
+		t.Errorf("%d bytes: %s", len(content), content[len(content)-100:])
 	}
 }
 

@@ -101,27 +101,27 @@ func FuzzRead(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			for _, m := range r.said {
+			for _, m := range r.messages {
 				if m.Role == "" {
 					t.Fatalf("%T: somebody without a role says %v", on, m.Parts)
 				}
 			}
-			for _, w := range r.wishes {
+			for _, w := range r.tools {
 				if w.name == "" || w.name != w.own.Name {
 					t.Fatalf("%T: a tool without a name", on)
 				}
 			}
 			for _, api := range []model.API{model.OpenAI, model.Anthropic} {
-				ask := model.Request{Messages: r.said, Choice: r.choice, Settings: r.settings}
-				for _, w := range r.wishes {
+				ask := model.Request{Messages: r.messages, Choice: r.choice, Settings: r.settings}
+				for _, w := range r.tools {
 					ask.Tools = append(ask.Tools, w.own)
 				}
 				body, err := ask.Encode(api, true)
 				if err == nil {
 					err = strictjson.CheckObject(body)
 				}
-				told := []tool.Code{tool.CodeInvalidInput, tool.CodeUnsupported}
-				if err != nil && !slices.Contains(told, tool.CodeOf(err)) {
+				expected := []tool.Code{tool.CodeInvalidInput, tool.CodeUnsupported}
+				if err != nil && !slices.Contains(expected, tool.CodeOf(err)) {
 					t.Fatalf("%T to %s: %v", on, api, err)
 				}
 			}

@@ -14,14 +14,14 @@ func TestStreamedTextIsAccumulatedInLinearTime(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	var all []*piece
 	for range bits {
-		all = heard(all, model.Part{Kind: model.Text, Text: "word "})
+		all = appendPiece(all, model.Part{Kind: model.Text, Text: "word "})
 	}
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 100*bits*5 {
 		t.Errorf("%d bytes take %d", bits*5, n)
 	}
-	all = heard(all, model.Part{Kind: model.Thinking, Text: "hm", Seal: "s"})
-	all = heard(all, model.Part{Kind: model.Thinking, Text: "so"})
+	all = appendPiece(all, model.Part{Kind: model.Thinking, Text: "hm", Seal: "s"})
+	all = appendPiece(all, model.Part{Kind: model.Thinking, Text: "so"})
 	if len(all) != 3 || len(all[0].whole().Text) != bits*5 || all[1].whole().Seal != "s" || all[2].whole().Text != "so" {
 		t.Errorf("%d pieces", len(all))
 	}
