@@ -42,16 +42,16 @@ func needs(a *tool.Ask) []tool.Need {
 
 // answersTo converts a client's answers for the tool. A single question without an answer ends the call; if there are
 // several, the tool sees which were answered.
-func answersTo(name string, a *tool.Ask, said map[string]json.RawMessage) (json.RawMessage, *tool.Error) {
+func answersTo(name string, a *tool.Ask, answers map[string]json.RawMessage) (json.RawMessage, *tool.Error) {
 	if len(a.Needs) > 0 {
-		b, _ := strictjson.Marshal(said) // JSON that was read
+		b, _ := strictjson.Marshal(answers) // JSON that was read
 		return b, nil
 	}
 	var e struct {
 		Action  string          `json:"action"`
 		Content json.RawMessage `json:"content"`
 	}
-	err := strictjson.Unmarshal(said[singleKey], &e)
+	err := strictjson.Unmarshal(answers[singleKey], &e)
 	if a.Kind == tool.AskApproval && err == nil && e.Action == tool.Decline { // the user decided
 		return json.RawMessage(`{"approve":false}`), nil
 	}
@@ -134,10 +134,10 @@ func (r *request) askable(kind tool.NeedKind) bool {
 
 // open returns the needs that a client is to be asked for: not those that it has answered, nor optional ones that it
 // does not support. missing is a need that is not optional and that the client does not support.
-func (r *request) open(a *tool.Ask, said map[string]json.RawMessage) (list []tool.Need, missing *tool.Need) {
+func (r *request) open(a *tool.Ask, answers map[string]json.RawMessage) (list []tool.Need, missing *tool.Need) {
 	for _, n := range needs(a) {
 		switch {
-		case said[n.Key] != nil:
+		case answers[n.Key] != nil:
 		case r.askable(n.Kind):
 			list = append(list, n)
 		case !n.Optional:
@@ -167,13 +167,13 @@ func (s *server) finish(
 		if waits := r.approvalError(res.Ask); waits != nil {
 			return nil, nil, nil, waits
 		}
-		var said map[string]json.RawMessage
-		if said, asks, err = s.askClient(ctx, r, res.Ask, to); err != nil || asks != nil {
+		var answers map[string]json.RawMessage
+		if answers, asks, err = s.askClient(ctx, r, res.Ask, to); err != nil || asks != nil {
 			return nil, nil, asks, err
 		}
 		again := *c
 		var refused *tool.Error
-		if again.Answers, refused = answersTo(r.name, res.Ask, said); refused != nil {
+		if again.Answers, refused = answersTo(r.name, res.Ask, answers); refused != nil {
 			return nil, nil, nil, refused
 		}
 		again.Resume = res.Ask.ID
@@ -204,8 +204,8 @@ const maxRounds = 32
 func (s *server) askClient(
 	ctx context.Context, r *request, a *tool.Ask, to peer,
 ) (map[string]json.RawMessage, *strictjson.Writer, error) {
-	said := map[string]json.RawMessage{}
-	list, missing := r.open(a, said)
+	answers := map[string]json.RawMessage{}
+	list, missing := r.open(a, answers)
 	switch {
 	case missing != nil && r.modern:
 		return nil, nil, missingCapability(r.name, missing)
@@ -214,9 +214,9 @@ func (s *server) askClient(
 		return nil, nil, tool.Errorf(tool.CodeUnsupported, "%s asks %q, and this client cannot be asked: use one that has %s",
 			r.name, missing.Message, capability).Because(capability)
 	case len(list) == 0:
-		return said, nil, nil
+		return answers, nil, nil
 	case r.modern:
-		asks, err := s.inputRequired(r, a, list, said)
+		asks, err := s.inputRequired(r, a, list, answers)
 		return nil, asks, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Patience)
@@ -231,9 +231,9 @@ func (s *server) askClient(
 			return nil, nil, tool.Errorf(tool.CodeCancelled, "%s asks %q, and the client did not answer: %w", r.name, n.Message, err).
 				Because("not_answered")
 		}
-		said[n.Key] = raw
+		answers[n.Key] = raw
 	}
-	return said, nil, nil
+	return answers, nil, nil
 }
 
 func missingCapability(name string, n *tool.Need) *jsonrpc.Error {
@@ -263,9 +263,9 @@ func (r *request) inputRequests(list []tool.Need, id string) json.RawMessage {
 // inputRequired ends a modern request with a question. The client sends back the question, sealed, and its answers so
 // far.
 func (s *server) inputRequired(
-	r *request, a *tool.Ask, list []tool.Need, said map[string]json.RawMessage,
+	r *request, a *tool.Ask, list []tool.Need, answers map[string]json.RawMessage,
 ) (*strictjson.Writer, error) {
-	state, err := s.seal.close(r, requestState{a, said})
+	state, err := s.seal.close(r, requestState{a, answers})
 	if err != nil {
 		return nil, err
 	}
@@ -277,25 +277,25 @@ func (s *server) inputRequired(
 }
 
 // readResponses returns the client's answers, by the keys of the questions.
-func (r *request) readResponses() (said map[string]json.RawMessage, ok bool) {
-	if strictjson.KindOf(r.responses) != "object" || strictjson.Unmarshal(r.responses, &said) != nil {
+func (r *request) readResponses() (answers map[string]json.RawMessage, ok bool) {
+	if strictjson.KindOf(r.responses) != "object" || strictjson.Unmarshal(r.responses, &answers) != nil {
 		return nil, false
 	}
-	for _, one := range said {
+	for _, one := range answers {
 		if strictjson.KindOf(one) != "object" {
 			return nil, false
 		}
 	}
-	return said, true
+	return answers, true
 }
 
 // mergeAnswers merges earlier answers with new ones, and keeps only those that the question asks for.
-func mergeAnswers(a *tool.Ask, said, given map[string]json.RawMessage) map[string]json.RawMessage {
+func mergeAnswers(a *tool.Ask, earlier, given map[string]json.RawMessage) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for _, n := range needs(a) {
 		if one, ok := given[n.Key]; ok {
 			all[n.Key] = one
-		} else if one, ok := said[n.Key]; ok {
+		} else if one, ok := earlier[n.Key]; ok {
 			all[n.Key] = one
 		}
 	}
@@ -317,15 +317,15 @@ func (s *server) resume(r *request, c *tool.Call) (*strictjson.Writer, error) {
 	if !ok {
 		return nil, invalid("inputResponses must be an object with an object for each of the inputRequests")
 	}
-	said := mergeAnswers(was.Ask, was.Said, given)
-	list, missing := r.open(was.Ask, said)
+	merged := mergeAnswers(was.Ask, was.Said, given)
+	list, missing := r.open(was.Ask, merged)
 	switch {
 	case missing != nil:
 		return nil, missingCapability(r.name, missing)
 	case len(list) > 0:
-		return s.inputRequired(r, was.Ask, list, said)
+		return s.inputRequired(r, was.Ask, list, merged)
 	}
-	answers, refused := answersTo(r.name, was.Ask, said)
+	answers, refused := answersTo(r.name, was.Ask, merged)
 	if refused != nil {
 		return nil, refused
 	}

@@ -189,7 +189,7 @@ func (s *server) fetch(
 
 // complete suggests values of an argument: those that the tool's schema lists, or those that an MCP server suggests.
 func (s *server) complete(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
-	var said struct {
+	var params struct {
 		Ref struct {
 			Type string `json:"type"`
 			Name string `json:"name,omitempty"`
@@ -201,33 +201,33 @@ func (s *server) complete(ctx context.Context, r *request, to peer) (*strictjson
 		} `json:"argument"`
 		Context json.RawMessage `json:"context,omitzero"`
 	}
-	if bad := r.read(&said); bad != nil {
+	if bad := r.read(&params); bad != nil {
 		return nil, bad
 	}
 	var spec *tool.Spec
-	source, own, upstream := ofSource(said.Ref.URI)
+	source, own, upstream := ofSource(params.Ref.URI)
 	switch {
-	case said.Ref.Type == "ref/prompt":
-		if p := s.findPrompt(ctx, r.caller, said.Ref.Name); p != nil {
+	case params.Ref.Type == "ref/prompt":
+		if p := s.findPrompt(ctx, r.caller, params.Ref.Name); p != nil {
 			spec, upstream, source = p.spec, p.spec.Method != "", p.spec.Source
-			said.Ref.Name = strings.TrimPrefix(spec.Ref().Name, promptPrefix)
+			params.Ref.Name = strings.TrimPrefix(spec.Ref().Name, promptPrefix)
 		}
-	case said.Ref.Type == "ref/resource" && upstream:
-		spec, said.Ref.URI = s.spec(ctx, r.caller, source+"."+methodReadResource), own
-	case said.Ref.Type == "ref/resource":
+	case params.Ref.Type == "ref/resource" && upstream:
+		spec, params.Ref.URI = s.spec(ctx, r.caller, source+"."+methodReadResource), own
+	case params.Ref.Type == "ref/resource":
 		for _, one := range s.Resources {
-			if one.URI == said.Ref.URI {
+			if one.URI == params.Ref.URI {
 				spec = s.spec(ctx, r.caller, one.Tool)
 			}
 		}
 	}
 	switch {
 	case spec == nil:
-		return nil, invalid("there is no such %s", jsonrpc.Clip(said.Ref.Type))
+		return nil, invalid("there is no such %s", jsonrpc.Clip(params.Ref.Type))
 	case upstream:
-		return s.completeUpstream(ctx, r, source, encoded(said), to)
+		return s.completeUpstream(ctx, r, source, encoded(params), to)
 	}
-	values := suggestions(spec, said.Argument.Name, said.Argument.Value)
+	values := suggestions(spec, params.Argument.Name, params.Argument.Value)
 	return completed(r, values, len(values), false), nil
 }
 

@@ -74,26 +74,26 @@ func newConn() *jsonrpc.Conn {
 // initialize reads a legacy client's introduction, and answers it. The version is the client's if we speak it,
 // otherwise our newest of that era: then the client decides whether to stay.
 func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.Error) {
-	var said struct {
+	var params struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
-	if bad := r.read(&said); bad != nil {
+	if bad := r.read(&params); bad != nil {
 		return nil, nil, bad
 	}
-	if said.Version == "" {
+	if params.Version == "" {
 		return nil, nil, invalid("protocolVersion must be a string that is not empty")
 	}
-	if len(said.Capabilities) > maxCapabilities {
+	if len(params.Capabilities) > maxCapabilities {
 		return nil, nil, invalid("capabilities have at most %d bytes", maxCapabilities)
 	}
-	version := said.Version
+	version := params.Version
 	if !slices.Contains(legacyVersions(), version) {
 		version = legacyVersions()[0]
 	}
 	sub, _ := newSubscription()
 	one := &session{
-		owner: r.caller.ID, version: version, capabilities: slices.Clone(said.Capabilities), level: "info",
+		owner: r.caller.ID, version: version, capabilities: slices.Clone(params.Capabilities), level: "info",
 		conn: newConn(), subscription: sub,
 	}
 	w := strictjson.NewWriter(500)
@@ -106,16 +106,16 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 
 // setLevel is logging/setLevel.
 func (s *server) setLevel(_ context.Context, r *request, _ peer) (*strictjson.Writer, *jsonrpc.Error) {
-	var said struct {
+	var params struct {
 		Level string `json:"level"`
 	}
-	if bad := r.read(&said); bad != nil || !slices.Contains(levels(), said.Level) {
+	if bad := r.read(&params); bad != nil || !slices.Contains(levels(), params.Level) {
 		return nil, invalid("level must be one of %s", strings.Join(levels(), ", "))
 	}
 	if r.session != nil {
 		r.session.mu.Lock()
 		defer r.session.mu.Unlock()
-		r.session.level = said.Level
+		r.session.level = params.Level
 	}
 	return strictjson.NewWriter(0), nil
 }

@@ -34,13 +34,13 @@ const (
 
 // subscribe is subscriptions/listen: it sends changes until the client cancels, or the server ends.
 func (s *server) subscribe(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
-	var said struct {
+	var params struct {
 		Notifications filter `json:"notifications"`
 	}
-	if bad := r.read(&said); bad != nil {
+	if bad := r.read(&params); bad != nil {
 		return nil, bad
 	}
-	want := said.Notifications
+	want := params.Notifications
 	sub, ok := newSubscription(want.URIs...)
 	if !ok {
 		return nil, tooManyURIs("one subscription")

@@ -54,10 +54,10 @@ func matches(p tool.Patterns, spec *tool.Spec) bool { return p != nil && p.Match
 
 // supportsTasks reports whether the client declares support for tasks.
 func (r *request) supportsTasks() bool {
-	var said struct {
+	var capabilities struct {
 		Extensions map[string]json.RawMessage `json:"extensions"`
 	}
-	return r.modern && strictjson.Unmarshal(orEmpty(r.meta.capabilities), &said) == nil && said.Extensions[extensionTasks] != nil
+	return r.modern && strictjson.Unmarshal(orEmpty(r.meta.capabilities), &capabilities) == nil && capabilities.Extensions[extensionTasks] != nil
 }
 
 // runsTasks reports whether this server keeps and runs jobs for a caller.
@@ -327,7 +327,7 @@ func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjs
 	if j.status() != taskAsks {
 		return newResult(r, 0), nil
 	}
-	said := map[string]json.RawMessage{}
+	answers := map[string]json.RawMessage{}
 	for _, n := range j.open(r) {
 		_, key, _ := strings.Cut(n.Key, "-")
 		switch one := given[n.Key]; {
@@ -335,20 +335,20 @@ func (s *server) updateTask(ctx context.Context, r *request, to peer) (*strictjs
 		case strictjson.KindOf(one) != "object":
 			return nil, invalid("the answer to %q must be an object", jsonrpc.Clip(n.Key))
 		default:
-			said[key] = one
+			answers[key] = one
 		}
 	}
-	if len(said) == 0 {
+	if len(answers) == 0 {
 		return newResult(r, 0), nil
 	}
-	return s.sendAnswers(ctx, r, c, j, said)
+	return s.sendAnswers(ctx, r, c, j, answers)
 }
 
 // sendAnswers hands answers to a job. A single question that was declined ends it.
 func (s *server) sendAnswers(
-	ctx context.Context, r *request, c *tool.Call, j *job, said map[string]json.RawMessage,
+	ctx context.Context, r *request, c *tool.Call, j *job, given map[string]json.RawMessage,
 ) (*strictjson.Writer, *jsonrpc.Error) {
-	answers, declined := answersTo(j.ID, j.Result.Ask, maps.Clone(said))
+	answers, declined := answersTo(j.ID, j.Result.Ask, maps.Clone(given))
 	tellWith, args := answerJob, map[string]any{"job": j.ID, "answers": answers}
 	if declined != nil {
 		tellWith, args = cancelJob, map[string]any{"job": j.ID}

@@ -42,15 +42,15 @@ var errCancelled error = tool.Errorf(tool.CodeCancelled, "the call was cancelled
 
 // handleCancel handles a notification that cancels a request. If the request is no longer running, it is ignored.
 func (f *inFlight) handleCancel(method string, params json.RawMessage) {
-	var said struct {
+	var msg struct {
 		ID json.RawMessage `json:"requestId"`
 	}
-	if method != noteCancelled || strictjson.Unmarshal(orEmpty(params), &said) != nil {
+	if method != noteCancelled || strictjson.Unmarshal(orEmpty(params), &msg) != nil {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if cancel := f.running[string(said.ID)]; cancel != nil {
+	if cancel := f.running[string(msg.ID)]; cancel != nil {
 		cancel(errCancelled)
 	}
 }

@@ -39,29 +39,29 @@ func needOf(key, method string, params json.RawMessage) (tool.Need, error) {
 }
 
 func elicitNeed(n tool.Need, params json.RawMessage) (tool.Need, error) {
-	var said struct {
+	var msg struct {
 		Mode    string          `json:"mode"`
 		Message string          `json:"message"`
 		Schema  json.RawMessage `json:"requestedSchema"`
 		URL     string          `json:"url"`
 		ID      string          `json:"elicitationId"`
 	}
-	if err := strictjson.Unmarshal(params, &said); err != nil {
+	if err := strictjson.Unmarshal(params, &msg); err != nil {
 		return n, errors.New(jsonrpc.Misread(err))
 	}
-	n.Message = said.Message
+	n.Message = msg.Message
 	switch {
-	case said.Mode == "url" && said.URL != "":
+	case msg.Mode == "url" && msg.URL != "":
 		n.Kind = tool.NeedLink
-		link := map[string]string{"url": said.URL}
-		if said.ID != "" {
-			link["elicitationId"] = said.ID
+		link := map[string]string{"url": msg.URL}
+		if msg.ID != "" {
+			link["elicitationId"] = msg.ID
 		}
 		n.Params, _ = strictjson.Marshal(link)
-	case (said.Mode == "" || said.Mode == "form") && strictjson.KindOf(said.Schema) == "object":
-		n.Kind, n.Schema = tool.NeedForm, said.Schema
+	case (msg.Mode == "" || msg.Mode == "form") && strictjson.KindOf(msg.Schema) == "object":
+		n.Kind, n.Schema = tool.NeedForm, msg.Schema
 	default:
-		return n, fmt.Errorf("an elicitation has a form with a requestedSchema, or a url; not %q", jsonrpc.Clip(said.Mode))
+		return n, fmt.Errorf("an elicitation has a form with a requestedSchema, or a url; not %q", jsonrpc.Clip(msg.Mode))
 	}
 	return n, nil
 }
@@ -195,12 +195,12 @@ func encodeAnswers(answers map[string]json.RawMessage) json.RawMessage {
 }
 
 // linkRequired handles the error of a server of 2025-11-25 that sends the user to a link before the call is repeated.
-func (u *upstreamCall) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
+func (u *upstreamCall) linkRequired(rpcErr *jsonrpc.Error) (*tool.Result, error) {
 	var data struct {
 		Elicitations []json.RawMessage `json:"elicitations"`
 	}
-	err := strictjson.Unmarshal(orEmpty(said.Data), &data)
-	if n := len(data.Elicitations); err != nil || n == 0 || n > maxNeeds || len(said.Data) > maxKept {
+	err := strictjson.Unmarshal(orEmpty(rpcErr.Data), &data)
+	if n := len(data.Elicitations); err != nil || n == 0 || n > maxNeeds || len(rpcErr.Data) > maxKept {
 		return nil, tool.Errorf(tool.CodeProtocol,
 			"the server wants somebody to go to a link for %s, and does not say to which", u.call.Tool)
 	}
@@ -216,10 +216,10 @@ func (u *upstreamCall) linkRequired(said *jsonrpc.Error) (*tool.Result, error) {
 		ctx context.Context, c *tool.Call, o *upstreamTool, out tool.Sink, answers map[string]json.RawMessage,
 	) (*tool.Result, error) {
 		for _, answer := range answers {
-			var said struct {
+			var msg struct {
 				Action string `json:"action"`
 			}
-			if strictjson.Unmarshal(answer, &said) != nil || said.Action != tool.Accept {
+			if strictjson.Unmarshal(answer, &msg) != nil || msg.Action != tool.Accept {
 				return nil, tool.Errorf(tool.CodeCancelled,
 					"%s was not run: somebody had to go to a link first, and did not", c.Tool).
 					Because("not_answered")
@@ -285,11 +285,11 @@ func (q *questions) ask(c *tool.Call, needs []tool.Need, then continuation, drop
 			drop()
 		}
 	})
-	var said []string
+	var messages []string
 	for _, n := range needs {
-		said = append(said, n.Message)
+		messages = append(messages, n.Message)
 	}
-	return &tool.Result{Ask: &tool.Ask{ID: id, Message: strings.Join(said, "\n"), Needs: needs}}, nil
+	return &tool.Result{Ask: &tool.Ask{ID: id, Message: strings.Join(messages, "\n"), Needs: needs}}, nil
 }
 
 func (q *questions) remove(id string, one *question) bool {
@@ -334,23 +334,23 @@ func filled(schema, answer json.RawMessage) json.RawMessage {
 			Default json.RawMessage `json:"default"`
 		} `json:"properties"`
 	}
-	said := struct {
+	response := struct {
 		Action  string                     `json:"action"`
 		Content map[string]json.RawMessage `json:"content,omitzero"`
 	}{}
-	if strictjson.Unmarshal(answer, &said) != nil || said.Action != tool.Accept {
+	if strictjson.Unmarshal(answer, &response) != nil || response.Action != tool.Accept {
 		return answer
 	}
 	_ = strictjson.Unmarshal(schema, &form) // a form without fields has no defaults
 	for name, field := range form.Properties {
-		if _, ok := said.Content[name]; !ok && field.Default != nil {
-			if said.Content == nil {
-				said.Content = map[string]json.RawMessage{}
+		if _, ok := response.Content[name]; !ok && field.Default != nil {
+			if response.Content == nil {
+				response.Content = map[string]json.RawMessage{}
 			}
-			said.Content[name] = field.Default
+			response.Content[name] = field.Default
 		}
 	}
-	b, _ := strictjson.Marshal(said) // JSON that was read
+	b, _ := strictjson.Marshal(response) // JSON that was read
 	return b
 }
 

@@ -125,7 +125,7 @@ func (u *upstreamCall) execute() (*tool.Result, error) {
 	for turn := 1; ; turn++ {
 		q := u.query()
 		raw, err := u.r.to.ask(u.ctx, q)
-		if said := answeredError(err); said != nil && said.Code == codeHeaderMismatch && turn == 1 && u.relistTool() {
+		if rpcErr := answeredError(err); rpcErr != nil && rpcErr.Code == codeHeaderMismatch && turn == 1 && u.relistTool() {
 			continue
 		}
 		if err != nil {
@@ -208,9 +208,9 @@ func (u *upstreamCall) outcome(raw json.RawMessage, info *serverInfo) (_ *tool.R
 
 // unanswered returns the outcome of a call without a result: the server refused it, or did not answer.
 func (u *upstreamCall) unanswered(err error) (*tool.Result, error) {
-	switch said := answeredError(err); {
-	case said != nil:
-		return u.errorOutcome(said)
+	switch rpcErr := answeredError(err); {
+	case rpcErr != nil:
+		return u.errorOutcome(rpcErr)
 	case u.ctx.Err() != nil:
 		ended := *tool.AsError(context.Cause(u.ctx))
 		ended.Message = fmt.Sprintf("%s was given up: %s", u.call.Tool, ended.Message)
@@ -221,9 +221,9 @@ func (u *upstreamCall) unanswered(err error) (*tool.Result, error) {
 
 // errorOutcome interprets an error answer: the call has no outcome, or the server reports in this way that a tool
 // failed.
-func (u *upstreamCall) errorOutcome(said *jsonrpc.Error) (*tool.Result, error) {
-	name, why := u.call.Tool, jsonrpc.Clip(said.Message)
-	switch said.Code {
+func (u *upstreamCall) errorOutcome(rpcErr *jsonrpc.Error) (*tool.Result, error) {
+	name, why := u.call.Tool, jsonrpc.Clip(rpcErr.Message)
+	switch rpcErr.Code {
 	case jsonrpc.CodeMethodNotFound, codeNoResource:
 		return nil, tool.Errorf(tool.CodeNotFound, "the server does not know %s: %s", name, why)
 	case jsonrpc.CodeInvalidParams:
@@ -231,12 +231,12 @@ func (u *upstreamCall) errorOutcome(said *jsonrpc.Error) (*tool.Result, error) {
 	case jsonrpc.CodeParse, jsonrpc.CodeInvalidRequest, codeHeaderMismatch, codeBadVersion, codeMissingCapability:
 		return nil, tool.Errorf(tool.CodeProtocol, "the server did not understand the call of %s: %s", name, why)
 	case codeLinkRequired:
-		return u.linkRequired(said)
+		return u.linkRequired(rpcErr)
 	}
 	if why == "" {
 		why = "the tool failed and did not say why"
 	}
-	return tool.Failed(fmt.Sprint(said.Code), why), nil
+	return tool.Failed(fmt.Sprint(rpcErr.Code), why), nil
 }
 
 // early handles messages of a server that must not queue behind a question.
@@ -308,20 +308,20 @@ func (u *upstreamCall) progress(params json.RawMessage) {
 
 // message forwards a message of the server; one that belongs to no call goes to the log.
 func (r *Runner) message(params json.RawMessage, u *upstreamCall) {
-	var said struct {
+	var msg struct {
 		Level  string          `json:"level"`
 		Logger string          `json:"logger"`
 		Data   json.RawMessage `json:"data"`
 	}
-	if strictjson.Unmarshal(orEmpty(params), &said) != nil {
+	if strictjson.Unmarshal(orEmpty(params), &msg) != nil {
 		return
 	}
-	log := tool.Log{Level: levelOf(said.Level), Message: jsonrpc.Text(said.Data), Logger: said.Logger}
-	if slices.Contains(levels(), said.Level) {
-		log.Severity = said.Level
+	log := tool.Log{Level: levelOf(msg.Level), Message: jsonrpc.Text(msg.Data), Logger: msg.Logger}
+	if slices.Contains(levels(), msg.Level) {
+		log.Severity = msg.Level
 	}
-	if strictjson.KindOf(said.Data) != "string" {
-		log.Message, log.Fields = string(said.Data), fieldsOf(said.Data)
+	if strictjson.KindOf(msg.Data) != "string" {
+		log.Message, log.Fields = string(msg.Data), fieldsOf(msg.Data)
 	}
 	if u != nil {
 		u.emit(tool.NewEvent(tool.KindLog, log))

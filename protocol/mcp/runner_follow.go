@@ -87,11 +87,11 @@ func (u *updates) notify(uri string) {
 
 // updated handles a server's notification that a resource has changed.
 func (r *Runner) updated(params json.RawMessage) {
-	var said struct {
+	var msg struct {
 		URI string `json:"uri"`
 	}
-	if strictjson.Unmarshal(orEmpty(params), &said) == nil && len(said.URI) <= maxURI {
-		r.updates.notify(said.URI)
+	if strictjson.Unmarshal(orEmpty(params), &msg) == nil && len(msg.URI) <= maxURI {
+		r.updates.notify(msg.URI)
 	}
 }
 

@@ -80,23 +80,23 @@ func readPrompt(raw json.RawMessage) (*upstreamTool, error) {
 		Description string `json:"description"`
 		Required    bool   `json:"required"`
 	}
-	var said struct {
+	var prompt struct {
 		named
 		Arguments []named `json:"arguments"`
 	}
 	o := toolForMethod(methodGetPrompt, "messages", "", "}")
-	err := strictjson.Unmarshal(raw, &said)
-	o.Name, o.Title, o.Description = promptPrefix+said.Name, said.Title, said.Description
+	err := strictjson.Unmarshal(raw, &prompt)
+	o.Name, o.Title, o.Description = promptPrefix+prompt.Name, prompt.Title, prompt.Description
 	switch {
 	case err != nil:
 		return o, errors.New(jsonrpc.Misread(err))
-	case said.Name == "" || len(said.Name) > maxToolName || jsonrpc.Clip(said.Name) != said.Name:
+	case prompt.Name == "" || len(prompt.Name) > maxToolName || jsonrpc.Clip(prompt.Name) != prompt.Name:
 		return o, fmt.Errorf("a name has 1 to %d printable characters", maxToolName)
-	case len(said.Arguments) > maxArguments:
+	case len(prompt.Arguments) > maxArguments:
 		return o, fmt.Errorf("it has more than %d arguments", maxArguments)
 	}
 	arguments, required := map[string]any{}, []string{}
-	for _, a := range said.Arguments {
+	for _, a := range prompt.Arguments {
 		one := map[string]string{"type": "string"}
 		for key, text := range map[string]string{"title": a.Title, "description": a.Description} {
 			if text != "" {
@@ -142,13 +142,13 @@ func checkURI(uri string) error {
 
 // subject returns what a request is about, for the HTTP headers.
 func (o *upstreamTool) subject(args json.RawMessage) string {
-	var said struct {
+	var params struct {
 		URI string `json:"uri"`
 	}
 	switch o.method {
 	case methodReadResource:
-		_ = strictjson.Unmarshal(args, &said) // checked before
-		return said.URI
+		_ = strictjson.Unmarshal(args, &params) // checked before
+		return params.URI
 	case methodGetPrompt:
 		return strings.TrimPrefix(o.Name, promptPrefix)
 	case methodComplete:

@@ -139,11 +139,11 @@ func (r *Runner) page(ctx context.Context, l listing, cursor string) (p page, er
 	}}
 	raw, err := r.to.ask(ctx, q)
 	p.server, p.size = q.server, len(raw)
-	if said := answeredError(err); said != nil {
-		if said.Code == jsonrpc.CodeMethodNotFound && (l.method != methodListTools || q.server.capabilities.Tools == nil) {
+	if rpcErr := answeredError(err); rpcErr != nil {
+		if rpcErr.Code == jsonrpc.CodeMethodNotFound && (l.method != methodListTools || q.server.capabilities.Tools == nil) {
 			return p, nil // it has resources or prompts, but no tools
 		}
-		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its %s: %w", l.what, said)
+		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its %s: %w", l.what, rpcErr)
 	}
 	if err != nil {
 		return p, ended(ctx, l.method, err, q.lastOutput)

@@ -123,13 +123,13 @@ func progressOf(in *jsonrpc.Incoming) uint64 {
 	if in.Method != noteProgress {
 		return 0
 	}
-	var said struct {
+	var msg struct {
 		Token json.RawMessage `json:"progressToken"`
 	}
-	if strictjson.Unmarshal(orEmpty(in.Params), &said) != nil {
+	if strictjson.Unmarshal(orEmpty(in.Params), &msg) != nil {
 		return 0
 	}
-	n, err := strconv.ParseUint(string(said.Token), 10, 64)
+	n, err := strconv.ParseUint(string(msg.Token), 10, 64)
 	if err != nil {
 		return 0
 	}
@@ -142,8 +142,8 @@ func answeredError(err error) *jsonrpc.Error {
 	if _, ours := errors.AsType[*tool.Error](err); ours {
 		return nil
 	}
-	said, _ := errors.AsType[*jsonrpc.Error](err)
-	return said
+	rpcErr, _ := errors.AsType[*jsonrpc.Error](err)
+	return rpcErr
 }
 
 // errLegacy is the result of a probe that finds a legacy server.
@@ -153,43 +153,43 @@ var errLegacy = errors.New("the server is of the legacy era")
 // legacy one.
 func readDiscovery(raw json.RawMessage, err error) (*serverInfo, error) {
 	if err != nil {
-		said := answeredError(err)
-		if said == nil || !slices.Contains([]int{codeHeaderMismatch, codeMissingCapability, codeBadVersion}, said.Code) {
+		rpcErr := answeredError(err)
+		if rpcErr == nil || !slices.Contains([]int{codeHeaderMismatch, codeMissingCapability, codeBadVersion}, rpcErr.Code) {
 			return nil, errLegacy
 		}
-		if said.Code != codeBadVersion {
-			return nil, tool.Errorf(tool.CodeProtocol, "the server does not take our requests: %w", said)
+		if rpcErr.Code != codeBadVersion {
+			return nil, tool.Errorf(tool.CodeProtocol, "the server does not take our requests: %w", rpcErr)
 		}
-		return nil, noCommonVersion(supported(said))
+		return nil, noCommonVersion(supported(rpcErr))
 	}
-	var said struct {
+	var msg struct {
 		Versions     []string        `json:"supportedVersions"`
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
-	if err := strictjson.Unmarshal(raw, &said); err != nil || said.Versions == nil {
+	if err := strictjson.Unmarshal(raw, &msg); err != nil || msg.Versions == nil {
 		return nil, errLegacy // some servers answer every method
 	}
-	if !slices.Contains(said.Versions, modernVersion) {
-		return nil, noCommonVersion(said.Versions)
+	if !slices.Contains(msg.Versions, modernVersion) {
+		return nil, noCommonVersion(msg.Versions)
 	}
 	info := &serverInfo{modern: true, version: modernVersion}
-	return info, info.read(said.Capabilities)
+	return info, info.read(msg.Capabilities)
 }
 
 // supported returns the versions that a server offers when it refuses one.
-func supported(said *jsonrpc.Error) []string {
+func supported(rpcErr *jsonrpc.Error) []string {
 	var data struct {
 		Supported []string `json:"supported"`
 	}
-	_ = strictjson.Unmarshal(orEmpty(said.Data), &data) // missing means none
+	_ = strictjson.Unmarshal(orEmpty(rpcErr.Data), &data) // missing means none
 	return data.Supported
 }
 
 // discover asks a server for its description. If it refuses our version and yet offers it, it is asked once more.
 func discover(ask func() (json.RawMessage, error)) (json.RawMessage, error) {
 	raw, err := ask()
-	if said := answeredError(err); said != nil && said.Code == codeBadVersion &&
-		slices.Contains(supported(said), modernVersion) {
+	if rpcErr := answeredError(err); rpcErr != nil && rpcErr.Code == codeBadVersion &&
+		slices.Contains(supported(rpcErr), modernVersion) {
 		return ask()
 	}
 	return raw, err
@@ -220,17 +220,17 @@ func initializeParams(roots bool) []byte {
 
 // readInitialize reads the answer to initialize.
 func readInitialize(raw json.RawMessage) (*serverInfo, error) {
-	var said struct {
+	var result struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
-	if err := strictjson.Unmarshal(raw, &said); err != nil {
+	if err := strictjson.Unmarshal(raw, &result); err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer to initialize cannot be read: %s", jsonrpc.Misread(err))
 	}
-	if !slices.Contains(legacyVersions(), said.Version) {
+	if !slices.Contains(legacyVersions(), result.Version) {
 		return nil, tool.Errorf(tool.CodeProtocol, "the server answers initialize with version %q, and we speak %q",
-			jsonrpc.Clip(said.Version), legacyVersions())
+			jsonrpc.Clip(result.Version), legacyVersions())
 	}
-	info := &serverInfo{version: said.Version}
-	return info, info.read(said.Capabilities)
+	info := &serverInfo{version: result.Version}
+	return info, info.read(result.Capabilities)
 }
