@@ -183,7 +183,7 @@ func checkHeaders(h http.Header, r *request) *jsonrpc.Error {
 
 // serveHTTP answers a request with one document, or with a stream if messages precede the answer.
 func (d *httpDoor) serveHTTP(w http.ResponseWriter, r *http.Request, req *request) {
-	to := &exchange{door: d, w: w, r: r, session: req.session}
+	to := &httpPeer{door: d, w: w, r: r, session: req.session}
 	ctx := r.Context()
 	if req.method == methodListen {
 		var stop func()
@@ -217,8 +217,8 @@ func statusOf(code int) int {
 	return http.StatusOK
 }
 
-// An exchange is one request over HTTP and its answer. It becomes a stream when there is a message to send first.
-type exchange struct {
+// An httpPeer is one request over HTTP and its answer. It becomes a stream when there is a message to send first.
+type httpPeer struct {
 	door    *httpDoor
 	w       http.ResponseWriter
 	r       *http.Request
@@ -229,17 +229,17 @@ type exchange struct {
 	stop func()
 }
 
-var _ peer = (*exchange)(nil)
+var _ peer = (*httpPeer)(nil)
 
 // stream opens the stream, or returns nil if the client does not accept one.
-func (x *exchange) stream() *web.Stream {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.out == nil && accepts(x.r.Header, web.TypeStream) {
-		x.out = x.door.NewStream(x.w)
-		x.stop = x.out.KeepAlive(x.door.Beat)
+func (p *httpPeer) stream() *web.Stream {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.out == nil && accepts(p.r.Header, web.TypeStream) {
+		p.out = p.door.NewStream(p.w)
+		p.stop = p.out.KeepAlive(p.door.Beat)
 	}
-	return x.out
+	return p.out
 }
 
 func accepts(h http.Header, kind string) bool {
@@ -253,8 +253,8 @@ func accepts(h http.Header, kind string) bool {
 	return false
 }
 
-func (x *exchange) notify(method string, params []byte) error {
-	out := x.stream()
+func (p *httpPeer) notify(method string, params []byte) error {
+	out := p.stream()
 	if out == nil {
 		return nil
 	}
@@ -269,28 +269,28 @@ func trimmed(line []byte) []byte { return line[:len(line)-1] }
 
 var errNoStream = errors.New("the client takes no stream, on which it could be asked")
 
-func (x *exchange) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
-	out := x.stream()
-	if out == nil || x.session == nil {
+func (p *httpPeer) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
+	out := p.stream()
+	if out == nil || p.session == nil {
 		return nil, errNoStream
 	}
-	return x.session.ask(ctx, method, params, func(line []byte) error { return sendMessage(out, line) })
+	return p.session.ask(ctx, method, params, func(line []byte) error { return sendMessage(out, line) })
 }
 
-func (x *exchange) begin(_ context.Context, c *tool.Call) (context.Context, func(), *tool.Error) {
-	return x.door.Begin(x.w, x.r, c)
+func (p *httpPeer) begin(_ context.Context, c *tool.Call) (context.Context, func(), *tool.Error) {
+	return p.door.Begin(p.w, p.r, c)
 }
 
 // finish sends the answer, as one document or as the end of the stream.
-func (x *exchange) finish(status int, reply []byte) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.out == nil {
-		x.door.reply(x.w, status, reply)
+func (p *httpPeer) finish(status int, reply []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.out == nil {
+		p.door.reply(p.w, status, reply)
 		return
 	}
-	x.stop()
-	x.out.Finish("message", trimmed(reply))
+	p.stop()
+	p.out.Finish("message", trimmed(reply))
 }
 
 // postLegacy takes a message of a client that introduced itself, or does so now.
@@ -299,7 +299,7 @@ func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *reque
 		d.initializeHTTP(w, req)
 		return
 	}
-	if version := r.Header.Get(headerVersion); version != "" && !known(version) {
+	if version := r.Header.Get(headerVersion); version != "" && !knownVersion(version) {
 		d.reply(w, http.StatusBadRequest, refusal(req, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
 			"Bad Request: the version %s is not spoken here; there are %s", jsonrpc.Clip(version),
 			strings.Join(versions(), ", "))))
@@ -320,7 +320,7 @@ func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *reque
 	default:
 		ctx, leave, ok := one.inFlight.enter(r.Context(), req.id)
 		if !ok {
-			d.reply(w, http.StatusBadRequest, refusal(req, errTwice()))
+			d.reply(w, http.StatusBadRequest, refusal(req, errDuplicateID()))
 			return
 		}
 		defer leave()
@@ -380,7 +380,7 @@ func (d *httpDoor) listen(w http.ResponseWriter, r *http.Request, p tool.Princip
 	out := d.NewStream(w)
 	stop := out.KeepAlive(d.Beat)
 	defer stop()
-	changes.run(ctx, everything(), func(method string, params *strictjson.Writer) error {
+	changes.run(ctx, allChanges(), func(method string, params *strictjson.Writer) error {
 		return sendMessage(out, jsonrpc.EncodeNotification(method, params.Done()))
 	})
 }

@@ -205,7 +205,7 @@ func (s *server) complete(ctx context.Context, r *request, to peer) (*strictjson
 		return nil, bad
 	}
 	var spec *tool.Spec
-	source, own, upstream := ofSource(params.Ref.URI)
+	source, own, upstream := splitSourceURI(params.Ref.URI)
 	switch {
 	case params.Ref.Type == "ref/prompt":
 		if p := s.findPrompt(ctx, r.caller, params.Ref.Name); p != nil {

@@ -30,8 +30,8 @@ const (
 
 func sourceURI(source, uri string) string { return sourcePrefix + source + "/" + uri }
 
-// ofSource undoes sourceURI.
-func ofSource(uri string) (source, own string, ok bool) {
+// splitSourceURI undoes sourceURI.
+func splitSourceURI(uri string) (source, own string, ok bool) {
 	rest, ok := strings.CutPrefix(uri, sourcePrefix)
 	source, own, cut := strings.Cut(rest, "/")
 	return source, own, ok && cut
@@ -185,9 +185,9 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 	return nil, noResource(r)
 }
 
-// reading returns the call that reads a resource of an MCP server, or nil if the URI is not one of a server's.
-func reading(p tool.Principal, uri string) *tool.Call {
-	source, own, ok := ofSource(uri)
+// readCall returns the call that reads a resource of an MCP server, or nil if the URI is not one of a server's.
+func readCall(p tool.Principal, uri string) *tool.Call {
+	source, own, ok := splitSourceURI(uri)
 	if !ok || checkURI(own) != nil {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (s *server) mayRead(ctx context.Context, p tool.Principal, uri string) bool
 	var decision struct {
 		Allowed bool `json:"allowed"`
 	}
-	c := reading(p, uri)
+	c := readCall(p, uri)
 	if c == nil {
 		return false
 	}
@@ -212,7 +212,7 @@ func (s *server) mayRead(ctx context.Context, p tool.Principal, uri string) bool
 
 // readUpstream reads a resource of an MCP server.
 func (s *server) readUpstream(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
-	c := reading(r.caller, r.uri)
+	c := readCall(r.caller, r.uri)
 	if c == nil {
 		return nil, noResource(r)
 	}
@@ -226,7 +226,7 @@ func (s *server) readUpstream(ctx context.Context, r *request, to peer) (*strict
 	if err := strictjson.Unmarshal(res.Output, &given); err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "what the server gave cannot be read: %s", jsonrpc.Misread(err))
 	}
-	source, _, _ := ofSource(r.uri)
+	source, _, _ := splitSourceURI(r.uri)
 	w := newResult(r, len(res.Output)+200)
 	w.Raw("contents", list(rewriteURIs(source, given.Contents)))
 	s.writeCacheHints(r, w)

@@ -171,7 +171,7 @@ func (d *stdioDoor) handleInitialize(r *request) {
 	changes := d.watch(ctx, d.caller, one.subscription)
 	d.watching.Go(func() {
 		defer d.subscriptions.leave(d.caller.ID, one.subscription)
-		changes.run(ctx, everything(), func(method string, params *strictjson.Writer) error {
+		changes.run(ctx, allChanges(), func(method string, params *strictjson.Writer) error {
 			d.send(jsonrpc.EncodeNotification(method, params.Done()))
 			return d.out.Err()
 		})
@@ -197,7 +197,7 @@ func (d *stdioDoor) serve(ctx context.Context, r *request) {
 	ctx, leave, ok := d.inFlight.enter(ctx, r.id)
 	if !ok {
 		<-d.slots
-		d.send(refusal(r, errTwice()))
+		d.send(refusal(r, errDuplicateID()))
 		return
 	}
 	d.calls.Go(func() {
@@ -210,7 +210,7 @@ func (d *stdioDoor) serve(ctx context.Context, r *request) {
 	})
 }
 
-func errTwice() *jsonrpc.Error {
+func errDuplicateID() *jsonrpc.Error {
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: a request with this id is still being answered")
 }
 

@@ -22,8 +22,8 @@ type filter struct {
 	Tasks     []string `json:"taskIds,omitzero"`
 }
 
-// everything is the filter of legacy clients: they can choose only resources.
-func everything() filter { return filter{Tools: true, Prompts: true, Resources: true} }
+// allChanges is the filter of legacy clients: they can choose only resources.
+func allChanges() filter { return filter{Tools: true, Prompts: true, Resources: true} }
 
 // Bounds on the resources that one client watches, which are kept for as long as it listens.
 const (
@@ -204,7 +204,7 @@ func (s *subscription) upstream() map[string][]string {
 	defer s.mu.Unlock()
 	uris := map[string][]string{}
 	for uri := range s.uris {
-		if source, own, ok := ofSource(uri); ok {
+		if source, own, ok := splitSourceURI(uri); ok {
 			uris[source] = append(uris[source], own)
 		}
 	}

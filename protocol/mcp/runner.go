@@ -169,10 +169,10 @@ func (o *SourceOptions) headers(secrets secret.Source) (http.Header, error) {
 
 // A Runner calls the tools of one MCP server.
 type Runner struct {
-	o     *SourceOptions
-	log   *slog.Logger
-	to    upstream
-	walls func(*tool.Spec) // adds a program's walls to a spec; nil for a server at a url
+	o        *SourceOptions
+	log      *slog.Logger
+	upstream upstream
+	walls    func(*tool.Spec) // adds a program's walls to a spec; nil for a server at a url
 
 	tool.Changes             // of the server's tools
 	stale        atomic.Bool // the tools may have changed since they were listed
@@ -302,7 +302,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if ctx.Err() != nil {
 		return nil, tool.Ended(ctx)
 	}
-	if err := r.covered(c); err != nil {
+	if err := r.checkGuarantees(c); err != nil {
 		return nil, err
 	}
 	if err := strictjson.CheckObject(orEmpty(c.Args)); err != nil {
@@ -318,9 +318,9 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return r.newUpstreamCall(c, one).run(ctx, out, (*upstreamCall).execute)
 }
 
-// covered refuses a call that asks for more than the walls that the program was started with: they apply to all of its
-// calls. A server elsewhere has none.
-func (r *Runner) covered(c *tool.Call) error {
+// checkGuarantees refuses a call that asks for more than the walls that the program was started with: they apply to all
+// of its calls. A server elsewhere has none.
+func (r *Runner) checkGuarantees(c *tool.Call) error {
 	asked, held := c.Tightened(r.o.Guarantees), r.o.Guarantees
 	if r.walls == nil {
 		return sandbox.Elsewhere(c.Tool, asked)
@@ -340,7 +340,7 @@ func (r *Runner) covered(c *tool.Call) error {
 func (r *Runner) Close(ctx context.Context) error {
 	r.end()
 	r.questions.close()
-	err := r.to.close(ctx)
+	err := r.upstream.close(ctx)
 	r.updates.followMu.Lock() // a later Follow sees that life has ended
 	defer r.updates.followMu.Unlock()
 	r.running.Wait() // each ends with life

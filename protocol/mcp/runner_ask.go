@@ -85,7 +85,7 @@ func (u *upstreamCall) awaitAnswer(
 	}
 	ctx, leave, ok := open.enter(u.ctx, in.ID)
 	if !ok {
-		return nil, errTwice()
+		return nil, errDuplicateID()
 	}
 	defer leave()
 	u.paused.Store(true)

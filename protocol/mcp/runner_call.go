@@ -124,7 +124,7 @@ const maxTurns = 16
 func (u *upstreamCall) execute() (*tool.Result, error) {
 	for turn := 1; ; turn++ {
 		q := u.query()
-		raw, err := u.r.to.ask(u.ctx, q)
+		raw, err := u.r.upstream.ask(u.ctx, q)
 		if rpcErr := answeredError(err); rpcErr != nil && rpcErr.Code == codeHeaderMismatch && turn == 1 && u.relistTool() {
 			continue
 		}

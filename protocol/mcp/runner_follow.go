@@ -19,10 +19,10 @@ type updates struct {
 
 	followMu sync.Mutex // serialises Follow and its stop
 	mu       sync.Mutex
-	all      map[string]*followed
+	all      map[string]*followedResource
 }
 
-type followed struct {
+type followedResource struct {
 	followers map[*func(uri string)]bool
 	end       func()
 }
@@ -31,7 +31,7 @@ type followed struct {
 const maxFollowed = 1_000
 
 // join adds a follower of a resource. fresh is true if the server does not report its changes yet.
-func (u *updates) join(uri string, heard *func(string)) (f *followed, fresh bool) {
+func (u *updates) join(uri string, heard *func(string)) (f *followedResource, fresh bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f = u.all[uri]
@@ -39,9 +39,9 @@ func (u *updates) join(uri string, heard *func(string)) (f *followed, fresh bool
 		return nil, false
 	}
 	if fresh {
-		f = &followed{map[*func(string)]bool{}, func() {}}
+		f = &followedResource{map[*func(string)]bool{}, func() {}}
 		if u.all == nil {
-			u.all = map[string]*followed{}
+			u.all = map[string]*followedResource{}
 		}
 		u.all[uri] = f
 	}
@@ -147,7 +147,7 @@ func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri strin
 
 // sendResource sends a legacy server a request about a resource.
 func (r *Runner) sendResource(ctx context.Context, method, uri string) error {
-	_, err := r.to.ask(ctx, &query{method: method, params: func(_ *serverInfo, w *strictjson.Writer) { w.Text("uri", uri) }})
+	_, err := r.upstream.ask(ctx, &query{method: method, params: func(_ *serverInfo, w *strictjson.Writer) { w.Text("uri", uri) }})
 	return err
 }
 
@@ -162,7 +162,7 @@ func (r *Runner) stream(ctx context.Context, uri string) (end func()) {
 			if !first {
 				r.updates.notify(uri) // changes in between were missed
 			}
-			return r.to.listen(life, listenQuery(filter{URIs: []string{uri}}))
+			return r.upstream.listen(life, listenQuery(filter{URIs: []string{uri}}))
 		})
 	})
 	select {

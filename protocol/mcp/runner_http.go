@@ -96,7 +96,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 		Owns:      func(q *jsonrpc.Request) bool { u, _ := q.Tag.(*upstreamCall); return u != nil && !u.Paused() },
 		Abandoned: h.abandoned, Forget: true, Go: h.running.Go,
 	})
-	r.to = h
+	r.upstream = h
 	return nil
 }
 

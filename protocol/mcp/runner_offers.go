@@ -46,7 +46,7 @@ func (r *Runner) listExtras(ctx context.Context, info *serverInfo, add func(*ups
 		read := toolForMethod(methodReadResource, "contents", "Reads a resource of the server.",
 			`"uri":{"type":"string"}},"required":["uri"]`)
 		take := func(raw json.RawMessage, _ *serverInfo) (string, error) {
-			one, err := readListed(raw)
+			one, err := readResourceEntry(raw)
 			if err == nil {
 				read.resources = append(read.resources, one)
 			}
@@ -111,8 +111,8 @@ func readPrompt(raw json.RawMessage) (*upstreamTool, error) {
 	return o, nil
 }
 
-// readListed decodes a listed resource or template, and refuses one that a client could not request.
-func readListed(raw json.RawMessage) (one tool.Resource, err error) {
+// readResourceEntry decodes a listed resource or template, and refuses one that a client could not request.
+func readResourceEntry(raw json.RawMessage) (one tool.Resource, err error) {
 	if err := strictjson.Unmarshal(raw, &one); err != nil {
 		return one, errors.New(jsonrpc.Misread(err))
 	}

@@ -43,12 +43,12 @@ func (r *Runner) openProgram(src config.Source) error {
 	if err != nil {
 		return err
 	}
-	r.to = p
+	r.upstream = p
 	r.walls = found.Publish
 	p.Supervisor = worker.New(worker.Options{
 		Name: src.Name, Log: r.log,
 		Find: p.find, Guarantees: r.o.Guarantees,
-		Hello: methodInitialize, Greet: p.greet, Live: p.subscribe,
+		Hello: methodInitialize, Greet: p.handshake, Live: p.subscribe,
 		Serve: p.serve, Early: p.early, Names: progressOf, Cancel: p.cancel, Probe: p.probe,
 		Places: func() int { return r.o.Concurrency }, MaxLine: r.o.MaxMessage,
 		StartTime: time.Duration(r.o.StartTimeout), Grace: time.Duration(r.o.Grace), Idle: time.Duration(r.o.Idle),
@@ -116,14 +116,14 @@ func (p *program) close(ctx context.Context) error { return p.Close(ctx) }
 
 // Workers implements tool.Staffed. It returns none for a server elsewhere.
 func (r *Runner) Workers() (n tool.Workers) {
-	if p, ok := r.to.(*program); ok {
+	if p, ok := r.upstream.(*program); ok {
 		n = p.Supervisor.Workers()
 	}
 	return n
 }
 
-// greet finds out what a worker is. A replacement may have other tools.
-func (p *program) greet(ctx context.Context, w *worker.Worker) error {
+// handshake finds out what a worker is. A replacement may have other tools.
+func (p *program) handshake(ctx context.Context, w *worker.Worker) error {
 	state := &workerState{}
 	w.Own = state
 	info, err := p.negotiate(ctx, w)

@@ -152,7 +152,7 @@ func (u *upstreamCall) unpack(content []json.RawMessage, info *serverInfo) (text
 				u.emit(tool.LogEvent("info", "the tool refers to "+jsonrpc.Clip(b.URI)))
 				continue
 			}
-			u.linked(i, &b)
+			u.readLinked(i, &b)
 		default: // from a later version
 			u.emit(tool.LogEvent("warn", "a piece of the result is of the unknown kind "+jsonrpc.Clip(b.Type)))
 		}
@@ -178,9 +178,9 @@ func (u *upstreamCall) resource(i int, kind string, b *block) error {
 	return errors.New("a resource has neither text nor blob")
 }
 
-// linked reads a resource that the result links to. If it cannot be read, that is logged and changes nothing.
-func (u *upstreamCall) linked(i int, b *block) {
-	raw, err := u.r.to.ask(u.ctx, &query{
+// readLinked reads a resource that the result links to. If it cannot be read, that is logged and changes nothing.
+func (u *upstreamCall) readLinked(i int, b *block) {
+	raw, err := u.r.upstream.ask(u.ctx, &query{
 		method: methodReadResource, name: b.URI, call: u.call,
 		params: func(_ *serverInfo, w *strictjson.Writer) { w.Text("uri", b.URI) },
 	})

@@ -49,7 +49,7 @@ func (u *upstreamCall) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 	}
 	q := u.taskQuery(methodTaskResult, t.ID, nil)
 	q.owner = u
-	raw, err := u.r.to.ask(u.ctx, q)
+	raw, err := u.r.upstream.ask(u.ctx, q)
 	if err != nil {
 		u.cancelTask(t.ID)
 		return u.unanswered(err)
@@ -105,7 +105,7 @@ func (u *upstreamCall) poll(raw json.RawMessage) (*tool.Result, error) {
 		case <-time.After(wait):
 		}
 		var err error
-		if raw, err = u.r.to.ask(u.ctx, u.taskQuery(methodTaskGet, t.ID, nil)); err != nil {
+		if raw, err = u.r.upstream.ask(u.ctx, u.taskQuery(methodTaskGet, t.ID, nil)); err != nil {
 			if u.ctx.Err() != nil {
 				u.cancelTask(t.ID)
 			}
@@ -146,7 +146,7 @@ func (u *upstreamCall) taskAsks(t *taskState) (_ *tool.Result, again bool, _ err
 		return nil, true, nil // the server has not processed our answer yet
 	}
 	if len(needs) == 0 {
-		_, err := u.r.to.ask(u.ctx, u.taskQuery(methodTaskUpdate, t.ID, encodeAnswers(known)))
+		_, err := u.r.upstream.ask(u.ctx, u.taskQuery(methodTaskUpdate, t.ID, encodeAnswers(known)))
 		if err != nil {
 			res, err := u.unanswered(err)
 			return res, false, err
@@ -184,11 +184,11 @@ func (u *upstreamCall) answeredAlready(needs []tool.Need) bool {
 
 // update sends a task its answers, and waits for it again.
 func (u *upstreamCall) update() (*tool.Result, error) {
-	_, err := u.r.to.ask(u.ctx, u.taskQuery(methodTaskUpdate, u.task, u.responses))
+	_, err := u.r.upstream.ask(u.ctx, u.taskQuery(methodTaskUpdate, u.task, u.responses))
 	if err != nil {
 		return u.unanswered(err)
 	}
-	raw, err := u.r.to.ask(u.ctx, u.taskQuery(methodTaskGet, u.task, nil))
+	raw, err := u.r.upstream.ask(u.ctx, u.taskQuery(methodTaskGet, u.task, nil))
 	if err != nil {
 		return u.unanswered(err)
 	}
@@ -199,7 +199,7 @@ func (u *upstreamCall) update() (*tool.Result, error) {
 func (u *upstreamCall) cancelTask(id string) {
 	ctx, cancel := context.WithTimeout(u.r.life, cancelTime)
 	defer cancel()
-	_, err := u.r.to.ask(ctx, u.taskQuery(methodTaskCancel, id, nil))
+	_, err := u.r.upstream.ask(ctx, u.taskQuery(methodTaskCancel, id, nil))
 	if err != nil && !errors.Is(err, jsonrpc.ErrAbandoned) {
 		u.r.log.Debug("a task was not cancelled", "task", jsonrpc.Clip(id), "error", fmt.Sprint(err))
 	}

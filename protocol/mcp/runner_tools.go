@@ -76,7 +76,7 @@ func (r *Runner) list(ctx context.Context) (map[string]*upstreamTool, []*tool.Sp
 		return o.Name, err
 	}
 	info, err := r.pages(ctx, listing{methodListTools, "tools", "tools", maxTools}, func(raw json.RawMessage, info *serverInfo) (string, error) {
-		_, overHTTP := r.to.(*remote)
+		_, overHTTP := r.upstream.(*remote)
 		return add(readTool(raw, overHTTP && info.modern))
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *Runner) page(ctx context.Context, l listing, cursor string) (p page, er
 			w.Text("cursor", cursor)
 		}
 	}}
-	raw, err := r.to.ask(ctx, q)
+	raw, err := r.upstream.ask(ctx, q)
 	p.server, p.size = q.server, len(raw)
 	if rpcErr := answeredError(err); rpcErr != nil {
 		if rpcErr.Code == jsonrpc.CodeMethodNotFound && (l.method != methodListTools || q.server.capabilities.Tools == nil) {
@@ -203,7 +203,7 @@ func (r *Runner) specOf(o *upstreamTool) *tool.Spec {
 		Effects: r.effects(o.Hints), Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
 		Unlisted: o.method != "", Method: o.method, Resources: o.resources,
 	}
-	if r.o.Effects == (tool.Effects{}) && (!r.o.TrustHints || o.Hints.silent()) {
+	if r.o.Effects == (tool.Effects{}) && (!r.o.TrustHints || o.Hints.unset()) {
 		// These effects are assumed, not declared. The tier follows from what the server admits, which may be nothing.
 		if s.TierFrom = tool.TierDefault; o.Hints.admitted().Tier() > 0 {
 			s.Tier, s.TierFrom = o.Hints.admitted().Tier(), tool.TierTool
@@ -230,10 +230,10 @@ func (r *Runner) effects(h *toolHints) tool.Effects {
 		h = &toolHints{}
 	}
 	if r.o.TrustHints {
-		harmless := says(h.ReadOnly, false)
+		harmless := hintOr(h.ReadOnly, false)
 		return add(r.o.Effects, tool.Effects{
-			Reads: true, Writes: !harmless, Destructive: !harmless && says(h.Destructive, true),
-			Network: says(h.OpenWorld, true), Idempotent: harmless || says(h.Idempotent, false),
+			Reads: true, Writes: !harmless, Destructive: !harmless && hintOr(h.Destructive, true),
+			Network: hintOr(h.OpenWorld, true), Idempotent: harmless || hintOr(h.Idempotent, false),
 		})
 	}
 	e := r.o.Effects
@@ -243,8 +243,8 @@ func (r *Runner) effects(h *toolHints) tool.Effects {
 	return add(e, h.admitted())
 }
 
-// says returns a hint, or a default if it is missing.
-func says(hint *bool, otherwise bool) bool {
+// hintOr returns a hint, or a default if it is missing.
+func hintOr(hint *bool, otherwise bool) bool {
 	if hint == nil {
 		return otherwise
 	}
@@ -257,13 +257,13 @@ func (h *toolHints) admitted() tool.Effects {
 		return tool.Effects{}
 	}
 	return tool.Effects{
-		Writes: !says(h.ReadOnly, true) || says(h.Destructive, false), Destructive: says(h.Destructive, false),
-		Network: says(h.OpenWorld, false),
+		Writes: !hintOr(h.ReadOnly, true) || hintOr(h.Destructive, false), Destructive: hintOr(h.Destructive, false),
+		Network: hintOr(h.OpenWorld, false),
 	}
 }
 
-// silent reports whether no hint about effects is set.
-func (h *toolHints) silent() bool {
+// unset reports whether no hint about effects is set.
+func (h *toolHints) unset() bool {
 	return h == nil || h.ReadOnly == nil && h.Destructive == nil && h.Idempotent == nil && h.OpenWorld == nil
 }
 

@@ -315,4 +315,4 @@ func mismatch(format string, args ...any) *jsonrpc.Error {
 	return jsonrpc.Errorf(codeHeaderMismatch, "Header mismatch: the header "+format, args...)
 }
 
-func known(version string) bool { return slices.Contains(versions(), version) }
+func knownVersion(version string) bool { return slices.Contains(versions(), version) }
