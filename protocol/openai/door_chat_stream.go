@@ -10,13 +10,13 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// speak implements wire.
-func (chat) speak(out *web.Stream, t *transcript, r *request) speaker {
-	return &chatSpeaker{transcript: t, out: out, usage: r.usage}
+// newWriter implements wire.
+func (chat) newWriter(out *web.Stream, t *transcript, r *request) streamWriter {
+	return &chatWriter{transcript: t, out: out, usage: r.usage}
 }
 
-// A chatSpeaker streams chunks.
-type chatSpeaker struct {
+// A chatWriter streams chunks.
+type chatWriter struct {
 	*transcript
 	out   *web.Stream
 	usage bool
@@ -27,24 +27,24 @@ type chatSpeaker struct {
 }
 
 // chunk sends a piece of the message; more is added beside the choices.
-func (s *chatSpeaker) chunk(delta object, finish any, more object) {
+func (s *chatWriter) chunk(delta object, finish any, more object) {
 	doc := s.completion("chat.completion.chunk")
 	doc["choices"] = []object{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}}
 	maps.Copy(doc, more)
 	s.send(doc)
 }
 
-func (s *chatSpeaker) send(doc object) {
+func (s *chatWriter) send(doc object) {
 	if body, err := strictjson.Marshal(doc); err == nil {
 		_ = s.out.Send("", "", body) // a peer that has disconnected ends the request
 	}
 }
 
-func (s *chatSpeaker) begin() { s.chunk(object{"role": "assistant", "content": ""}, nil, nil) }
+func (s *chatWriter) begin() { s.chunk(object{"role": "assistant", "content": ""}, nil, nil) }
 
-func (s *chatSpeaker) turn() { s.apart = s.spoke }
+func (s *chatWriter) turn() { s.apart = s.spoke }
 
-func (s *chatSpeaker) said(p model.Part) {
+func (s *chatWriter) part(p model.Part) {
 	switch p.Kind {
 	case model.Text:
 		if s.apart {
@@ -61,7 +61,7 @@ func (s *chatSpeaker) said(p model.Part) {
 	}
 }
 
-func (s *chatSpeaker) callerCall(c model.Call) {
+func (s *chatWriter) callerCall(c model.Call) {
 	call := chatCall(c)
 	call["index"] = s.calls
 	s.calls++
@@ -69,15 +69,15 @@ func (s *chatSpeaker) callerCall(c model.Call) {
 }
 
 // progress is sent beside an empty delta: to other clients the chunk adds nothing.
-func (s *chatSpeaker) progress(about json.RawMessage) {
+func (s *chatWriter) progress(about json.RawMessage) {
 	s.chunk(object{}, nil, object{"toolpost": about})
 }
 
-func (s *chatSpeaker) called(r callOutcome)              { s.progress(progress(r, nil)) }
-func (s *chatSpeaker) event(r callOutcome, e tool.Event) { s.progress(progress(r, &e)) }
-func (s *chatSpeaker) ended(r callOutcome)               { s.progress(progress(r, nil)) }
+func (s *chatWriter) called(r callOutcome)              { s.progress(progress(r, nil)) }
+func (s *chatWriter) event(r callOutcome, e tool.Event) { s.progress(progress(r, &e)) }
+func (s *chatWriter) ended(r callOutcome)               { s.progress(progress(r, nil)) }
 
-func (s *chatSpeaker) end() {
+func (s *chatWriter) end() {
 	delta := object{}
 	if about := s.extension(); about != nil {
 		delta["toolpost"] = about
@@ -91,7 +91,7 @@ func (s *chatSpeaker) end() {
 	s.out.Finish("", []byte("[DONE]"))
 }
 
-func (s *chatSpeaker) fail(e *tool.Error) {
+func (s *chatWriter) fail(e *tool.Error) {
 	w := strictjson.NewWriter(300)
 	w.Raw("error", errorBody(e))
 	s.out.Finish("", w.Done())

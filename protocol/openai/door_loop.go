@@ -72,16 +72,16 @@ type wire interface {
 	list() string
 	// document writes the answer as one document.
 	document(*transcript) []byte
-	// speak answers with a stream.
-	speak(*web.Stream, *transcript, *request) speaker
+	// newWriter answers with a stream.
+	newWriter(*web.Stream, *transcript, *request) streamWriter
 }
 
-// A speaker streams a conversation while it goes on. It is called by one goroutine at a time, and it alone knows the
-// form of its wire. An error of the peer ends the request by its context.
-type speaker interface {
+// A streamWriter streams a conversation while it goes on. It is called by one goroutine at a time, and it alone knows
+// the form of its wire. An error of the peer ends the request by its context.
+type streamWriter interface {
 	begin()
 	turn()                         // the model begins another answer
-	said(model.Part)               // a piece of the model's answer
+	part(model.Part)               // a piece of the model's answer
 	called(callOutcome)            // a call of ours begins
 	event(callOutcome, tool.Event) // something happens in it
 	ended(callOutcome)             // it has ended
@@ -128,8 +128,8 @@ type loop struct {
 	ids     map[string]bool // of the calls so far
 	omitted []string        // tools that cannot be given to the server
 
-	mu      sync.Mutex // guards speaker
-	speaker speaker    // nil if the answer is sent as one document
+	mu      sync.Mutex   // guards writer
+	writer  streamWriter // nil if the answer is sent as one document
 	partial []*piece
 	to      http.Header // of the answer
 }
@@ -288,8 +288,8 @@ func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *
 		open = sync.OnceFunc(func() {
 			out := l.NewStream(w)
 			stop = out.KeepAlive(l.Beat)
-			l.speaker = on.speak(out, l.transcript, req)
-			l.speaker.begin()
+			l.writer = on.newWriter(out, l.transcript, req)
+			l.writer.begin()
 		})
 		l.executor.sink = l.eventSink
 	}
@@ -303,17 +303,17 @@ func (l *loop) answer(ctx context.Context, on wire, w http.ResponseWriter, req *
 	}
 	stop()
 	switch {
-	case err != nil && l.speaker != nil:
+	case err != nil && l.writer != nil:
 		l.Log.Warn("a request to a model failed", "model", l.model, "run", l.transcript.run, "error", err)
-		l.speaker.fail(tool.AsError(err))
+		l.writer.fail(tool.AsError(err))
 		return nil
 	case err != nil:
 		if l.calls > 0 { // a retry would repeat the calls
 			w.Header().Set(headerRetry, "false")
 		}
 		return err
-	case l.speaker != nil:
-		l.speaker.end()
+	case l.writer != nil:
+		l.writer.end()
 		return nil
 	}
 	l.reply(w, on.document(l.transcript))
@@ -342,7 +342,7 @@ func (l *loop) run(ctx context.Context, open func()) error {
 				return err
 			}
 		case model.Paused:
-			l.ask.Messages = append(l.ask.Messages, saidBy(answer))
+			l.ask.Messages = append(l.ask.Messages, answerMessage(answer))
 		default:
 			l.transcript.finish = answer.Finish
 			t.dropCalls() // some are incomplete
@@ -367,11 +367,11 @@ func (l *loop) listener(open func()) *model.Listener {
 	begun := func(h http.Header) {
 		l.passOn(h)
 		open()
-		l.tell(speaker.turn)
+		l.write(streamWriter.turn)
 	}
 	return &model.Listener{Begun: begun, Said: func(p model.Part) error {
 		l.partial = appendPiece(l.partial, p)
-		l.tell(func(s speaker) { s.said(p) })
+		l.write(func(s streamWriter) { s.part(p) })
 		return nil
 	}}
 }
@@ -393,11 +393,11 @@ func (p *piece) whole() model.Part {
 	return p.Part
 }
 
-func (l *loop) tell(what func(speaker)) {
+func (l *loop) write(what func(streamWriter)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.speaker != nil {
-		what(l.speaker)
+	if l.writer != nil {
+		what(l.writer)
 	}
 }
 
@@ -440,7 +440,7 @@ func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more b
 	}
 	l.announce(t)
 	l.calls += len(ours)
-	t.done = l.runAll(ctx, ours, func(r callOutcome) { l.tell(func(s speaker) { s.ended(r) }) })
+	t.done = l.runAll(ctx, ours, func(r callOutcome) { l.write(func(s streamWriter) { s.ended(r) }) })
 	if ctx.Err() != nil {
 		return false, tool.Ended(ctx)
 	}
@@ -456,14 +456,14 @@ func (l *loop) serve(ctx context.Context, answer *model.Answer, t *turn) (more b
 	for _, r := range t.done {
 		results.Parts = append(results.Parts, model.Part{Kind: model.Results, Result: r.result})
 	}
-	l.ask.Messages = append(l.ask.Messages, saidBy(answer), results)
+	l.ask.Messages = append(l.ask.Messages, answerMessage(answer), results)
 	if slices.ContainsFunc(ours, func(c model.Call) bool { return l.ask.Choice.Lets(c.Name) }) {
 		l.ask.Choice = model.Choice{} // it had to call a tool and has; with the same choice it would never answer
 	}
 	return true, nil
 }
 
-func saidBy(a *model.Answer) model.Message {
+func answerMessage(a *model.Answer) model.Message {
 	return model.Message{Role: model.Assistant, Parts: a.Parts}
 }
 
@@ -476,9 +476,9 @@ func (l *loop) announce(t *turn) {
 	for _, p := range t.parts {
 		switch {
 		case p.Kind == model.Calls && p.ours:
-			l.tell(func(s speaker) { s.called(callOutcome{Call: p.Call}) })
+			l.write(func(s streamWriter) { s.called(callOutcome{Call: p.Call}) })
 		case p.Kind == model.Calls:
-			l.tell(func(s speaker) { s.callerCall(p.Call) })
+			l.write(func(s streamWriter) { s.callerCall(p.Call) })
 		}
 	}
 }
@@ -486,7 +486,7 @@ func (l *loop) announce(t *turn) {
 // eventSink returns a sink that forwards the events of a call.
 func (l *loop) eventSink(r callOutcome) tool.Sink {
 	return tool.SinkFunc(func(e tool.Event) error {
-		l.tell(func(s speaker) { s.event(r, e) })
+		l.write(func(s streamWriter) { s.event(r, e) })
 		return nil
 	})
 }
@@ -505,8 +505,8 @@ func (l *loop) halt(why *stop) {
 	}
 	note := model.Part{Kind: model.Text, Text: why.words()}
 	l.turns = append(l.turns, &turn{parts: []part{{Part: note}}})
-	l.tell(speaker.turn)
-	l.tell(func(s speaker) { s.said(note) })
+	l.write(streamWriter.turn)
+	l.write(func(s streamWriter) { s.part(note) })
 }
 
 // progress is the report on a call that streams send between the words of the model.

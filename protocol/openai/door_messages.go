@@ -44,14 +44,14 @@ func (messages) read(body []byte) (*request, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "messages is empty; send the conversation so far")
 	}
 	if strictjson.KindOf(doc.Thread) == "object" {
-		return nil, threadless()
+		return nil, threadUnsupported()
 	}
-	var said history
+	var conversation history
 	system, err := readBlocks(doc.System)
 	if err != nil {
 		return nil, err
 	}
-	said.say(model.System, system...)
+	conversation.add(model.System, system...)
 	r := &request{model: doc.Model, stream: doc.Stream, ours: bytes.Contains(body, []byte(`"mcp_tool_use"`))}
 	for _, m := range doc.Messages {
 		parts, err := readBlocks(m.Content)
@@ -62,9 +62,9 @@ func (messages) read(body []byte) (*request, error) {
 		if err != nil {
 			r.setUnsupported(err)
 		}
-		said.blocks(model.Role(m.Role), parts)
+		conversation.blocks(model.Role(m.Role), parts)
 	}
-	r.messages = said.messages()
+	r.messages = conversation.messages()
 	if r.tools, err = readMessageTools(doc.Tools); err != nil {
 		return nil, err
 	}
@@ -77,9 +77,9 @@ func (messages) read(body []byte) (*request, error) {
 	return r, err
 }
 
-// threadless refuses a conversation that only its server would have: we keep none. The details tell the official
+// threadUnsupported refuses a conversation that only its server would have: we keep none. The details tell the official
 // clients to send all of it.
-func threadless() *tool.Error {
+func threadUnsupported() *tool.Error {
 	e := model.Misses("thread", "thread is only for a model with api: anthropic, and without tools of ours; send the whole "+
 		"conversation without it")
 	e.Details = json.RawMessage(`{"param":"thread","error_code":"thread_unsupported_request","unsupported":["thread"]}`)
@@ -114,15 +114,15 @@ func (h *history) blocks(who model.Role, parts []model.Part) {
 	for _, p := range parts {
 		switch {
 		case p.Kind == model.Results:
-			h.say(model.ToolRole, p)
+			h.add(model.ToolRole, p)
 		case who == model.Assistant:
-			h.say(who, p)
+			h.add(who, p)
 		default:
 			rest = append(rest, p)
 		}
 	}
 	if len(rest) > 0 {
-		h.say(who, rest...)
+		h.add(who, rest...)
 	}
 }
 

@@ -9,13 +9,13 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// speak implements wire.
-func (messages) speak(out *web.Stream, t *transcript, _ *request) speaker {
-	return &messageSpeaker{transcript: t, out: out}
+// newWriter implements wire.
+func (messages) newWriter(out *web.Stream, t *transcript, _ *request) streamWriter {
+	return &messageWriter{transcript: t, out: out}
 }
 
-// A messageSpeaker streams the events of a message. One block is open at a time.
-type messageSpeaker struct {
+// A messageWriter streams the events of a message. One block is open at a time.
+type messageWriter struct {
 	*transcript
 	out    *web.Stream
 	open   model.Kind // of the open block; "" if there is none
@@ -23,29 +23,29 @@ type messageSpeaker struct {
 	next   int        // index of the next block
 }
 
-func (s *messageSpeaker) send(kind string, doc object) {
+func (s *messageWriter) send(kind string, doc object) {
 	doc["type"] = kind
 	if body, err := strictjson.Marshal(doc); err == nil {
 		_ = s.out.Send("", kind, body) // a peer that has disconnected ends the request
 	}
 }
 
-func (s *messageSpeaker) begin() { s.send("message_start", object{"message": s.message()}) }
-func (s *messageSpeaker) turn()  { s.close() }
+func (s *messageWriter) begin() { s.send("message_start", object{"message": s.message()}) }
+func (s *messageWriter) turn()  { s.close() }
 
 // add begins a block, and closes the one before.
-func (s *messageSpeaker) add(kind model.Kind, block any) {
+func (s *messageWriter) add(kind model.Kind, block any) {
 	s.close()
 	s.open, s.sealed = kind, false
 	s.send("content_block_start", object{"index": s.next, "content_block": block})
 	s.next++
 }
 
-func (s *messageSpeaker) delta(doc object) {
+func (s *messageWriter) delta(doc object) {
 	s.send("content_block_delta", object{"index": s.next - 1, "delta": doc})
 }
 
-func (s *messageSpeaker) close() {
+func (s *messageWriter) close() {
 	if s.open != "" {
 		s.open = ""
 		s.send("content_block_stop", object{"index": s.next - 1})
@@ -53,12 +53,12 @@ func (s *messageSpeaker) close() {
 }
 
 // whole sends a complete block.
-func (s *messageSpeaker) whole(kind model.Kind, block any) {
+func (s *messageWriter) whole(kind model.Kind, block any) {
 	s.add(kind, block)
 	s.close()
 }
 
-func (s *messageSpeaker) said(p model.Part) {
+func (s *messageWriter) part(p model.Part) {
 	switch p.Kind {
 	case model.Text, model.Refusal:
 		if s.open != model.Text {
@@ -83,7 +83,7 @@ func (s *messageSpeaker) said(p model.Part) {
 	}
 }
 
-func (s *messageSpeaker) callerCall(c model.Call) {
+func (s *messageWriter) callerCall(c model.Call) {
 	block := callBlock(c, false)
 	input := block["input"].(json.RawMessage)
 	block["input"] = object{}
@@ -92,19 +92,19 @@ func (s *messageSpeaker) callerCall(c model.Call) {
 	s.close()
 }
 
-func (s *messageSpeaker) called(r callOutcome) { s.whole(model.Calls, callBlock(r.Call, true)) }
+func (s *messageWriter) called(r callOutcome) { s.whole(model.Calls, callBlock(r.Call, true)) }
 
 // event is sent in a ping, which clients ignore.
-func (s *messageSpeaker) event(r callOutcome, e tool.Event) {
+func (s *messageWriter) event(r callOutcome, e tool.Event) {
 	s.send("ping", object{"toolpost": progress(r, &e)})
 }
 
-func (s *messageSpeaker) ended(r callOutcome) {
+func (s *messageWriter) ended(r callOutcome) {
 	s.whole(model.Results, mcpResult(r))
 	s.send("ping", object{"toolpost": progress(r, nil)})
 }
 
-func (s *messageSpeaker) end() {
+func (s *messageWriter) end() {
 	s.close()
 	doc := object{
 		"delta": object{"stop_reason": stopReason(s.transcript), "stop_sequence": nil}, "usage": messageUsage(s.usage),
@@ -114,4 +114,4 @@ func (s *messageSpeaker) end() {
 	s.out.Finish("message_stop", []byte(`{"type":"message_stop"}`))
 }
 
-func (s *messageSpeaker) fail(e *tool.Error) { s.out.Finish("error", problem(e)) }
+func (s *messageWriter) fail(e *tool.Error) { s.out.Finish("error", problem(e)) }

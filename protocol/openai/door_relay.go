@@ -73,14 +73,14 @@ func (s *server) relay(ctx context.Context, on wire, m *model.Model, route strin
 	defer talk.Close()
 	got, err := talk.Pass(ctx, route+query(r), r.Header, body)
 	if err != nil {
-		return lateOr(ctx, late, err)
+		return timeoutOr(ctx, late, err)
 	}
 	defer got.Close()
 	s.ForgetBody(r)
 	if !got.Stream {
 		doc, err := got.Document(ctx)
 		if err != nil {
-			return lateOr(ctx, late, err)
+			return timeoutOr(ctx, late, err)
 		}
 		maps.Copy(w.Header(), got.Header)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Patience()))
@@ -91,9 +91,9 @@ func (s *server) relay(ctx context.Context, on wire, m *model.Model, route strin
 	maps.Copy(w.Header(), got.Header)
 	out := s.PassStream(w, got.Status)
 	if err := got.Events(ctx, out.Pass); err != nil && on != nil {
-		err = lateOr(ctx, late, err)
+		err = timeoutOr(ctx, late, err)
 		s.Log.Warn("a request to a model failed", "model", m.Name, "error", err)
-		on.speak(out, &transcript{id: newID(), created: time.Now(), model: m.Name}, &request{}).fail(tool.AsError(err))
+		on.newWriter(out, &transcript{id: newID(), created: time.Now(), model: m.Name}, &request{}).fail(tool.AsError(err))
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func query(r *http.Request) string {
 	return "?" + r.URL.RawQuery
 }
 
-func lateOr(ctx context.Context, late *tool.Error, err error) error {
+func timeoutOr(ctx context.Context, late *tool.Error, err error) error {
 	if errors.Is(context.Cause(ctx), late) {
 		return late
 	}

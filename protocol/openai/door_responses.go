@@ -41,14 +41,14 @@ func (w responses) read(body []byte) (*request, error) {
 		return nil, unreadable("the request", err)
 	}
 	r := &request{model: doc.Model, stream: doc.Stream, serial: doc.Parallel != nil && !*doc.Parallel}
-	var said history
+	var conversation history
 	if doc.Instructions != "" {
-		said.say(model.System, model.Part{Kind: model.Text, Text: doc.Instructions})
+		conversation.add(model.System, model.Part{Kind: model.Text, Text: doc.Instructions})
 	}
-	if err := readInput(doc.Input, &said, r); err != nil {
+	if err := readInput(doc.Input, &conversation, r); err != nil {
 		return nil, err
 	}
-	r.messages = said.messages()
+	r.messages = conversation.messages()
 	if err := r.readTools(w, doc.Tools, doc.Choice); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ type history struct {
 	results []model.Part // of its calls
 }
 
-func (h *history) say(who model.Role, parts ...model.Part) {
+func (h *history) add(who model.Role, parts ...model.Part) {
 	switch {
 	case who == model.Assistant:
 		if len(h.results) > 0 {
@@ -119,9 +119,9 @@ type item struct {
 	Error   json.RawMessage `json:"error"`
 }
 
-func readInput(raw json.RawMessage, said *history, r *request) error {
+func readInput(raw json.RawMessage, conversation *history, r *request) error {
 	if strictjson.KindOf(raw) == "string" {
-		said.say(model.User, model.Part{Kind: model.Text, Text: strictjson.Text(raw)})
+		conversation.add(model.User, model.Part{Kind: model.Text, Text: strictjson.Text(raw)})
 		return nil
 	}
 	var items []json.RawMessage
@@ -135,7 +135,7 @@ func readInput(raw json.RawMessage, said *history, r *request) error {
 		var i item
 		err := strictjson.Unmarshal(one, &i)
 		if err == nil {
-			err = i.read(said)
+			err = i.read(conversation)
 		}
 		if err != nil {
 			r.setUnsupported(err)
@@ -157,7 +157,7 @@ func (i item) args() string {
 	return string(i.Args)
 }
 
-func (i item) read(said *history) error {
+func (i item) read(conversation *history) error {
 	switch i.Type {
 	case "message", "":
 		parts, err := readContent(i.Content)
@@ -168,30 +168,30 @@ func (i item) read(said *history) error {
 			err = tool.Errorf(tool.CodeInvalidInput,
 				"an item has the role %.60q; expected user, system, developer or assistant", i.Role)
 		}
-		said.say(role, parts...)
+		conversation.add(role, parts...)
 		return err
 	case "function_call", "tool_search_call":
 		call := model.Call{ID: i.CallID, Name: cmp.Or(model.Flat(i.Space, i.Name), "tool_search"), Args: i.args()}
-		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: call})
+		conversation.add(model.Assistant, model.Part{Kind: model.Calls, Call: call})
 	case "custom_tool_call":
 		args, _ := strictjson.Marshal(object{"input": i.Input}) // a text
-		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.CallID, Name: i.Name, Args: string(args)}})
+		conversation.add(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.CallID, Name: i.Name, Args: string(args)}})
 	case "function_call_output", "custom_tool_call_output":
 		parts, err := readContent(i.Output)
-		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.CallID, Parts: parts}})
+		conversation.add(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.CallID, Parts: parts}})
 		return err
 	case "tool_search_output":
 		parts := []model.Part{{Kind: model.Text, Text: string(i.Tools)}}
-		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.CallID, Parts: parts}})
+		conversation.add(model.ToolRole, model.Part{Kind: model.Results, Result: model.Result{ID: i.CallID, Parts: parts}})
 	case "mcp_call":
 		output, err := readContent(i.Output)
 		failed := strictjson.KindOf(i.Error) == "string"
 		if failed {
 			output = []model.Part{{Kind: model.Text, Text: strictjson.Text(i.Error)}}
 		}
-		said.say(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.ID, Name: i.Name, Args: i.args()}})
+		conversation.add(model.Assistant, model.Part{Kind: model.Calls, Call: model.Call{ID: i.ID, Name: i.Name, Args: i.args()}})
 		result := model.Result{ID: i.ID, Parts: output, Failed: failed}
-		said.say(model.ToolRole, model.Part{Kind: model.Results, Result: result})
+		conversation.add(model.ToolRole, model.Part{Kind: model.Results, Result: result})
 		return err
 	case "item_reference":
 		return tool.Errorf(tool.CodeUnsupported, "input: an item_reference is only for a model with api: responses; no items are "+
@@ -287,26 +287,26 @@ func (p part) item(t *transcript, of *turn) any {
 	case p.Kind == model.Calls:
 		return t.functionCall(p.Call, "completed")
 	}
-	if k, known := spokenKinds[p.Kind]; known && p.Text != "" {
+	if k, known := outputKinds[p.Kind]; known && p.Text != "" {
 		return k.item(k.prefix+newID(), "completed", k.part(p.Text))
 	}
 	return nil
 }
 
-// A spokenKind is the form of one kind of model output on this wire.
-type spokenKind struct {
+// An outputKind is the form of one kind of model output on this wire.
+type outputKind struct {
 	kind, prefix string // of the item, and of its id
 	content      string // type of its part
 	member       string // of the part that has the text
 }
 
-var spokenKinds = map[model.Kind]spokenKind{
+var outputKinds = map[model.Kind]outputKind{
 	model.Text:     {"message", "msg_", "output_text", "text"},
 	model.Refusal:  {"message", "msg_", "refusal", "refusal"},
 	model.Thinking: {"reasoning", "rs_", "reasoning_text", "text"},
 }
 
-func (k spokenKind) part(text string) object {
+func (k outputKind) part(text string) object {
 	doc := object{"type": k.content, k.member: text}
 	if k.content == "output_text" {
 		doc["annotations"], doc["logprobs"] = []object{}, []object{}
@@ -314,7 +314,7 @@ func (k spokenKind) part(text string) object {
 	return doc
 }
 
-func (k spokenKind) item(id, status string, parts ...object) object {
+func (k outputKind) item(id, status string, parts ...object) object {
 	doc := object{"id": id, "type": k.kind, "status": status, "content": append([]object{}, parts...)}
 	if k.kind == "message" {
 		doc["role"] = "assistant"

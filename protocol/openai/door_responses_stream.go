@@ -9,32 +9,32 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// speak implements wire.
-func (responses) speak(out *web.Stream, t *transcript, _ *request) speaker {
-	return &responseSpeaker{transcript: t, out: out, at: map[string]int{}}
+// newWriter implements wire.
+func (responses) newWriter(out *web.Stream, t *transcript, _ *request) streamWriter {
+	return &responseWriter{transcript: t, out: out, at: map[string]int{}}
 }
 
-// A responseSpeaker streams the events of a response. One item of text is open at a time; calls are open until they
+// A responseWriter streams the events of a response. One item of text is open at a time; calls are open until they
 // have ended.
-type responseSpeaker struct {
+type responseWriter struct {
 	*transcript
 	out  *web.Stream
 	seq  int
 	list []object       // items
 	at   map[string]int // indices of our calls
 
-	open spokenKind // zero if no item of text is open
+	open outputKind // zero if no item of text is open
 	text string     // of it
 }
 
 // send sends an event.
-func (s *responseSpeaker) send(kind string, doc object) {
+func (s *responseWriter) send(kind string, doc object) {
 	if body := s.encode(kind, doc); body != nil {
 		_ = s.out.Send("", kind, body) // a peer that has disconnected ends the request
 	}
 }
 
-func (s *responseSpeaker) encode(kind string, doc object) []byte {
+func (s *responseWriter) encode(kind string, doc object) []byte {
 	doc["type"], doc["sequence_number"] = kind, s.seq
 	s.seq++
 	body, err := strictjson.Marshal(doc)
@@ -44,13 +44,13 @@ func (s *responseSpeaker) encode(kind string, doc object) []byte {
 	return body
 }
 
-func (s *responseSpeaker) begin() {
+func (s *responseWriter) begin() {
 	s.send("response.created", object{"response": s.response([]object{})})
 	s.send("response.in_progress", object{"response": s.response([]object{})})
 }
 
 // add begins an item, and returns its index.
-func (s *responseSpeaker) add(item object) int {
+func (s *responseWriter) add(item object) int {
 	s.close()
 	s.list = append(s.list, item)
 	s.send("response.output_item.added", object{"output_index": len(s.list) - 1, "item": item})
@@ -58,15 +58,15 @@ func (s *responseSpeaker) add(item object) int {
 }
 
 // done ends an item.
-func (s *responseSpeaker) done(at int, item object) {
+func (s *responseWriter) done(at int, item object) {
 	s.list[at] = item
 	s.send("response.output_item.done", object{"output_index": at, "item": item})
 }
 
-func (s *responseSpeaker) turn() { s.close() }
+func (s *responseWriter) turn() { s.close() }
 
-func (s *responseSpeaker) said(p model.Part) {
-	k, known := spokenKinds[p.Kind]
+func (s *responseWriter) part(p model.Part) {
+	k, known := outputKinds[p.Kind]
 	if p.Kind == model.Other && p.Of == model.Responses {
 		item := object{}
 		_ = strictjson.Unmarshal(p.Raw, &item) // JSON that was read
@@ -85,12 +85,12 @@ func (s *responseSpeaker) said(p model.Part) {
 }
 
 // piece adds the members that refer to the part of an item.
-func (s *responseSpeaker) piece(at int, doc object) object {
+func (s *responseWriter) piece(at int, doc object) object {
 	maps.Copy(doc, object{"output_index": at, "item_id": s.list[at]["id"], "content_index": 0})
 	return doc
 }
 
-func (k spokenKind) delta(text string) object {
+func (k outputKind) delta(text string) object {
 	doc := object{"delta": text}
 	if k.content == "output_text" {
 		doc["logprobs"] = []object{}
@@ -99,12 +99,12 @@ func (k spokenKind) delta(text string) object {
 }
 
 // close ends the open item of text.
-func (s *responseSpeaker) close() {
-	if s.open == (spokenKind{}) {
+func (s *responseWriter) close() {
+	if s.open == (outputKind{}) {
 		return
 	}
 	k, at, whole := s.open, len(s.list)-1, s.open.part(s.text)
-	s.open = spokenKind{}
+	s.open = outputKind{}
 	done := object{k.member: s.text}
 	if k.content == "output_text" {
 		done["logprobs"] = []object{}
@@ -114,7 +114,7 @@ func (s *responseSpeaker) close() {
 	s.done(at, k.item(s.list[at]["id"].(string), "completed", whole))
 }
 
-func (s *responseSpeaker) callerCall(c model.Call) {
+func (s *responseWriter) callerCall(c model.Call) {
 	item := s.functionCall(c, "in_progress")
 	member, kind := "arguments", "response.function_call_arguments"
 	if item["input"] != nil {
@@ -133,7 +133,7 @@ func (s *responseSpeaker) callerCall(c model.Call) {
 	s.done(at, whole)
 }
 
-func (s *responseSpeaker) called(r callOutcome) {
+func (s *responseWriter) called(r callOutcome) {
 	at := s.add(mcpCall(r))
 	s.at[r.Call.ID] = at
 	about := func() object { return object{"output_index": at, "item_id": r.Call.ID} }
@@ -144,13 +144,13 @@ func (s *responseSpeaker) called(r callOutcome) {
 }
 
 // event repeats that a call is in progress, with the event beside it.
-func (s *responseSpeaker) event(r callOutcome, e tool.Event) {
+func (s *responseWriter) event(r callOutcome, e tool.Event) {
 	s.send("response.mcp_call.in_progress", object{
 		"output_index": s.at[r.Call.ID], "item_id": r.Call.ID, "toolpost": progress(r, &e),
 	})
 }
 
-func (s *responseSpeaker) ended(r callOutcome) {
+func (s *responseWriter) ended(r callOutcome) {
 	item, at := mcpCall(r), s.at[r.Call.ID]
 	s.send("response.mcp_call."+item["status"].(string), object{
 		"output_index": at, "item_id": r.Call.ID, "toolpost": progress(r, nil),
@@ -158,14 +158,14 @@ func (s *responseSpeaker) ended(r callOutcome) {
 	s.done(at, item)
 }
 
-func (s *responseSpeaker) end() {
+func (s *responseWriter) end() {
 	s.close()
 	doc := s.response(s.list)
 	kind := "response." + doc["status"].(string)
 	s.out.Finish(kind, s.encode(kind, object{"response": doc}))
 }
 
-func (s *responseSpeaker) fail(e *tool.Error) {
+func (s *responseWriter) fail(e *tool.Error) {
 	s.close()
 	doc := s.response(s.list)
 	doc["status"], doc["error"] = "failed", object{"code": "server_error", "message": e.Message}
