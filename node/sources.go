@@ -223,7 +223,7 @@ func (n *Node) newSource(w config.Source, to wanted) *source {
 		Source: w, lent: &lent{vault: to.vault, asked: map[string]bool{}}, wake: make(chan struct{}, 1),
 		attempted: make(chan struct{}),
 	}
-	s.Secrets, s.Redact, s.OffLimits = s.lent, n.redactor.Add, &n.book
+	s.Secrets, s.Redact, s.OffLimits = s.lent, n.redactor.Add, &n.checker
 	s.Engine = n.inside()
 	s.ctx, s.stop = context.WithCancel(n.life)
 	return s

@@ -52,7 +52,7 @@ func list(of []json.RawMessage) []byte {
 
 // textContent returns an outcome in words, followed by its assets.
 func textContent(res *tool.Result, assets []json.RawMessage) []json.RawMessage {
-	text := prose.Plain(prose.Of(res))
+	text := modeltext.Plain(modeltext.Of(res))
 	if !res.OK && res.Failure != nil {
 		text = res.Failure.Message
 	}

@@ -316,7 +316,7 @@ func (s *server) readTool(
 	case bad != nil || asks != nil:
 		return asks, bad
 	}
-	output := prose.Of(res)
+	output := modeltext.Of(res)
 	w := newResult(r, 2*len(output)+200)
 	w.Raw("contents", contents(r.uri, one, output))
 	s.writeCacheHints(r, w)

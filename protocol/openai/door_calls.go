@@ -226,7 +226,7 @@ func (r *recorder) note(line string) {
 
 // show keeps an event for the caller's interface, and notes its choices for the model.
 func (r *recorder) show(e tool.Event) {
-	if words := prose.Offered(e.Data); words != "" {
+	if words := modeltext.Offered(e.Data); words != "" {
 		r.note(words)
 	}
 	r.mu.Lock()

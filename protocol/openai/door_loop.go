@@ -202,7 +202,7 @@ func (s *server) newLoop(base *tool.Call, m *model.Model, on wire, req *request,
 	if l.ask.Base = members(body); req.ours {
 		delete(l.ask.Base, on.list())
 	} else {
-		l.ask.Came = len(req.messages)
+		l.ask.InBase = len(req.messages)
 	}
 	return l
 }
