@@ -478,7 +478,7 @@ func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 	switch challenge := strings.Join(resp.Header.Values("Www-Authenticate"), ", "); {
 	case resp.StatusCode == http.StatusUnauthorized,
 		resp.StatusCode == http.StatusForbidden && strings.Contains(challenge, "insufficient_scope"):
-		return h.unauthorized(resp)
+		return h.unauthorised(resp)
 	case resp.StatusCode == http.StatusNotFound && s.id != "":
 		return errForgotten
 	case resp.StatusCode/100 == 3:
@@ -492,8 +492,8 @@ func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 	return &refusalError{resp.StatusCode, jsonrpc.Clip(resp.Status)}
 }
 
-// unauthorized returns the error for a request that the server refused for its credentials or their rights.
-func (h *remote) unauthorized(resp *http.Response) error {
+// unauthorised returns the error for a request that the server refused for its credentials or their rights.
+func (h *remote) unauthorised(resp *http.Response) error {
 	if h.tokens == nil {
 		return tool.Errorf(tool.CodeAccessDenied, "%s refuses our credentials (%s): look at `headers` in the config",
 			h.r.o.shown(), jsonrpc.Clip(resp.Status)).Because("credentials_refused")
