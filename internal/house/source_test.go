@@ -14,6 +14,16 @@ import (
 const maxLines = 100
 
 func TestNoFunctionIsLongerThanAHundredLines(t *testing.T) {
+	eachFile(t, 0, func(fset *token.FileSet, f *ast.File) {
+		for _, long := range longFunctions(fset, f) {
+			t.Errorf("%s: split it into parts with names of their own", long)
+		}
+	})
+}
+
+// eachFile parses every Go file of every package, tests included.
+func eachFile(t *testing.T, mode parser.Mode, do func(*token.FileSet, *ast.File)) {
+	t.Helper()
 	_, packages := listPackages(t)
 	fset := token.NewFileSet()
 	for _, p := range packages {
@@ -22,14 +32,12 @@ func TestNoFunctionIsLongerThanAHundredLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range files {
-			f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+			f, err := parser.ParseFile(fset, name, nil, mode|parser.SkipObjectResolution)
 			if err != nil {
 				t.Error(err)
 				continue
 			}
-			for _, long := range longFunctions(fset, f) {
-				t.Errorf("%s: split it into parts with names of their own", long)
-			}
+			do(fset, f)
 		}
 	}
 }
@@ -221,30 +229,20 @@ func hasProgramFiles(p listed) bool {
 	return false
 }
 
-// hardWords maps words that make a comment hard to read to how often they may occur in all comments: a comment names the
+// hardWords returns the words that make a comment hard to read, with how often they may occur in all comments: a comment names the
 // caller, the server or the operator, and a condition begins with "if". A "where" for a real place is fine.
-var hardWords = map[string]int{"nobody": 5, "somebody": 5, "whoever": 5, "anybody": 5, "where": 80}
+func hardWords() map[string]int {
+	return map[string]int{"nobody": 5, "somebody": 5, "whoever": 5, "anybody": 5, "where": 80}
+}
 
 func TestCommentsNameTheirSubjects(t *testing.T) {
-	_, packages := listPackages(t)
 	found := map[string][]string{}
-	for _, p := range packages {
-		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
+	eachFile(t, parser.ParseComments, func(fset *token.FileSet, f *ast.File) {
+		for word, places := range hardWordsIn(fset, f) {
+			found[word] = append(found[word], places...)
 		}
-		for _, name := range files {
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for word, places := range hardWordsIn(fset, f) {
-				found[word] = append(found[word], places...)
-			}
-		}
-	}
-	for word, most := range hardWords {
+	})
+	for word, most := range hardWords() {
 		if places := found[word]; len(places) > most {
 			t.Errorf("%q is %d times in comments, more than %d; name the subject, and begin a condition with \"if\":\n%s",
 				word, len(places), most, strings.Join(places, "\n"))
@@ -254,14 +252,14 @@ func TestCommentsNameTheirSubjects(t *testing.T) {
 
 // hardWordsIn returns the places of the words in a file's comments. Sentences of contracts are quoted.
 func hardWordsIn(fset *token.FileSet, f *ast.File) map[string][]string {
-	found := map[string][]string{}
+	found, words := map[string][]string{}, hardWords()
 	for _, group := range f.Comments {
 		for _, c := range group.List {
 			if strings.HasPrefix(c.Text, "// contract(") {
 				continue
 			}
 			for _, word := range strings.FieldsFunc(strings.ToLower(c.Text), func(r rune) bool { return !unicode.IsLetter(r) }) {
-				if _, hard := hardWords[word]; hard {
+				if _, hard := words[word]; hard {
 					found[word] = append(found[word], fset.Position(c.Pos()).String())
 				}
 			}
