@@ -234,10 +234,11 @@ func (j *JobTable) Answer(
 // for another attempt. If several programs find one, one decides. It returns their number.
 func (j *JobTable) Recover(
 	ctx context.Context, decide func(job.Job) (state string, outcome []byte),
+	resume func(call []byte, approval string) ([]byte, error),
 ) (n int, err error) {
 	orphans, err := j.orphans(ctx)
 	for _, o := range orphans {
-		mine, err := writing(j.db, func(t *tx) (bool, error) { return o.adopt(t, decide) })
+		mine, err := writing(j.db, func(t *tx) (bool, error) { return o.adopt(t, decide, resume) })
 		if err != nil {
 			return n, err
 		}
@@ -246,21 +247,27 @@ func (j *JobTable) Recover(
 	return n, err
 }
 
-// adopt decides about an orphan, unless another program has.
-func (o orphan) adopt(t *tx, decide func(job.Job) (string, []byte)) (mine bool, err error) {
-	mine, err = row(t, `SELECT stop FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
-		[]any{o.ID, job.Running, o.owner, o.Attempts}, &o.Stop)
+// adopt decides about an orphan, unless another program has. An orphan that asked for an approval and has not used it
+// continues with that approval: without its id, a denied call would ask a second time.
+func (o orphan) adopt(
+	t *tx, decide func(job.Job) (string, []byte), resume func(call []byte, approval string) ([]byte, error),
+) (mine bool, err error) {
+	mine, err = row(t, `SELECT stop, call FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
+		[]any{o.ID, job.Running, o.owner, o.Attempts}, &o.Stop, &o.Call)
 	if err != nil || !mine {
 		return false, err
 	}
-	var asked, used int // it has approvals, and has used one
-	_, err = row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN state = ? THEN 1 ELSE 0 END), 0) FROM approval WHERE job = ?`,
-		[]any{approval.Used, o.ID}, &asked, &used)
-	switch {
-	case err != nil:
+	var id, last string
+	asked, err := row(t, `SELECT id, state FROM approval WHERE job = ? ORDER BY made_at DESC, id LIMIT 1`,
+		[]any{o.ID}, &id, &last)
+	if err != nil {
 		return false, err
-	case asked > 0 && used == 0 && !o.Stop:
-		return true, t.exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1 WHERE id = ?`, job.Queued, o.ID)
+	}
+	if asked && last != approval.Used && !o.Stop {
+		if call, err := resume(o.Call, id); err == nil {
+			return true, t.exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1, call = ? WHERE id = ?`,
+				job.Queued, string(call), o.ID)
+		}
 	}
 	state, outcome := decide(o.Job)
 	if state == job.Queued {

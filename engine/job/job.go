@@ -77,9 +77,10 @@ type Ledger interface {
 	Append(ctx context.Context, id string, attempt, after int, events [][]byte) error
 	// Settle ends a job that still belongs to this process, or with Queued puts it back.
 	Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error
-	// Recover calls decide for each job whose process is gone. A job whose call waits for an approval has not begun: it
-	// is put back as if it had never been claimed.
-	Recover(ctx context.Context, decide func(Job) (state string, outcome []byte)) (int, error)
+	// Recover calls decide for each job whose process is gone. A job that asked for an approval and has not used it has
+	// not begun: it is put back as if it had never been claimed, with the call that resume returns, as in Wake.
+	Recover(ctx context.Context, decide func(Job) (state string, outcome []byte),
+		resume func(call []byte, approval string) ([]byte, error)) (int, error)
 	// Wake puts back the jobs whose approval was decided or has expired. resume returns the call of such a job, with the
 	// id of the approval; an error leaves the job as it is.
 	Wake(ctx context.Context, resume func(call []byte, approval string) ([]byte, error)) (int, error)

@@ -171,7 +171,7 @@ func (d *dispatcher) stopWanted(ctx context.Context) {
 }
 
 func (d *dispatcher) recover(ctx context.Context) {
-	n, err := d.o.Store.Recover(ctx, decide)
+	n, err := d.o.Store.Recover(ctx, decide, approved)
 	d.complain("jobs whose program is gone cannot be looked after", err)
 	if n > 0 {
 		d.o.Log.Warn("a program ended while it ran jobs; those that may run again wait, the others are lost", "jobs", n)

@@ -148,10 +148,9 @@ func approvalsOfJobs(t *testing.T, k Kind) {
 	ctx := t.Context()
 	db, other := k.two(t)
 	jobs := db.Jobs()
-	resume := func(call []byte, id string) ([]byte, error) { return []byte(`{"resume":"` + id + `"}`), nil }
 	woken := func(want int, what string) {
 		t.Helper()
-		equal(t, must[int](t)(other.Jobs().Wake(ctx, resume)), want, "%s", what)
+		equal(t, must[int](t)(other.Jobs().Wake(ctx, resumed)), want, "%s", what)
 	}
 	x, e := asking(t, db, jobs)
 	decided(t, db, e.ID, approval.Approved)
@@ -181,12 +180,15 @@ func approvalsOfJobs(t *testing.T, k Kind) {
 	woken(1, "a job that waited in vain")
 }
 
+// resumed returns the call of a job with the id of its approval, as package job does.
+func resumed(_ []byte, id string) ([]byte, error) { return []byte(`{"resume":"` + id + `"}`), nil }
+
 func approvalsOfOrphans(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	jobs := db.Jobs()
 	never := func(x job.Job) (string, []byte) { return job.Lost, []byte(`{}`) }
 	for state, want := range map[string]string{
-		approval.Waiting: job.Queued, approval.Approved: job.Queued, approval.Used: job.Lost,
+		approval.Waiting: job.Queued, approval.Approved: job.Queued, approval.Denied: job.Queued, approval.Used: job.Lost,
 	} {
 		x := added(t, jobs, false)
 		p := start(t, "hold", address)
@@ -196,11 +198,12 @@ func approvalsOfOrphans(t *testing.T, k Kind) {
 		works(t, errOf(db.Approvals().Add(t.Context(), e, manyApprovals())))
 		decided(t, db, e.ID, state)
 		p.end()
-		until(t, func() bool { return must[int](t)(jobs.Recover(t.Context(), never)) == 1 })
+		until(t, func() bool { return must[int](t)(jobs.Recover(t.Context(), never, resumed)) == 1 })
 		equal(t, find(t, jobs, x.ID).State, want, "a job whose approval is %s", state)
 		if want == job.Queued {
 			begun := must[[]job.Job](t)(jobs.Claim(t.Context(), 1))
-			needs(t, len(begun) == 1 && begun[0].Attempts == 1, "it is begun as if for the first time: %+v", begun)
+			needs(t, len(begun) == 1 && begun[0].Attempts == 1 && string(begun[0].Call) == `{"resume":"`+e.ID+`"}`,
+				"it continues with its approval, as if for the first time: %+v", begun)
 			works(t, jobs.Settle(t.Context(), x.ID, 1, job.Done, []byte(`{}`)))
 		}
 	}

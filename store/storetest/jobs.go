@@ -195,15 +195,15 @@ func jobsFound(t *testing.T, k Kind) {
 		holds(t, x.ID == again.ID && x.Again && x.Stop && x.Attempts == 1 && x.Tool == "t", "%+v", x)
 		return "queued", nil
 	}
-	equal(t, must[int](t)(jobs.Recover(t.Context(), decide)), 0, "jobs are lost while their program lives")
+	equal(t, must[int](t)(jobs.Recover(t.Context(), decide, resumed)), 0, "jobs are lost while their program lives")
 	equal(t, asked, 0, "jobs are decided about while their program lives")
 	x := must[job.Job](t)(jobs.Cancel(t.Context(), "ada", again.ID, nil))
 	holds(t, x.State == "running" && x.Stop, "%+v", x)
 	equal(t, must[[]string](t)(jobs.Stops(t.Context())), []string{}, "a program is asked to end the jobs of another")
 	p.end()
-	until(t, func() bool { return must[int](t)(jobs.Recover(t.Context(), decide)) == 1 })
+	until(t, func() bool { return must[int](t)(jobs.Recover(t.Context(), decide, resumed)) == 1 })
 	equal(t, asked, 1, "one job was found, and so many decided about")
-	equal(t, must[int](t)(k.open(t, address).Jobs().Recover(t.Context(), decide)), 0, "jobs were found a second time")
+	equal(t, must[int](t)(k.open(t, address).Jobs().Recover(t.Context(), decide, resumed)), 0, "jobs were found a second time")
 	got := must[[]job.Job](t)(jobs.Claim(t.Context(), 9))
 	holds(t, len(got) == 1 && got[0].Attempts == 2 && got[0].Lease == "" && got[0].Stop, "%+v", got)
 	equal(t, must[[]string](t)(jobs.Stops(t.Context())), []string{again.ID})
@@ -228,7 +228,7 @@ func checkJobs(t *testing.T, db *store.DB, said map[string]string) {
 	jobs := db.Jobs()
 	states := map[string]string{}
 	until(t, func() bool {
-		must[int](t)(jobs.Recover(t.Context(), lost))
+		must[int](t)(jobs.Recover(t.Context(), lost, resumed))
 		running := 0
 		for _, x := range must[[]job.Job](t)(jobs.All(t.Context(), "", 0)) {
 			if states[x.ID] = x.State; x.State == "running" {

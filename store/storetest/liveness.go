@@ -77,7 +77,7 @@ func watch(t *testing.T, db *store.DB) func(calls, jobs int) int {
 		t.Helper()
 		found := must[int](t)(db.Audit().Recover(t.Context()))
 		needs(t, calls < 0 || found == calls, "%d calls are lost while their programs live", found)
-		n := must[int](t)(db.Jobs().Recover(t.Context(), lost))
+		n := must[int](t)(db.Jobs().Recover(t.Context(), lost, resumed))
 		needs(t, jobs < 0 || n == jobs, "%d jobs are lost while their programs live", n)
 		return found
 	}
