@@ -56,20 +56,20 @@ release-test: release ## try the release: the .deb on a fresh Debian in a virtua
 RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc github.com/go-json-experiment/json/jsontext \
 	github.com/go-json-experiment/json/internal/jsonwire,-gcflags=$(p)=-race=false)
 
-# The suites in which the program meets others (agents, browsers, clients, attackers, each door with each runner) spend their
-# time in those. They run without the race detector, beside the tests of our packages, which run with it.
-SUITES := /(clients|docs|examples|internal/(agents|attacks|console|hogs|kills|matrix|mcpsuite|modelclients|storms))$$
+# Packages whose tests spend their time in other programs (tools, shells, agents, browsers, a database): the race detector
+# would see little of it, and double its cost. They run without it, beside the others; `make long` runs them with it.
+PLAIN := /(builtin/(run|shell)|clients|cmd/toolpost|docs|examples|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria)|store/postgres|internal/(agents|attacks|console|hogs|kills|matrix|mcpsuite|modelclients|storms))$$
 
 # A program with the race detector sleeps for a second before it exits, each of hundreds of them; a twentieth will do.
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test
-# programs are linked without what debuggers read (-w), which is two fifths of the work of linking; traces stay whole.
+# programs are linked without what debuggers read (-s -w), which is two fifths of the work of linking; traces stay whole.
 # With -trimpath what is compiled does not depend on the folder, so another checkout need not compile it again.
 # The tests start thousands of Pythons: the system's own one starts in less than half the time of a version manager's, which has
 # a script in front and other people's packages behind it; Go and Node stay those that were found. Node reads further certificates
 # at each start, if it is told of some.
 # Half of a test's time is waiting for what it started, so five packages run at once on two cores: more would make
 # each of them slow, and a tool has its ten seconds on a slow machine too.
-test: ## install what the tests need, vet, and run every test, those of our packages with the race detector
+test: ## install what the tests need, vet, and run every test
 	@echo '== 1 of 4: what the tests need'
 	@.ci/setup python3 curl cc git jq sqlite3 node js console chromium podman postgres tmux
 	@where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else print(os.path.dirname(sys.executable))'; \
@@ -81,23 +81,19 @@ test: ## install what the tests need, vet, and run every test, those of our pack
 	echo "go vet $${race%% *} ./..."; go vet $$race ./...; \
 	echo '== 3 of 4: the layout of the house'; \
 	go test -count=1 ./internal/house; \
-	packages=$$(go list ./... | grep -v '/internal/house$$'); suites=$$(grep -E '$(SUITES)' <<<"$$packages"); \
+	packages=$$(go list ./... | grep -v '/internal/house$$'); plain=$$(grep -E '$(PLAIN)' <<<"$$packages"); \
 	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take minutes"; \
-	run() { go test -vet=off -ldflags=-w -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
+	run() { go test -vet=off -ldflags='-s -w' -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
 	echo "go test $${race%% *} ./..."; ok=0; \
-	CGO_ENABLED=0 run -p $$(nproc) -trimpath $$suites & others=$$!; \
-	run -p $$(($$(nproc) * 3 / 2)) $$race $$(grep -vE '$(SUITES)' <<<"$$packages") || ok=$$?; \
+	CGO_ENABLED=0 run -p $$(nproc) -trimpath $$plain & others=$$!; \
+	run -p $$(($$(nproc) * 3 / 2)) $$race $$(grep -vE '$(PLAIN)' <<<"$$packages") || ok=$$?; \
 	wait $$others || ok=$$?; exit $$ok
 
-long: ## run the tests of what must hold, with all their rounds and without the race detector (minutes)
-	@.ci/setup python3 postgres node agents
+long: ## run every test with all its rounds, without the race detector, and then those with it that `make test` runs without (an hour)
+	@.ci/setup python3 curl cc git jq sqlite3 node js console agents chromium podman postgres tmux
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v ./internal/hogs
-	TOOLPOST_LONG=1 go test -count=1 -timeout 20m -v ./internal/storms
-	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/console
-	TOOLPOST_LONG=1 go test -count=1 -timeout 20m -v ./internal/agents
-	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./internal/kills ./store/sqlite ./store/postgres
-	TOOLPOST_LONG=1 go test -count=1 -timeout 20m ./host/sandbox ./host/secret ./builtin/file ./builtin/run ./builtin/shell ./host/workspace/ignore ./codesearch/...
-	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v -run "Duplicates|Canaries|Crowd|Hostile|Garbage|EveryDoorReaches" ./node ./internal/matrix ./protocol/singularity ./protocol/namel3ss ./protocol/alphahuman
+	TOOLPOST_LONG=1 go test -count=1 -timeout 60m $$(go list ./... | grep -v /internal/hogs$$)
+	GORACE=atexit_sleep_ms=50 go test $(RACE) -count=1 -timeout 60m $$(go list ./... | grep -E '$(PLAIN)')
 
 servers: ## try MCP servers from npm directly and through the program, and write their table (minutes, hundreds of MB for a while)
 	@.ci/setup node js

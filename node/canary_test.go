@@ -33,9 +33,9 @@ import (
 )
 
 // canaries returns how many there are: secrets of the config, from the environment, from files and from commands; lease
-// tokens; and bearer tokens. They are two hundred together, and half as many under the race detector.
+// tokens; and bearer tokens. They are a hundred together, and twice as many with TOOLPOST_LONG.
 func canaries() (secrets, leases, bearers int) {
-	return rounds.Of(60, 120, 120), rounds.Of(20, 40, 40), rounds.Of(20, 40, 40)
+	return rounds.Of(60, 120), rounds.Of(20, 40), rounds.Of(20, 40)
 }
 
 // spill is a tool that reveals everything it knows, in every way that a tool has, and in the encodings of the web.

@@ -19,8 +19,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/internal/rounds"
 	"toolpost/node"
-	"toolpost/store/storetest"
 	"toolpost/tool"
 )
 
@@ -67,7 +67,7 @@ type payer interface {
 }
 
 func TestDuplicatesOverThreeDoorsWithCutConnectionsHaveOneEffectEach(t *testing.T) {
-	keys := storetest.Rounds(60, 500, 10_000)
+	keys := rounds.Of(60, 10_000)
 	if testing.Short() {
 		keys = 60
 	}

@@ -92,7 +92,7 @@ func document(tools []modelTool, parallel bool) string {
 }
 
 func TestRandomPlansAgreeWithTheModel(t *testing.T) {
-	for range rounds.Of(1, 1, 20) {
+	for range rounds.Of(1, 20) {
 		rapid.Check(t, checkAgainstModel)
 	}
 }

@@ -392,7 +392,7 @@ func trials(language string, all []escape) (list []trial) {
 		switch {
 		case e.endless:
 			list = append(list, trial{language, program(language, e), []escape{e}, 2})
-		case e.alone || rounds.Of(0, 0, 1) == 1:
+		case e.alone || rounds.Of(0, 1) == 1:
 			list = append(list, trial{language, program(language, e), []escape{e}, 0})
 		default:
 			together = append(together, e)

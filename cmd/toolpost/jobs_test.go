@@ -14,8 +14,8 @@ import (
 
 	"toolpost/config"
 	jobs "toolpost/engine/job"
+	"toolpost/internal/rounds"
 	"toolpost/node"
-	"toolpost/store/storetest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -186,7 +186,7 @@ func (y *jobsYard) check() {
 func TestJobsSurviveTheKillOfTheirServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	y := newJobsYard(t)
-	for range storetest.Rounds(3, 5, 50) {
+	for range rounds.Of(3, 50) {
 		for range 6 {
 			y.start("once")
 			y.start("again")

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"toolpost/host/sandbox"
-	"toolpost/internal/served"
 	"toolpost/tool/tooltest"
 )
 
@@ -35,11 +33,6 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"toolpost": main})
 }
 
-// raced are the scripts whose commands follow, ask or serve, and so are concurrent: they run with the race detector, if the
-// tests do. So do all servers, see start. The hundreds of other commands run the normal binary: they are sequential, and the
-// race detector would more than double their cost.
-var raced = []string{"as", "ask", "call", "jobs", "ps", "select", "watch", "wrap"}
-
 // What narratoria.txtar proves:
 //
 // contract(narratoria): Player selection becomes next prompt
@@ -52,7 +45,6 @@ func TestScripts(t *testing.T) {
 		t.Skip("python3 is not there")
 	}
 	tooltest.NoLeaks(t)
-	plain := filepath.Dir(served.Build(t))
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -61,9 +53,6 @@ func TestScripts(t *testing.T) {
 			e.Values[slot{}] = new(*running)
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command takes a second under the race detector
 			e.Setenv("EVIL", "evil\x1b[2Jname")
-			if !slices.Contains(raced, strings.TrimPrefix(filepath.Base(e.WorkDir), "script-")) {
-				e.Setenv("PATH", plain+string(filepath.ListSeparator)+e.Getenv("PATH"))
-			}
 			return os.WriteFile(filepath.Join(e.WorkDir, "deep.json"), []byte(strings.Repeat("[", 1<<20)), 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

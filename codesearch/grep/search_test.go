@@ -80,7 +80,7 @@ func TestWalkAgreesWithANaiveScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	files := randomTree(rng)
 	v, dir := view(t, files)
-	for range rounds.Of(50, 150, 1500) {
+	for range rounds.Of(50, 1500) {
 		expr := randomPattern(rng, 3)
 		if _, err := Compile(expr, false); err != nil {
 			continue

@@ -24,7 +24,7 @@ func TestGoDefinitionsAgreeWithTheGoParser(t *testing.T) {
 	root := strings.TrimSpace(string(out))
 	total, missed := 0, 0
 	dirs := []string{"encoding/json", "strings", "text/template", "fmt", "os", "reflect", "database/sql", "net/http", "go/types"}
-	for _, dir := range dirs[:rounds.Of(3, len(dirs), len(dirs))] {
+	for _, dir := range dirs[:rounds.Of(3, len(dirs))] {
 		names, err := filepath.Glob(filepath.Join(root, "src", dir, "*.go"))
 		if err != nil || len(names) == 0 {
 			t.Skip("the sources of Go's library are not here")

@@ -173,7 +173,7 @@ func TestTruncatedSecretIsRedacted(t *testing.T) {
 			if strings.HasPrefix(kind, "base64,") || kind == "hex, lines" || kind == "lower JSON" && strings.ToLower(value) != value {
 				continue
 			}
-			for cut := 1; cut < len(text); cut += rounds.Of(3, 1, 1) {
+			for cut := 1; cut < len(text); cut += rounds.Of(3, 1) {
 				arounds := []string{"%s", "it said: \n%s", "%s… and more", "the end was `%s`", "...%s..."}
 				around := arounds[cut%len(arounds)]
 				for _, part := range []string{text[:cut], text[cut:]} {
@@ -199,7 +199,7 @@ func TestSecretSplitInAStreamIsRedacted(t *testing.T) {
 				continue
 			}
 			text := "before " + encode(value) + " after\n"
-			for cut := 1; cut < len(text); cut += rounds.Of(3, 1, 1) {
+			for cut := 1; cut < len(text); cut += rounds.Of(3, 1) {
 				s := secret.Stream{Redactor: r}
 				got := s.Write(text[:cut]) + s.Write(text[cut:]) + s.Pause()
 				whole := r.String(text)

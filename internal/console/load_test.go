@@ -38,7 +38,7 @@ func streamIsBounded(t *testing.T, w world) {
 	heap, nodes := p.Memory()
 
 	done := make(chan struct{})
-	more := rounds.Of(300, 300, 6000)
+	more := rounds.Of(300, 6000)
 	go func() {
 		defer close(done)
 		pour(t, s, more, 10*time.Millisecond)

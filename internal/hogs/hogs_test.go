@@ -155,7 +155,7 @@ func tenAtOnce(t *testing.T, p place, m machine) {
 	before := s.memory(t, "VmRSS")
 	often := 1
 	if m.fair {
-		often = rounds.Of(1, 1, 5)
+		often = rounds.Of(1, 5)
 	}
 	for round := 1; round <= often; round++ {
 		alone := s.alone(t)
@@ -207,7 +207,7 @@ func (s *server) hold(ctx context.Context, t *testing.T, h hog, stopped func()) 
 			t.Errorf("%s: %v, %+v; it should say %q", h.name, err, o, h.says)
 			return
 		}
-		if stopped(); rounds.Of(0, 0, 1) == 0 {
+		if stopped(); rounds.Of(0, 1) == 0 {
 			return
 		}
 	}
@@ -224,7 +224,7 @@ func (s *server) alone(t *testing.T) time.Duration {
 // echo calls the innocent tool a hundred times, or fewer if the time is only logged, and continues until all is closed.
 // It returns the 99th percentile of the times.
 func (s *server) echo(ctx context.Context, all <-chan struct{}) (time.Duration, error) {
-	least := rounds.Of(20, 20, 100)
+	least := rounds.Of(20, 100)
 	var took []time.Duration
 	for deadline := time.Now().Add(5 * served.Hang); len(took) < least || all != nil && !isClosed(all); {
 		began := time.Now()

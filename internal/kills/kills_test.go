@@ -65,7 +65,7 @@ func (m *model) note(change func(*model)) {
 
 func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 	tooltest.NoLeaks(t)
-	often := rounds.Of(12, 12, 500)
+	often := rounds.Of(12, 500)
 	dir := newFolder(t)
 	bin := served.Build(t)
 	m := newModel()

@@ -101,9 +101,9 @@ func TestEveryDoorReachesEveryRunner(t *testing.T) {
 func (c check) made(pair int) bool {
 	switch c.tool {
 	case "large":
-		return pair%rounds.Of(9, 9, 1) == 0
+		return pair%rounds.Of(9, 1) == 0
 	case "fail", "report", "patch", "asset", "choose", "ask":
-		return pair%rounds.Of(3, 3, 1) == 0
+		return pair%rounds.Of(3, 1) == 0
 	}
 	return true
 }

@@ -183,7 +183,7 @@ func TestAStormOfReloadsHarmsNoCall(t *testing.T) {
 		w.edit(kind)
 		calm()
 	}
-	for range rounds.Of(15, 15, 1000) - kinds {
+	for range rounds.Of(15, 1000) - kinds {
 		w.edit(w.random.IntN(kinds))
 		time.Sleep(time.Duration(w.random.IntN(300)) * time.Millisecond)
 	}

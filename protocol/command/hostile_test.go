@@ -236,7 +236,7 @@ func TestHostileValuesThroughRealPrograms(t *testing.T) {
 	g := newGround(t)
 	before, values, all := g.outside(), g.values(), programs()
 	names := slices.Sorted(maps.Keys(all))
-	every := rounds.Of(len(names)*10, len(names)*2, 1)
+	every := rounds.Of(len(names)*10, 1)
 	ran := 0
 	for i, name := range names {
 		r := g.open(all[name])

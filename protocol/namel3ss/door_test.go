@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,9 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(doorVariable) != "" {
 		door := &Door{In: os.Stdin, Out: os.Stdout, Log: os.Stderr}
-		if err := door.Serve(context.Background(), tooltest.Reference{}, tooltest.Reference{}); err != nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // like the program: a tool that hangs is no deadlock
+		defer stop()
+		if err := door.Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

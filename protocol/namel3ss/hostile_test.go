@@ -79,7 +79,7 @@ type hostile struct {
 func hostiles() []hostile {
 	// Sizes in MiB, all beyond the memory bound whatever the number of rounds. A kept line takes at least 16 bytes even if
 	// it is empty, so a few MiB of empty lines, each of which is work, are enough.
-	printed, much, empty := rounds.Of(80, 256, 1024), rounds.Of(80, 128, 128), rounds.Of(8, 16, 128)
+	printed, much, empty := rounds.Of(80, 1024), rounds.Of(80, 128), rounds.Of(8, 128)
 	const ok = `b'{"ok":true,"protocol_version":1,"result":1}'`
 	return []hostile{
 		{fmt.Sprintf("prints %d MiB", printed), fmt.Sprintf("prints(%d)", printed), "", "null"},

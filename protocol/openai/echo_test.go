@@ -308,7 +308,7 @@ models: [{name: openai, url: "MODEL/v1", key: KEY}, {name: anthropic, url: "MODE
 secrets: {KEY: {file: key}}
 `, "MODEL", serveEcho(t)), 2)["http"]
 	n, tried, shown := 0, 0, map[string]int{}
-	every := rounds.Of(5, 1, 1) // five divides none of the numbers that are combined here
+	every := rounds.Of(5, 1) // five divides none of the numbers that are combined here
 	bodies := map[string]string{
 		"/v1/chat/completions": `{"model":%q,"messages":[{"role":"user","content":%q}],%s}`,
 		"/v1/responses":        `{"model":%q,"input":%q,%s}`,

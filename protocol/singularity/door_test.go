@@ -361,7 +361,7 @@ func TestPanicIsStillAnswered(t *testing.T) {
 	same(t, "nothing", ask(t, nc, "tools.execute.nothing", `{}`), `{"data":null,"error":"SystemError: nothing ended with neither a result nor an error"}`)
 }
 
-// Ten thousand calls, or a thousand under the race detector.
+// A thousand calls, or ten thousand with TOOLPOST_LONG.
 func TestEachOfACrowdOfCallsGetsItsOwnAnswer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "127.0.0.1:0")
@@ -371,7 +371,7 @@ func TestEachOfACrowdOfCallsGetsItsOwnAnswer(t *testing.T) {
 	var wg sync.WaitGroup
 	var wrong atomic.Int64
 	start := make(chan struct{})
-	for n := range rounds.Of(1000, 10_000, 10_000) {
+	for n := range rounds.Of(1000, 10_000) {
 		wg.Go(func() {
 			body := fmt.Sprintf(`{"n":%d}`, n)
 			<-start

@@ -12,9 +12,9 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/job"
 	"toolpost/internal/pg"
+	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/store/postgres"
-	"toolpost/store/storetest"
 	"toolpost/tool"
 )
 
@@ -47,7 +47,7 @@ func TestARestartOfTheServerUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	for range 4 {
 		work.Go(func() { l.run(ctx, t) })
 	}
-	for n := range storetest.Rounds(4, 8, 60) {
+	for n := range rounds.Of(4, 60) {
 		l.goOn(t)
 		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) // the moment is the point
 		s.Stop([]syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}[n%2])

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/store/storetest"
@@ -77,7 +78,7 @@ func TestAFlippedBitIsFoundOrChangesNothing(t *testing.T) {
 		t.Fatal(findings)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	found, tries := 0, storetest.Rounds(12, 40, 2000) // each opens and closes a file
+	found, tries := 0, rounds.Of(12, 2000) // each opens and closes a file
 	for range tries {
 		at, bit := rng.IntN(len(sound)), byte(1<<rng.IntN(8))
 		flipped := slices.Clone(sound)

@@ -10,6 +10,7 @@ import (
 
 	"toolpost/engine/approval"
 	"toolpost/engine/job"
+	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -117,7 +118,7 @@ func (w *worker) approve() {
 func approvalsRaced(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	var ids []string
-	for i := range k.rounds(16, 500, 5000) {
+	for i := range rounds.Of(16, 5000) {
 		e := must[approval.Entry](t)(db.Approvals().Add(t.Context(), anEntry(name("%d", i)), manyApprovals()))
 		ids = append(ids, e.ID)
 	}

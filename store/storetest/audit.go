@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -201,12 +202,12 @@ func questions(t *testing.T, k Kind) {
 	db := k.fresh(t)
 	rng := rand.New(rand.NewPCG(3, 4))
 	var all []*tool.Record
-	for range Rounds(80, 300, 1000) {
+	for range rounds.Of(80, 1000) {
 		r := random(rng)
 		add(t, db, r)
 		all = append(all, r)
 	}
-	for range Rounds(8, 60, 300) {
+	for range rounds.Of(8, 300) {
 		ask(t, db, all, randomFilter(rng))
 	}
 	u := must[[]audit.Use](t)(db.Audit().Uses(t.Context(), audit.Filter{Limit: 2}, audit.ByTool))
@@ -553,7 +554,7 @@ func anyChange(t *testing.T, k Kind) {
 	raw := k.Raw(t, address)
 	tables := readTables(t, raw, "audit", "audit", "audit", "audit_kind", "audit_day", "audit_took", "audit_path",
 		"audit_head")
-	for range k.fewer(Rounds(150, 2000, 10_000)) {
+	for range k.fewer(rounds.Of(150, 10_000)) {
 		tab := tables[rng.IntN(len(tables))]
 		rows, what := tab.change(rng)
 		if same(rows, tab.rows) || tab.write(t, raw, rows) != nil {
@@ -625,7 +626,7 @@ func pruning(t *testing.T, k Kind) {
 	}
 	report := sound(t, db)
 	holds(t, n >= 60 && report.Rows == int64(len(left)) && report.Cut.Seq == n, "%d removed, %+v", n, report)
-	for range Rounds(4, 20, 100) {
+	for range rounds.Of(4, 100) {
 		ask(t, db, left, randomFilter(rng))
 	}
 	for i := range 20 { // both continue with their cached kinds

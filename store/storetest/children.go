@@ -16,6 +16,7 @@ import (
 
 	"toolpost/engine/audit"
 	"toolpost/engine/lease"
+	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -216,7 +217,7 @@ func kills(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	used, recorded, patched, jobs := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]string{}
 	rng := rand.New(rand.NewPCG(11, uint64(time.Now().UnixNano())))
-	tries := k.fewer(Rounds(50, 50, 500))
+	tries := k.fewer(rounds.Of(50, 500))
 	for n := range tries {
 		p := start(t, "write", address)
 		lines := p.wait("recorded")
@@ -289,7 +290,7 @@ func checkPatches(t *testing.T, db *store.DB, acknowledged map[string]bool) {
 
 func leasesRaced(t *testing.T, k Kind) {
 	address, db := k.made(t)
-	tokens := issued(t, db.Leases(), k.rounds(64, 10_000, 10_000))
+	tokens := issued(t, db.Leases(), rounds.Of(64, 10_000))
 	done := raceOver(t, address, tokens, "consume", "consume", "consume", "consume")
 	holds(t, len(done) == len(tokens), "%d of %d leases were used", len(done), len(tokens))
 }
@@ -298,7 +299,7 @@ func leasesRaced(t *testing.T, k Kind) {
 func leasesRevoked(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	leases := db.Leases()
-	tokens := issued(t, leases, Rounds(64, 300, 3000))
+	tokens := issued(t, leases, rounds.Of(64, 3000))
 	done := raceOver(t, address, tokens, "consume", "revoke")
 	states := map[string]string{}
 	for _, l := range must[[]lease.Lease](t)(leases.List(t.Context(), 0)) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"toolpost/engine/job"
+	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -149,7 +150,7 @@ func jobsRaced(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	jobs := db.Jobs()
 	var ids []string
-	for range Rounds(40, 300, 3000) {
+	for range rounds.Of(40, 3000) {
 		ids = append(ids, added(t, jobs, true).ID)
 	}
 	done := raceOver(t, address, nil, "work", "work", "work", "work")

@@ -16,6 +16,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/lease"
 	"toolpost/engine/session"
+	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -71,7 +72,7 @@ func patchesMerge(t *testing.T, k Kind) {
 	equal(t, string(must[json.RawMessage](t)(s.State(t.Context(), "ada", "s"))), `{}`, "nobody has patched it")
 	rng := rand.New(rand.NewPCG(9, 10))
 	model := object{}
-	changes := int64(Rounds(30, 150, 1000))
+	changes := int64(rounds.Of(30, 1000))
 	for n := range changes {
 		var patches []object
 		for range 1 + rng.IntN(3) {
@@ -95,7 +96,7 @@ func patchesMerge(t *testing.T, k Kind) {
 func patchesRaced(t *testing.T, k Kind) {
 	db, other := k.two(t)
 	const writers = 64
-	each := k.rounds(6, 1000, 1000)
+	each := rounds.Of(6, 1000)
 	model := object{}
 	for i := range writers {
 		own := object{}
@@ -117,7 +118,7 @@ func patchesRaced(t *testing.T, k Kind) {
 // readAsWritten: no reading connection stays at an earlier state, whatever it queried before.
 func readAsWritten(t *testing.T, k Kind) {
 	s := k.fresh(t).Sessions()
-	each := k.rounds(20, 200, 200)
+	each := rounds.Of(20, 200)
 	together(12, func(i int) {
 		for n := 1; n <= each && !t.Failed(); n++ {
 			gives(t, s.Patch(context.Background(), "ada", name("s%d", i), []object{{"n": json.Number(fmt.Sprint(n))}}), success)
@@ -380,7 +381,7 @@ func refusedLate(t *testing.T, k Kind) {
 	db := k.fresh(t)
 	s := db.Sessions()
 	const tooMuch = store.MaxStateSize
-	for i := range int64(Rounds(3, 12, 30)) {
+	for i := range int64(rounds.Of(3, 30)) {
 		together(17, func(n int) {
 			if n > 0 {
 				gives(t, db.Audit().Append(context.Background(), full(), false), success)

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/engine/audit"
-	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -134,18 +133,6 @@ func Run(t *testing.T, k Kind) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, k) })
 	}
-}
-
-// Rounds returns how often something is tried: a normal number of times, many with TOOLPOST_LONG, and a few under the
-// race detector.
-func Rounds(few, normal, many int) int { return rounds.Of(few, normal, many) }
-
-// rounds is Rounds for this kind: if each step takes longer, normal is a tenth of it.
-func (k Kind) rounds(few, normal, many int) int {
-	if k.Far {
-		normal = max(normal/10, few)
-	}
-	return Rounds(few, normal, many)
 }
 
 // fewer returns a fifth of n if each step takes longer.

@@ -1,5 +1,0 @@
-//go:build race
-
-package rounds
-
-const raced = true
