@@ -78,6 +78,9 @@ func (o *Options) Validate() error {
 	return nil
 }
 
+// Route returns the path of the model's API on its server.
+func (m *Model) Route() string { return m.wire().path() }
+
 // routes are the paths that clients append to the address of a server, and that people copy with it.
 func routes() []string {
 	return []string{completions{}.path(), "/completions", responses{}.path(), messages{}.path(), "/models"}

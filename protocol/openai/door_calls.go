@@ -292,11 +292,7 @@ func (s *server) toolCalls(w http.ResponseWriter, r *http.Request, p tool.Princi
 		return spec.Name, true
 	}
 	e := &executor{server: s, base: base, single: len(calls) == 1, awaitApproval: true, find: find}
-	answer, err := strictjson.Marshal(toolMessages(base.Run, e.runAll(ctx, calls, nil)))
-	if err == nil {
-		s.reply(w, answer)
-	}
-	return err
+	return s.replyWith(w, toolMessages(base.Run, e.runAll(ctx, calls, nil)))
 }
 
 // readCalls reads the body of tool_calls.

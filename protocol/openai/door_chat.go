@@ -20,11 +20,10 @@ func unreadable(what string, err error) error {
 }
 
 func (chat) api() model.API { return model.OpenAI }
-func (chat) route() string  { return "/chat/completions" }
 func (chat) list() string   { return "messages" }
 
 // read implements wire.
-func (c chat) read(body []byte) (*request, error) {
+func (chat) read(body []byte) (*request, error) {
 	var doc struct {
 		Model    string            `json:"model"`
 		Messages []json.RawMessage `json:"messages"`
@@ -52,7 +51,7 @@ func (c chat) read(body []byte) (*request, error) {
 		}
 		r.messages, r.ours = append(r.messages, said...), r.ours || len(said) > 1
 	}
-	if err := r.readTools(c, doc.Tools, doc.Choice); err != nil {
+	if err := r.readTools(model.OpenAI, doc.Tools, doc.Choice); err != nil {
 		return nil, err
 	}
 	var err error
@@ -61,8 +60,8 @@ func (c chat) read(body []byte) (*request, error) {
 }
 
 // readTools reads the tools of OpenAI's two kinds of requests.
-func (r *request) readTools(on wire, tools, choice json.RawMessage) (err error) {
-	if r.tools, err = on.readTools(tools); err != nil {
+func (r *request) readTools(api model.API, tools, choice json.RawMessage) (err error) {
+	if r.tools, err = readTools(api, tools); err != nil {
 		return err
 	}
 	if r.choice, err = readChoice(choice); err != nil {
@@ -265,12 +264,12 @@ func readTools(api model.API, raw json.RawMessage) (requested []requestedTool, e
 	if err := strictjson.Unmarshal(raw, &list); err != nil {
 		return nil, unreadable("tools", err)
 	}
+	read := readDefinition
+	if api == model.Anthropic {
+		read = readMessageTool
+	}
 	for _, one := range list {
-		var d definition
-		if err := strictjson.Unmarshal(one, &d); err != nil {
-			return nil, unreadable("tools", err)
-		}
-		more, err := d.requestedTools(api, one)
+		more, err := read(api, one)
 		if err != nil {
 			return nil, err
 		}
@@ -279,9 +278,13 @@ func readTools(api model.API, raw json.RawMessage) (requested []requestedTool, e
 	return requested, nil
 }
 
-// requestedTools returns the tools of an entry: a function, a search, a tool for text, all of a namespace, or one that
-// the server runs.
-func (d definition) requestedTools(api model.API, raw json.RawMessage) (list []requestedTool, err error) {
+// readDefinition reads an entry of a list of tools: a function, a search, a tool for text, all of a namespace, or one
+// that the server runs.
+func readDefinition(api model.API, raw json.RawMessage) (list []requestedTool, err error) {
+	var d definition
+	if err := strictjson.Unmarshal(raw, &d); err != nil {
+		return nil, unreadable("tools", err)
+	}
 	switch {
 	case d.Type == "tool_search" && d.Execution == "client":
 		d.Name = d.Type
@@ -317,11 +320,6 @@ func (d definition) requestedTools(api model.API, raw json.RawMessage) (list []r
 	}
 	list[0].own.Raw, list[0].own.Of = raw, api
 	return list, nil
-}
-
-// readTools implements wire.
-func (chat) readTools(raw json.RawMessage) ([]requestedTool, error) {
-	return readTools(model.OpenAI, raw)
 }
 
 func readNamedTools(raw json.RawMessage) ([]requestedTool, error) {

@@ -65,10 +65,7 @@ type wire interface {
 	api() model.API
 	// read reads the body of a request, which is a strict JSON object.
 	read(body []byte) (*request, error)
-	// readTools reads the tools of a request.
-	readTools(tools json.RawMessage) ([]requestedTool, error)
-	// route is the path of the API on servers, and list the member with the conversation.
-	route() string
+	// list is the member with the conversation.
 	list() string
 	// document writes the answer as one document.
 	document(*transcript) []byte
@@ -170,7 +167,7 @@ func (s *server) converse(on wire) handler {
 		}
 		defer end()
 		if s.passes(ctx, on, m, offer, p, body) {
-			return s.relay(ctx, on, m, on.route(), w, r, body, s.limit(timeout))
+			return s.relay(ctx, on, m, m.Route(), w, r, body, s.limit(timeout))
 		}
 		req, err := on.read(body)
 		if err != nil {

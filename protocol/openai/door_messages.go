@@ -17,11 +17,7 @@ import (
 type messages struct{}
 
 func (messages) api() model.API { return model.Anthropic }
-func (messages) route() string  { return "/messages" }
 func (messages) list() string   { return "messages" }
-
-// readTools implements wire.
-func (messages) readTools(raw json.RawMessage) ([]requestedTool, error) { return readMessageTools(raw) }
 
 // read implements wire.
 func (messages) read(body []byte) (*request, error) {
@@ -65,7 +61,7 @@ func (messages) read(body []byte) (*request, error) {
 		conversation.blocks(model.Role(m.Role), parts)
 	}
 	r.messages = conversation.messages()
-	if r.tools, err = readMessageTools(doc.Tools); err != nil {
+	if r.tools, err = readTools(model.Anthropic, doc.Tools); err != nil {
 		return nil, err
 	}
 	if len(doc.Choice) > 0 {
@@ -86,15 +82,12 @@ func threadUnsupported() *tool.Error {
 	return e
 }
 
-// A messageChoice is the member tool_choice of a request.
-type messageChoice struct {
-	Type   string `json:"type"`
-	Name   string `json:"name"`
-	Serial bool   `json:"disable_parallel_tool_use"`
-}
-
 func readMessageChoice(raw json.RawMessage) (_ model.Choice, serial bool, err error) {
-	var c messageChoice
+	var c struct {
+		Type   string `json:"type"`
+		Name   string `json:"name"`
+		Serial bool   `json:"disable_parallel_tool_use"`
+	}
 	if err := strictjson.Unmarshal(raw, &c); err != nil {
 		return model.Choice{}, false, unreadable("tool_choice", err)
 	}
@@ -185,38 +178,27 @@ func readImage(raw json.RawMessage) (model.Part, error) {
 	return p, nil
 }
 
-// readMessageTools reads a list of tools, or an object with their names, as on the other wires.
-func readMessageTools(raw json.RawMessage) ([]requestedTool, error) {
-	if kind := strictjson.KindOf(raw); kind == "object" || kind == "null" || kind == "nothing" {
-		return readTools(model.Anthropic, raw)
+// readMessageTool reads an entry of a list of tools.
+func readMessageTool(api model.API, raw json.RawMessage) ([]requestedTool, error) {
+	var t struct {
+		Type        string          `json:"type"`
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Input       json.RawMessage `json:"input_schema"`
 	}
-	var list []json.RawMessage
-	if err := strictjson.Unmarshal(raw, &list); err != nil {
+	if err := strictjson.Unmarshal(raw, &t); err != nil {
 		return nil, unreadable("tools", err)
 	}
-	var requested []requestedTool
-	for _, one := range list {
-		var t struct {
-			Type        string          `json:"type"`
-			Name        string          `json:"name"`
-			Description string          `json:"description"`
-			Input       json.RawMessage `json:"input_schema"`
-		}
-		if err := strictjson.Unmarshal(one, &t); err != nil {
-			return nil, unreadable("tools", err)
-		}
-		if t.Name == "" {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "one of the tools has no name")
-		}
-		own := model.Tool{Name: t.Name, Description: t.Description, Raw: one, Of: model.Anthropic}
-		if t.Type == "" || t.Type == "custom" {
-			own.Input = schema.Object(t.Input)
-		}
-		hosted := slices.ContainsFunc([]string{"web_", "code_execution", "tool_search", "mcp_", "advisor"},
-			func(kind string) bool { return strings.HasPrefix(t.Type, kind) })
-		requested = append(requested, requestedTool{name: t.Name, own: own, hosted: hosted})
+	if t.Name == "" {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "one of the tools has no name")
 	}
-	return requested, nil
+	own := model.Tool{Name: t.Name, Description: t.Description, Raw: raw, Of: api}
+	if t.Type == "" || t.Type == "custom" {
+		own.Input = schema.Object(t.Input)
+	}
+	hosted := slices.ContainsFunc([]string{"web_", "code_execution", "tool_search", "mcp_", "advisor"},
+		func(kind string) bool { return strings.HasPrefix(t.Type, kind) })
+	return []requestedTool{{name: t.Name, own: own, hosted: hosted}}, nil
 }
 
 // document implements wire.

@@ -47,7 +47,7 @@ func (s *server) passes(ctx context.Context, on wire, m *model.Model, offer bool
 	if on.api() != m.API || offers(m, offer, tools) || strictjson.KindOf(tools) == "object" {
 		return false
 	}
-	requested, err := on.readTools(tools)
+	requested, err := readTools(on.api(), tools)
 	if err != nil {
 		return true // the server reports better what is wrong with them
 	}

@@ -18,16 +18,10 @@ type responses struct{}
 const label = "toolpost"
 
 func (responses) api() model.API { return model.Responses }
-func (responses) route() string  { return "/responses" }
 func (responses) list() string   { return "input" }
 
-// readTools implements wire.
-func (responses) readTools(raw json.RawMessage) ([]requestedTool, error) {
-	return readTools(model.Responses, raw)
-}
-
 // read implements wire.
-func (w responses) read(body []byte) (*request, error) {
+func (responses) read(body []byte) (*request, error) {
 	var doc struct {
 		Model        string          `json:"model"`
 		Input        json.RawMessage `json:"input"`
@@ -49,7 +43,7 @@ func (w responses) read(body []byte) (*request, error) {
 		return nil, err
 	}
 	r.messages = conversation.messages()
-	if err := r.readTools(w, doc.Tools, doc.Choice); err != nil {
+	if err := r.readTools(model.Responses, doc.Tools, doc.Choice); err != nil {
 		return nil, err
 	}
 	var err error

@@ -97,11 +97,7 @@ func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Princi
 	for _, t := range s.toolset(r.Context(), p).sorted() {
 		list = append(list, form(define(t.Name, t.Spec)))
 	}
-	body, err := strictjson.Marshal(object{"tools": list})
-	if err == nil {
-		s.reply(w, body)
-	}
-	return err
+	return s.replyWith(w, object{"tools": list})
 }
 
 // flatDefinition encodes a tool for responses. Strict is always written: that API defaults to true.
