@@ -43,7 +43,13 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 		server: newServer(d.Options, h, c), caller: d.Caller, out: jsonrpc.NewStream(d.Out, cancel),
 		slots: make(chan struct{}, maxInFlight),
 	}
-	err := open.read(ctx, process.NewLines(d.In, process.LineLimits{Line: maxLine, Open: true}))
+	lines := process.NewLines(d.In, process.LineLimits{Line: maxLine, Open: true})
+	err := jsonrpc.ReadLines(ctx, lines, func(line []byte) error {
+		if len(bytes.TrimSpace(line)) > 0 {
+			open.take(ctx, bytes.Clone(line))
+		}
+		return nil
+	})
 	over()
 	var limit *process.LimitError
 	if errors.As(err, &limit) {
@@ -71,47 +77,6 @@ type stdioDoor struct {
 	unwatch func()   // stops notifying it of changes
 
 	watching sync.WaitGroup
-}
-
-// read handles messages until there are no more.
-func (d *stdioDoor) read(ctx context.Context, in *process.Lines) error {
-	type read struct {
-		text []byte
-		err  error
-	}
-	lines, taken := make(chan read), make(chan struct{})
-	go func() { // a read cannot be interrupted: if ctx ends first, the goroutine stays until In ends
-		for {
-			text, err := in.Next()
-			select {
-			case lines <- read{text, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-			select {
-			case <-taken:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case got := <-lines:
-			if got.err != nil {
-				return got.err
-			}
-			if len(bytes.TrimSpace(got.text)) > 0 {
-				d.take(ctx, bytes.Clone(got.text))
-			}
-			taken <- struct{}{}
-		}
-	}
 }
 
 // drain waits for running calls: a client may send all its requests and then close In.

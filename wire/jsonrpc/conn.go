@@ -334,10 +334,15 @@ func (c *Conn) Pending() (n int, abandoned []*Request) {
 	return len(c.pending), abandoned
 }
 
-// Read takes messages until there are no more, Take ends it, or ctx ends. A reader cannot be interrupted: if ctx ends
-// first, the goroutine that waits for a message stays until its input ends.
+// Read takes messages until there are no more, Take ends it, or ctx ends.
 func (c *Conn) Read(ctx context.Context, in Reader) error {
 	var scan strictjson.Scanner
+	return ReadLines(ctx, in, func(line []byte) error { return c.Hear(&scan, line, 0) })
+}
+
+// ReadLines calls take with one message after another, until there are no more, take returns an error, or ctx ends. A
+// reader cannot be interrupted: if ctx ends first, the goroutine that waits for a message stays until its input ends.
+func ReadLines(ctx context.Context, in Reader, take func(line []byte) error) error {
 	var taking sync.Mutex
 	read := func() error {
 		for {
@@ -347,7 +352,7 @@ func (c *Conn) Read(ctx context.Context, in Reader) error {
 			}
 			taking.Lock()
 			if err = ctx.Err(); err == nil {
-				err = c.Hear(&scan, line, 0)
+				err = take(line)
 			}
 			taking.Unlock()
 			if err != nil {
