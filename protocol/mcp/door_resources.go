@@ -227,10 +227,7 @@ func (s *server) readUpstream(ctx context.Context, r *request, to peer) (*strict
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "what the server gave cannot be read: %s", jsonrpc.Misread(err))
 	}
 	source, _, _ := splitSourceURI(r.uri)
-	w := newResult(r, len(res.Output)+200)
-	w.Raw("contents", list(rewriteURIs(source, given.Contents)))
-	s.writeCacheHints(r, w)
-	return w, nil
+	return s.readResult(r, list(rewriteURIs(source, given.Contents)))
 }
 
 // rewriteURIs returns pieces of an MCP server's content with their URIs rewritten so that they can be read here.
@@ -266,10 +263,7 @@ func (s *server) readAsset(ctx context.Context, r *request, sum string, to peer)
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal,
 			"the file is larger than %d bytes, or gone; over HTTP it is at /v1/assets/%s", maxFile, sum)
 	}
-	w := newResult(r, 2*len(r.file.content)+200)
-	w.Raw("contents", append(append([]byte{'['}, fileContents(r.uri, r.file.MediaType, r.file.content)...), ']'))
-	s.writeCacheHints(r, w)
-	return w, nil
+	return s.readResult(r, list([]json.RawMessage{fileContents(r.uri, r.file.MediaType, r.file.content)}))
 }
 
 // fileContents encodes a file as contents: a text as such, anything else in Base64.
@@ -294,10 +288,7 @@ func (s *server) readSkill(
 	if bad != nil || asks != nil {
 		return asks, bad
 	}
-	w := newResult(r, len(res.Output)+200)
-	w.Raw("contents", contents(r.uri, Resource{MediaType: "text/markdown"}, instructions(res.Output)))
-	s.writeCacheHints(r, w)
-	return w, nil
+	return s.readResult(r, contents(r.uri, Resource{MediaType: "text/markdown"}, instructions(res.Output)))
 }
 
 // readTool reads a resource by calling its tool. If it is one of our own and the call fails, the caller gets "not
@@ -316,9 +307,13 @@ func (s *server) readTool(
 	case bad != nil || asks != nil:
 		return asks, bad
 	}
-	output := modeltext.Of(res)
-	w := newResult(r, 2*len(output)+200)
-	w.Raw("contents", contents(r.uri, one, output))
+	return s.readResult(r, contents(r.uri, one, modeltext.Of(res)))
+}
+
+// readResult answers a request to read a resource.
+func (s *server) readResult(r *request, contents []byte) (*strictjson.Writer, *jsonrpc.Error) {
+	w := newResult(r, len(contents))
+	w.Raw("contents", contents)
 	s.writeCacheHints(r, w)
 	return w, nil
 }
@@ -333,7 +328,7 @@ func contents(uri string, one Resource, output json.RawMessage) []byte {
 	w.Text("uri", uri)
 	switch {
 	case strictjson.KindOf(output) == "object" && strictjson.Unmarshal(output, &file) == nil && file.Content != nil:
-		return append(append([]byte{'['}, fileContents(uri, cmp.Or(one.MediaType, file.MediaType), *file.Content)...), ']')
+		return list([]json.RawMessage{fileContents(uri, cmp.Or(one.MediaType, file.MediaType), *file.Content)})
 	case strictjson.KindOf(output) == "string":
 		w.Text("mimeType", cmp.Or(one.MediaType, "text/plain"))
 		w.Text("text", modeltext.Plain(output))
@@ -341,5 +336,5 @@ func contents(uri string, one Resource, output json.RawMessage) []byte {
 		w.Text("mimeType", cmp.Or(one.MediaType, "application/json"))
 		w.Text("text", string(output))
 	}
-	return append(append([]byte{'['}, w.Done()...), ']')
+	return list([]json.RawMessage{w.Done()})
 }
