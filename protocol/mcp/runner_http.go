@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -204,6 +205,12 @@ func (h *remote) initialize(ctx context.Context) (*upstreamSession, error) {
 	return s, h.explainError(err)
 }
 
+func (h *remote) current() *upstreamSession {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.session
+}
+
 // dropSession drops a session that has ended.
 func (h *remote) dropSession(s *upstreamSession) {
 	h.mu.Lock()
@@ -250,9 +257,7 @@ func (h *remote) exchange(ctx context.Context, s *upstreamSession, q *query, id 
 	header := http.Header{}
 	if s.modern {
 		setModern(header, q.method, q.name)
-		for name, values := range q.header {
-			header[name] = values
-		}
+		maps.Copy(header, q.header)
 	}
 	resp, err := h.send(ctx, s, http.MethodPost, header, line)
 	if err != nil {
@@ -429,11 +434,8 @@ func (h *remote) sendAs(
 	if err != nil {
 		return nil, err
 	}
-	for _, some := range []http.Header{h.headers, header} {
-		for name, values := range some {
-			req.Header[name] = values
-		}
-	}
+	maps.Copy(req.Header, h.headers)
+	maps.Copy(req.Header, header)
 	req.Header.Set("Accept", "application/json, "+web.TypeStream)
 	switch method {
 	case http.MethodPost:
@@ -560,8 +562,7 @@ func (h *remote) explainRefusal(err error) error {
 
 // post posts a message without an answer.
 func (h *remote) post(ctx context.Context, s *upstreamSession, line []byte) error {
-	header := http.Header{}
-	resp, err := h.send(ctx, s, http.MethodPost, header, line)
+	resp, err := h.send(ctx, s, http.MethodPost, nil, line)
 	if err != nil {
 		return err
 	}
@@ -574,9 +575,7 @@ type replies struct{ *remote }
 
 // Send implements jsonrpc.Writer.
 func (w replies) Send(ctx context.Context, _ <-chan struct{}, line []byte) error {
-	w.mu.Lock()
-	s := w.session
-	w.mu.Unlock()
+	s := w.current()
 	if s == nil || s.modern {
 		return jsonrpc.ErrUnsent
 	}
@@ -615,11 +614,8 @@ func (h *remote) takeUnrelated(in *jsonrpc.Incoming) error {
 }
 
 func (h *remote) serve(ctx context.Context, in *jsonrpc.Incoming, u *upstreamCall) {
-	h.mu.Lock()
-	s := h.session
-	h.mu.Unlock()
 	info := &serverInfo{}
-	if s != nil {
+	if s := h.current(); s != nil {
 		info = s.serverInfo
 	}
 	if info.modern && in.ID != nil { // it cannot be answered, and the server may wait for that forever
