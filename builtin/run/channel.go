@@ -288,9 +288,7 @@ func (a answer) document(id int64) []byte {
 	e := strictjson.NewWriter(256)
 	e.Text("code", string(a.failed.Code))
 	e.Raw("message", strictjson.Quote(a.failed.Message))
-	if a.failed.Reason != "" {
-		e.Text("reason", a.failed.Reason)
-	}
+	e.Text("reason", a.failed.Reason)
 	if n := len(a.failed.Details); 0 < n && n <= maxDetails {
 		e.Raw("details", oneLine(a.failed.Details))
 	}

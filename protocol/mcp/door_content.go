@@ -40,14 +40,7 @@ func outcome(r *request, res *tool.Result, out *relay) *strictjson.Writer {
 
 // list writes a list of encoded values.
 func list(of []json.RawMessage) []byte {
-	b := []byte{'['}
-	for i, one := range of {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, one...)
-	}
-	return append(b, ']')
+	return strictjson.AppendList(nil, of, func(b []byte, one json.RawMessage) []byte { return append(b, one...) })
 }
 
 // textContent returns an outcome in words, followed by its assets.
@@ -92,12 +85,8 @@ func failure(r *request, e *tool.Error) *strictjson.Writer {
 func errorMeta(e *tool.Error) json.RawMessage {
 	w := strictjson.NewWriter(100 + len(e.Details))
 	w.Text("code", string(e.Code))
-	if e.Reason != "" {
-		w.Text("reason", e.Reason)
-	}
-	if len(e.Details) > 0 {
-		w.Raw("details", e.Details)
-	}
+	w.Text("reason", e.Reason)
+	w.Raw("details", e.Details)
 	return w.Done()
 }
 
@@ -262,9 +251,7 @@ func (l *relay) progress(data []byte) error {
 	if p.Total > 0 {
 		w.Raw("total", number(p.Total))
 	}
-	if p.Message != "" {
-		w.Text("message", p.Message)
-	}
+	w.Text("message", p.Message)
 	return l.to.notify(noteProgress, w.Done())
 }
 

@@ -118,9 +118,7 @@ func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjso
 		output = instructions(output)
 	}
 	w = newResult(r, len(output)+200)
-	if p.Description != "" {
-		w.Text("description", p.Description)
-	}
+	w.Text("description", p.Description)
 	r.spec = p.spec
 	s.setSource(ctx, r)
 	w.Raw("messages", list(rewriteURIs(r.source, messages(output, files))))

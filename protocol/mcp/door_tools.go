@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"toolpost/codesearch/toolfind"
@@ -51,12 +52,10 @@ func (s *server) tools(ctx context.Context, p tool.Principal) []toolfind.Named {
 func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 	w := strictjson.NewWriter(200 + len(spec.Description) + len(spec.Input) + len(spec.Output))
 	w.Text("name", name)
-	if spec.Title != "" && !spec.TitleHint {
+	if !spec.TitleHint {
 		w.Text("title", spec.Title)
 	}
-	if spec.Description != "" {
-		w.Text("description", spec.Description)
-	}
+	w.Text("description", spec.Description)
 	w.Raw("inputSchema", schema.Object(spec.Input))
 	if hasOutputSchema(spec, modern) {
 		w.Raw("outputSchema", spec.Output)
@@ -92,11 +91,7 @@ func annotations(spec *tool.Spec) json.RawMessage {
 		{"idempotentHint", e.Idempotent},
 		{"openWorldHint", e.Network || e.Exec},
 	} {
-		value := "false"
-		if hint.is {
-			value = "true"
-		}
-		w.Raw(hint.name, []byte(value))
+		w.Raw(hint.name, strconv.AppendBool(nil, hint.is))
 	}
 	return w.Done()
 }

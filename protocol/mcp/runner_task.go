@@ -65,9 +65,7 @@ func (u *upstreamCall) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 func (u *upstreamCall) taskQuery(method, id string, responses json.RawMessage) *query {
 	return &query{method: method, name: id, call: u.call, params: func(_ *serverInfo, w *strictjson.Writer) {
 		w.Text("taskId", id)
-		if responses != nil {
-			w.Raw("inputResponses", responses)
-		}
+		w.Raw("inputResponses", responses)
 	}}
 }
 

@@ -132,11 +132,7 @@ type page struct {
 }
 
 func (r *Runner) page(ctx context.Context, l listing, cursor string) (p page, err error) {
-	q := &query{method: l.method, params: func(_ *serverInfo, w *strictjson.Writer) {
-		if cursor != "" {
-			w.Text("cursor", cursor)
-		}
-	}}
+	q := &query{method: l.method, params: func(_ *serverInfo, w *strictjson.Writer) { w.Text("cursor", cursor) }}
 	raw, err := r.upstream.ask(ctx, q)
 	p.server, p.size = q.server, len(raw)
 	if rpcErr := answeredError(err); rpcErr != nil {
