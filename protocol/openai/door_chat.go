@@ -376,13 +376,13 @@ func readChoice(raw json.RawMessage) (model.Choice, error) {
 // document implements wire.
 func (chat) document(t *transcript) []byte {
 	message := object{"role": "assistant", "content": nil, "refusal": nil}
-	if text := t.text(); text != "" {
+	if text := t.words(model.Text, paragraph); text != "" {
 		message["content"] = text
 	}
-	if text := t.words(model.Refusal); text != "" {
+	if text := t.words(model.Refusal, ""); text != "" {
 		message["refusal"] = text
 	}
-	if text := t.words(model.Thinking); text != "" {
+	if text := t.words(model.Thinking, ""); text != "" {
 		message["reasoning_content"] = text
 	}
 	if calls := t.callerCalls(); len(calls) > 0 {
@@ -403,36 +403,24 @@ func (t *transcript) completion(kind string) object {
 	return object{"id": "chatcmpl-" + t.id, "object": kind, "created": t.created.Unix(), "model": t.model}
 }
 
-// text returns the text of all the model's answers, each a paragraph.
-func (t *transcript) text() string {
-	var all []string
-	for _, turn := range t.turns {
-		if text := turn.words(model.Text); text != "" {
-			all = append(all, text)
-		}
-	}
-	return strings.Join(all, paragraph)
-}
-
 // paragraph separates the texts of two answers, if the wire has room for only one.
 const paragraph = "\n\n"
 
-func (t *turn) words(kind model.Kind) string {
-	var b strings.Builder
-	for _, p := range t.parts {
-		if p.Kind == kind {
-			b.WriteString(p.Text)
+// words joins the texts of one kind in the model's answers.
+func (t *transcript) words(kind model.Kind, between string) string {
+	var all []string
+	for _, turn := range t.turns {
+		var b strings.Builder
+		for _, p := range turn.parts {
+			if p.Kind == kind {
+				b.WriteString(p.Text)
+			}
+		}
+		if b.Len() > 0 {
+			all = append(all, b.String())
 		}
 	}
-	return b.String()
-}
-
-func (t *transcript) words(kind model.Kind) string {
-	var b strings.Builder
-	for _, turn := range t.turns {
-		b.WriteString(turn.words(kind))
-	}
-	return b.String()
+	return strings.Join(all, between)
 }
 
 // callerCalls returns the calls that are left to the caller.

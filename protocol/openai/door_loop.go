@@ -153,11 +153,7 @@ func (s *server) converse(on wire) handler {
 			return tool.Errorf(tool.CodeInvalidInput, "%s is about one call, and a model makes the calls here; leave it out",
 				envelope.HeaderResume)
 		}
-		body, err := s.read(w, r)
-		if err != nil {
-			return err
-		}
-		m, err := s.modelOf(body, p)
+		body, m, err := s.readForModel(w, r, p)
 		if err != nil {
 			return err
 		}

@@ -120,11 +120,7 @@ func (s *server) pass(route string, apis ...model.API) handler {
 		if err != nil {
 			return err
 		}
-		body, err := s.read(w, r)
-		if err != nil {
-			return err
-		}
-		m, err := s.modelOf(body, p)
+		body, m, err := s.readForModel(w, r, p)
 		if err != nil {
 			return err
 		}
@@ -149,16 +145,21 @@ func (s *server) limit(asked time.Duration) time.Duration {
 	return asked
 }
 
-// modelOf returns the model that a request names.
-func (s *server) modelOf(body []byte, p tool.Principal) (*model.Model, error) {
+// readForModel reads the body of a request, and returns the model that it names.
+func (s *server) readForModel(w http.ResponseWriter, r *http.Request, p tool.Principal) ([]byte, *model.Model, error) {
 	var doc struct {
 		Model string `json:"model"`
 	}
+	body, err := s.read(w, r)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := strictjson.Unmarshal(body, &doc); err != nil {
-		return nil, unreadable("the request", err)
+		return nil, nil, unreadable("the request", err)
 	}
 	if doc.Model == "" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the request names no model; GET /v1/models lists them")
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "the request names no model; GET /v1/models lists them")
 	}
-	return s.Models.Models().For(p).Named(doc.Model)
+	m, err := s.Models.Models().For(p).Named(doc.Model)
+	return body, m, err
 }
