@@ -47,13 +47,9 @@ func (r *Request) body(api API, m *Model, said string) (doc object, before json.
 
 // joined returns a list as it came, with more elements appended.
 func joined(before json.RawMessage, more []any) []any {
-	var list []json.RawMessage
-	_ = strictjson.Unmarshal(before, &list) // a list that was parsed before
-	all := make([]any, 0, len(list)+len(more))
-	for _, one := range list {
-		all = append(all, one)
-	}
-	return append(all, more...)
+	var had []json.RawMessage
+	_ = strictjson.Unmarshal(before, &had) // a list that was parsed before
+	return append(list(had, func(one json.RawMessage) any { return one }), more...)
 }
 
 // Settings are the other parameters of a request, such as temperature, in the form of an API. A server of another API

@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -68,9 +69,7 @@ func ownWords(doc object) {
 		}
 		if strictjson.Unmarshal(raw, &f) == nil {
 			format := object{"type": f.Type}
-			for name, value := range f.Schema {
-				format[name] = value
-			}
+			maps.Copy(format, f.Schema)
 			inner("text", "format", format)
 		}
 	}
