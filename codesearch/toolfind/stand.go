@@ -58,12 +58,9 @@ type Named struct {
 	Spec *tool.Spec
 }
 
-// Compare orders by name.
-func (n Named) Compare(name string) int { return strings.Compare(n.Name, name) }
-
 // Sort sorts tools by name.
 func Sort(list []Named) {
-	slices.SortFunc(list, func(a, b Named) int { return a.Compare(b.Name) })
+	slices.SortFunc(list, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Find returns the tool with a name on the wire, or nil.

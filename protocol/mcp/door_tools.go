@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -105,11 +104,8 @@ func (s *server) resolve(ctx context.Context, r *request) {
 	r.tool = r.name
 	if spec, err := s.catalog.Lookup(ctx, r.caller, r.name); err == nil {
 		r.spec = spec
-	} else if list := s.tools(ctx, r.caller); len(list) > 0 {
-		i, found := slices.BinarySearchFunc(list, r.name, toolfind.Named.Compare)
-		if found {
-			r.tool, r.spec = list[i].Spec.Name, list[i].Spec
-		}
+	} else if spec := toolfind.Find(s.tools(ctx, r.caller), r.name); spec != nil {
+		r.tool, r.spec = spec.Name, spec
 	}
 }
 

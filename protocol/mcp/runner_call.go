@@ -320,8 +320,10 @@ func (r *Runner) message(params json.RawMessage, u *upstreamCall) {
 	if slices.Contains(levels(), msg.Level) {
 		log.Severity = msg.Level
 	}
-	if strictjson.KindOf(msg.Data) != "string" {
-		log.Message, log.Fields = string(msg.Data), fieldsOf(msg.Data)
+	if kind := strictjson.KindOf(msg.Data); kind != "string" {
+		if log.Message = string(msg.Data); kind == "object" {
+			log.Fields = msg.Data
+		}
 	}
 	if u != nil {
 		u.emit(tool.NewEvent(tool.KindLog, log))
@@ -355,13 +357,6 @@ func (l *limitedLog) log(to *slog.Logger, args ...any) {
 		return
 	}
 	to.Info("the server says", args...)
-}
-
-func fieldsOf(data json.RawMessage) json.RawMessage {
-	if strictjson.KindOf(data) == "object" {
-		return data
-	}
-	return nil
 }
 
 // levelOf converts a level of the protocol to ours.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"toolpost/tool"
@@ -169,15 +170,8 @@ func (u *upstreamCall) taskAsks(t *taskState) (_ *tool.Result, again bool, _ err
 // answeredAlready reports whether all of the needs were answered before: the server may take a while to notice.
 func (u *upstreamCall) answeredAlready(needs []tool.Need) bool {
 	var given map[string]json.RawMessage
-	if strictjson.Unmarshal(u.responses, &given) != nil {
-		return false
-	}
-	for _, n := range needs {
-		if given[n.Key] == nil {
-			return false
-		}
-	}
-	return true
+	return strictjson.Unmarshal(u.responses, &given) == nil &&
+		!slices.ContainsFunc(needs, func(n tool.Need) bool { return given[n.Key] == nil })
 }
 
 // update sends a task its answers, and waits for it again.
