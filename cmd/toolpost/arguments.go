@@ -3,13 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
 
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 	jsonschema "toolpost/wire/schema"
 	"toolpost/wire/strictjson"
@@ -39,19 +38,10 @@ func arguments(words []string, spec *tool.Spec, stdin io.Reader) (json.RawMessag
 func openArguments(path string) (json.RawMessage, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", path, bare(err))
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", path, offlimits.Plain(err))
 	}
 	defer f.Close()
 	return readArguments(path, f)
-}
-
-// bare returns the error of a file operation without the path.
-func bare(err error) error {
-	var why *fs.PathError
-	if errors.As(err, &why) {
-		return why.Err
-	}
-	return err
 }
 
 func readArguments(name string, r io.Reader) (json.RawMessage, error) {
@@ -107,13 +97,13 @@ func pairs(words []string, s schema) (json.RawMessage, error) {
 func fileText(name, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, bare(err))
+		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, offlimits.Plain(err))
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxArguments+1))
 	switch {
 	case err != nil:
-		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, bare(err))
+		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, offlimits.Plain(err))
 	case len(b) > maxArguments:
 		return "", tool.Errorf(tool.CodeInvalidInput, "%s holds more than %d bytes", path, maxArguments)
 	}

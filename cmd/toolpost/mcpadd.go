@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/config"
+	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
@@ -227,7 +228,7 @@ func (q *mcpAdding) walls(e *configEdit, s *mcpServer) error {
 				return err
 			}
 			if _, err := os.Stat(full); err != nil && !q.noTry {
-				return tool.Errorf(tool.CodeInvalidInput, "%s %s: %w; make it first", list.flag, path, bare(err))
+				return tool.Errorf(tool.CodeInvalidInput, "%s %s: %w; make it first", list.flag, path, offlimits.Plain(err))
 			}
 			*list.to = append(*list.to, fromConfig(e.cfg, full))
 		}

@@ -124,12 +124,12 @@ func (q *mcpImporting) read(path string) ([]connect.Listed, error) {
 func readBounded(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, bare(err))
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, offlimits.Plain(err))
 	}
 	defer f.Close()
 	text, err := process.ReadDocument(f, maxArguments)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, bare(err))
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, offlimits.Plain(err))
 	}
 	return text, nil
 }

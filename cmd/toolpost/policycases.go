@@ -13,6 +13,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/policy"
+	"toolpost/host/offlimits"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -102,7 +103,7 @@ func readCases(path string) ([]policyCase, error) {
 }
 
 func cannotRead(path string, err error) error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, bare(err))
+	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, offlimits.Plain(err))
 }
 
 func runCase(n *node.Node, p policyCase) caseResult {

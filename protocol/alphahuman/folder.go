@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
@@ -71,7 +72,7 @@ func (Skills) List(dir string) ([]*Skill, error) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the skills in %s cannot be read: %w", dir, reason(err))
+		return nil, tool.Errorf(tool.CodeUnavailable, "the skills in %s cannot be read: %w", dir, offlimits.Plain(err))
 	}
 	var skills []*Skill
 	for _, e := range entries {
@@ -95,7 +96,7 @@ func find(path string, e fs.DirEntry) *Skill {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil && e.Type()&fs.ModeSymlink != 0:
-		why := tool.Errorf(tool.CodeUnavailable, "%s is a link that leads nowhere: %w", path, reason(err))
+		why := tool.Errorf(tool.CodeUnavailable, "%s is a link that leads nowhere: %w", path, offlimits.Plain(err))
 		return &Skill{Dir: path, Err: why}
 	case err != nil || !info.IsDir():
 		return nil
@@ -176,7 +177,7 @@ func readPart[T any](dir, name string, limit int, parse func(string, []byte) (*T
 	case errors.Is(err, fs.ErrNotExist) && !there(dir, name):
 		return nil, nil
 	case err != nil:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", path, reason(err))
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", path, offlimits.Plain(err))
 	}
 	return parse(path, data)
 }
@@ -205,15 +206,6 @@ func readRegular(f *os.File, err error, limit int) ([]byte, error) {
 	return process.ReadDocument(f, limit)
 }
 
-// reason returns an error without its path, which the message already has.
-func reason(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
-}
-
 // noSkill returns the error for a folder that was named as a skill but is not one.
 func noSkill(dir string) error {
 	if why := almost(dir); why != nil {
@@ -228,7 +220,7 @@ func noSkill(dir string) error {
 func almost(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", dir, reason(err))
+		return tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", dir, offlimits.Plain(err))
 	}
 	for _, looks := range []func(dir, name string) string{misnamed, otherFormat, unstarted, nested} {
 		for _, e := range entries {

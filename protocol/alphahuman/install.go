@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/tool"
 )
@@ -132,17 +133,17 @@ func (Skills) New(dir, name string) (string, error) {
 	}
 	folder := filepath.Join(dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "%s cannot be made: %w", dir, reason(err))
+		return "", tool.Errorf(tool.CodeUnavailable, "%s cannot be made: %w", dir, offlimits.Plain(err))
 	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
-		return "", tool.Errorf(tool.CodeConflict, "%s cannot be made: %w", folder, reason(err))
+		return "", tool.Errorf(tool.CodeConflict, "%s cannot be made: %w", folder, offlimits.Plain(err))
 	}
 	files, _ := template.ReadDir("template") // it is part of the program
 	for _, f := range files {
 		text, _ := template.ReadFile("template/" + f.Name())
 		text = bytes.ReplaceAll(text, []byte("my-skill"), []byte(name))
 		if err := os.WriteFile(filepath.Join(folder, f.Name()), text, 0o644); err != nil {
-			return "", tool.Errorf(tool.CodeUnavailable, "%s: %w", folder, reason(err))
+			return "", tool.Errorf(tool.CodeUnavailable, "%s: %w", folder, offlimits.Plain(err))
 		}
 	}
 	return folder, nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/host/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
@@ -84,7 +85,7 @@ func (l *library) use(
 		}
 		root, err := os.OpenRoot(l.skills[i].Dir)
 		if err != nil {
-			return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, reason(err))
+			return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, offlimits.Plain(err))
 		}
 		defer root.Close()
 		output, err := do(l.skills[i], root, a.Path)
@@ -153,7 +154,7 @@ func readSkillFile(s *Skill, root *os.Root, name string) (any, error) {
 	data, err := readRegular(f, err, maxSkillRead)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeNotFound, "%s of %s cannot be read: %w", jsonrpc.Clip(name), s.Name(),
-			reason(err))
+			offlimits.Plain(err))
 	}
 	return map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")}, nil
 }
