@@ -177,9 +177,7 @@ func (f *fresh) counted(files iter.Seq2[meaning.File, error]) iter.Seq2[meaning.
 
 // count counts all files, but only if an update takes long enough for the total to matter.
 func (f *fresh) count(ctx context.Context, view *workspace.View) {
-	select {
-	case <-time.After(countAfter):
-	case <-ctx.Done():
+	if !tool.Sleep(ctx, countAfter) {
 		return
 	}
 	n := int64(0)

@@ -132,18 +132,18 @@ func (e *Engine) listen(src *source, changed <-chan struct{}) {
 	for waitFor(src.life, changed) {
 		changed = tool.Changed(src.Runner)
 		for delay := firstRelist; !e.relist(src); delay = min(2*delay, lastRelist) {
-			if !waitFor(src.life, time.After(delay)) {
+			if !tool.Sleep(src.life, delay) {
 				return
 			}
 		}
-		if !waitFor(src.life, time.After(relistPause)) {
+		if !tool.Sleep(src.life, relistPause) {
 			return
 		}
 	}
 }
 
 // waitFor waits for a channel; it returns false if ctx ends first.
-func waitFor[T any](ctx context.Context, c <-chan T) bool {
+func waitFor(ctx context.Context, c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true

@@ -42,12 +42,7 @@ const pinPause = time.Second
 // ctx ends.
 func (n *Node) watchPins(ctx context.Context) {
 	seen := int64(-1)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pinPause):
-		}
+	for tool.Sleep(ctx, pinPause) {
 		if some, _ := n.Pins(); !some {
 			continue
 		}

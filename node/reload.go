@@ -35,22 +35,12 @@ func (n *Node) reloadFile(ctx context.Context) (reload.Report, error) {
 			before := n.lookAtConfig()
 			n.seen.Store(before)
 			cfg, err = config.LoadTrusted(n.cfg.Path)
-			if !sleep(ctx, lookPause) || *n.lookAtConfig() == *before {
+			if !tool.Sleep(ctx, lookPause) || *n.lookAtConfig() == *before {
 				break
 			}
 		}
 		return cfg, err
 	})
-}
-
-// sleep waits; it returns false if ctx ended first.
-func sleep(ctx context.Context, pause time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(pause):
-		return true
-	}
 }
 
 // Refresh reads the config again, and adopts the current files of the sources: it does at once what Watch does when it
@@ -133,7 +123,7 @@ func (n *Node) openAgain(s *source) tool.Change {
 	o := n.open(s.ctx, s.Source, claim)
 	// A file that was read while it was being saved may be incomplete without being invalid. So if a source has lost tools,
 	// it is adopted only if its files do not change for a while; else they are read again when they no longer change.
-	if o.runner != nil && o.fewer(n.openedOf(s)) && (!sleep(s.ctx, lookPause) || n.look(claim) != sight) {
+	if o.runner != nil && o.fewer(n.openedOf(s)) && (!tool.Sleep(s.ctx, lookPause) || n.look(claim) != sight) {
 		n.unread(s, taken, o.runner)
 		return tool.Change{}
 	}

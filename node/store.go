@@ -335,9 +335,7 @@ func (n *Node) housekeeping(ctx context.Context) {
 			expired = time.Now()
 			complain("what is too old cannot be removed from the store", n.expire(ctx))
 		}
-		select {
-		case <-time.After(lookAfter):
-		case <-ctx.Done():
+		if !tool.Sleep(ctx, lookAfter) {
 			return
 		}
 	}

@@ -34,9 +34,7 @@ func (w *work) do(ctx context.Context) {
 		next := w.result
 		next.State = Retrying
 		w.changed(w.t.step, &next, try)
-		select {
-		case <-time.After(w.t.backoff << (try - 1)):
-		case <-ctx.Done():
+		if !tool.Sleep(ctx, w.t.backoff<<(try-1)) {
 			w.fail(w.ending(ctx))
 			w.result.ExecutionTimeMs = time.Since(began).Milliseconds()
 			return

@@ -6,6 +6,16 @@ import (
 	"time"
 )
 
+// Sleep waits for d. It returns false if ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // A LazyContext ends with its parent, or when End is called. It creates a cancellable context only when a goroutine
 // waits for it, which most quick tools never do: for them context.WithCancelCause would cost as much as the rest of the
 // chain.

@@ -72,9 +72,7 @@ func Persist(ctx context.Context, c *Call, out Sink, what string, write func() e
 			_ = out.Emit(LogEvent("warn", c.Tool+" ran; "+what+
 				" waits for the store, which cannot be used at the moment"))
 		}
-		select {
-		case <-time.After(persistPause):
-		case <-ctx.Done():
+		if !Sleep(ctx, persistPause) {
 			return err
 		}
 	}

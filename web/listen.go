@@ -163,11 +163,9 @@ func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 			_ = f.Close()
 			return nil, &fs.PathError{Op: "lock", Path: dir, Err: err}
 		}
-		select {
-		case <-ctx.Done():
+		if !tool.Sleep(ctx, 10*time.Millisecond) {
 			_ = f.Close()
 			return nil, &fs.PathError{Op: "lock", Path: dir, Err: errors.New("another program holds it")}
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/host/kernel"
+	"toolpost/tool"
 )
 
 const (
@@ -41,12 +42,7 @@ func settle() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var settling sync.WaitGroup
 	settling.Go(func() {
-		for idle, pause := uint64(0), settleAfter; ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
+		for idle, pause := uint64(0), settleAfter; tool.Sleep(ctx, pause); {
 			before := resident()
 			if idle > 0 && before < idle+spare {
 				pause = settleAfter

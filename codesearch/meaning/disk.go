@@ -35,9 +35,7 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, tool.Errorf(tool.CodeUnavailable, "code search: the folder of the index cannot be used: %w", err)
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !tool.Sleep(ctx, wait) {
 			return nil, tool.Errorf(tool.CodeOf(ctx.Err()),
 				"code search: another process keeps the index busy; try again")
 		}

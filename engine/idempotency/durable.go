@@ -60,9 +60,7 @@ func (d *durable) run(
 			}
 			return replay(&r), nil
 		}
-		select {
-		case <-time.After(lookAgain):
-		case <-ctx.Done():
+		if !tool.Sleep(ctx, lookAgain) {
 			return nil, context.Cause(ctx)
 		}
 	}

@@ -218,9 +218,7 @@ func (d *dispatcher) invokeWithStore(ctx context.Context, j *Job, out tool.Sink)
 			return r, err
 		}
 		d.complain("jobs wait for the store", err)
-		select {
-		case <-time.After(lastTry):
-		case <-ctx.Done():
+		if !tool.Sleep(ctx, lastTry) {
 			return nil, errNotBegun
 		}
 	}
@@ -251,9 +249,7 @@ func (d *dispatcher) ready(ctx context.Context, j *Job) (*tool.Call, error) {
 		if !missing || time.Now().After(d.settled) {
 			return call, err
 		}
-		select {
-		case <-time.After(lookEvery):
-		case <-ctx.Done():
+		if !tool.Sleep(ctx, lookEvery) {
 			return nil, errNotBegun
 		}
 	}

@@ -141,15 +141,10 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	}
 	began := time.Now()
 	wait := func(millis int64) error {
-		if !r.o.Realtime {
-			return nil
-		}
-		select {
-		case <-time.After(time.Until(began.Add(time.Duration(millis) * time.Millisecond))):
-			return nil
-		case <-ctx.Done():
+		if r.o.Realtime && !tool.Sleep(ctx, time.Until(began.Add(time.Duration(millis)*time.Millisecond))) {
 			return tool.Ended(ctx)
 		}
+		return nil
 	}
 	for _, ev := range call.Events {
 		if err := errors.Join(wait(ev.Millis), play(ev, out)); err != nil {

@@ -205,10 +205,7 @@ func keepListening(ctx context.Context, listen func(first bool) error) {
 		if time.Since(begun) > lastListen {
 			pause = firstListen
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		tool.Sleep(ctx, pause)
 		pause = min(2*pause, lastListen)
 	}
 }

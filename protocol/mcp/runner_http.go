@@ -307,10 +307,8 @@ func (h *remote) readStream(ctx context.Context, s *upstreamSession, resp *http.
 			if failed++; failed > maxResumes {
 				return tooLarge(err)
 			}
-			select {
-			case <-ctx.Done():
+			if !tool.Sleep(ctx, max(wait, time.Duration(failed-1)*firstListen)) {
 				return context.Cause(ctx)
-			case <-time.After(max(wait, time.Duration(failed-1)*firstListen)):
 			}
 			resp, err = h.send(ctx, s, http.MethodGet, http.Header{"Last-Event-Id": {last}}, nil)
 			if err == nil {

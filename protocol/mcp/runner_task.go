@@ -97,11 +97,9 @@ func (u *upstreamCall) poll(raw json.RawMessage) (*tool.Result, error) {
 		if t.Poll > 0 {
 			wait = min(max(time.Duration(t.Poll)*time.Millisecond, fewestPoll), mostPoll)
 		}
-		select {
-		case <-u.ctx.Done():
+		if !tool.Sleep(u.ctx, wait) {
 			u.cancelTask(t.ID)
 			return u.unanswered(u.ctx.Err())
-		case <-time.After(wait):
 		}
 		var err error
 		if raw, err = u.r.upstream.ask(u.ctx, u.taskQuery(methodTaskGet, t.ID, nil)); err != nil {
