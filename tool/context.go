@@ -16,6 +16,16 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Within reports whether done is closed within d.
+func Within(done <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-done:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
 // A LazyContext ends with its parent, or when End is called. It creates a cancellable context only when a goroutine
 // waits for it, which most quick tools never do: for them context.WithCancelCause would cost as much as the rest of the
 // chain.

@@ -150,20 +150,11 @@ func (s *Server) Patience() time.Duration { return s.o.Times.Write }
 
 // finish waits for the calls in flight, then cancels what is left and waits until that is answered.
 func (s *Server) finish(idle <-chan struct{}) {
-	if within(idle, s.o.Drain) {
+	if tool.Within(idle, s.o.Drain) {
 		return
 	}
 	s.end(tool.Errorf(tool.CodeCancelled, "the call was cancelled because the server shut down before it had ended"))
-	if !within(idle, s.o.Times.Grace) {
+	if !tool.Within(idle, s.o.Times.Grace) {
 		s.o.Log.Warn("some calls did not end although they were cancelled")
-	}
-}
-
-func within(done <-chan struct{}, d time.Duration) bool {
-	select {
-	case <-done:
-		return true
-	case <-time.After(d):
-		return false
 	}
 }

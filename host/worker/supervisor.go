@@ -438,12 +438,10 @@ func (s *Supervisor) allGone(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	select { // the rest was killed, and is being reaped
-	case <-gone:
-		return nil
-	case <-time.After(reaping):
+	if !tool.Within(gone, reaping) { // the rest was killed, and is being reaped
 		return tool.Errorf(tool.CodeTimeout, "%s did not end in time: %w", s.o.Name, ctx.Err())
 	}
+	return nil
 }
 
 // Workers reports the state of the program. Besides the worker that takes calls there may be some that only finish

@@ -404,12 +404,7 @@ func (w *Worker) bury() {
 		breath = 0
 	}
 	w.s.mu.Unlock()
-	exited := true
-	select {
-	case <-w.child.Exited():
-	case <-time.After(breath):
-		exited = false
-	}
+	exited := tool.Within(w.child.Exited(), breath)
 	exit := w.child.Kill()
 	<-w.done
 	w.child.Close()

@@ -246,10 +246,7 @@ func (o *host) serve(ctx context.Context) error {
 	}
 	written := make(chan struct{})
 	go func() { _ = o.box.end(); close(written) }()
-	select {
-	case <-written:
-	case <-time.After(lastAnswer):
-	}
+	tool.Within(written, lastAnswer)
 	return nil
 }
 

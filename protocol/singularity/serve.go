@@ -239,15 +239,15 @@ func (s *serving) finish() {
 		s.closed.Wait()
 		s.crew.finish()
 	}()
-	ended := endsWithin(drained, s.o.Drain)
+	ended := tool.Within(drained, s.o.Drain)
 	s.end(tool.Errorf(tool.CodeCancelled, "the call was cancelled because the server shut down before it had ended"))
-	if ended || endsWithin(drained, grace) {
+	if ended || tool.Within(drained, grace) {
 		s.flush(desks)
 	}
 	for _, d := range desks {
 		d.close() // a connection that is being waited for keeps its subscriptions open
 	}
-	if !endsWithin(drained, grace) {
+	if !tool.Within(drained, grace) {
 		s.o.Log.Error("calls over NATS go on although they were cancelled")
 	}
 }
@@ -274,16 +274,6 @@ func (s *serving) flush(desks []*desk) {
 		if err != nil && !errors.Is(err, nats.ErrConnectionClosed) { // a closed connection had none to send
 			s.o.Log.Warn("the last answers of the NATS door may not have been sent", "error", err)
 		}
-	}
-}
-
-// endsWithin waits for end, at most for d.
-func endsWithin(end <-chan struct{}, d time.Duration) bool {
-	select {
-	case <-end:
-		return true
-	case <-time.After(d):
-		return false
 	}
 }
 
