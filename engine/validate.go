@@ -151,7 +151,7 @@ func without(c *tool.Call, absent []string) *tool.Call {
 	own, w := *c, strictjson.NewWriter(len(c.Args))
 	_ = strictjson.Object(c.Args, func(name, value []byte) error { // it was parsed before
 		if !slices.Contains(absent, string(name)) {
-			w.Raw(string(name), value)
+			w.Named(string(name), value)
 		}
 		return nil
 	})

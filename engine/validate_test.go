@@ -70,10 +70,11 @@ func TestANullForAnOptionalArgumentIsLeftOut(t *testing.T) {
 	for _, c := range []struct{ schema, args, want string }{
 		{properties + `}`, `{"n":null,"q":"a","in":null}`, `{"q":"a"}`},
 		{properties + `}`, `{"q":"a", "may":null,"any":null,"either":null,"n":null,"x":1.50}`, `{"q":"a","may":null,"any":null,"either":null,"x":1.50}`},
-		{properties + `}`, ` {"q":"a","may":null} `, ` {"q":"a","may":null} `}, // unchanged if nothing is wrong
-		{properties + `}`, `{"q":null,"n":1}`, ""},                             // required
-		{properties + `}`, `{"q":"a","n":null,"in":{"a":null}}`, ""},           // inside another argument
-		{properties + `}`, `{"q":"a","n":null,"in":3}`, ""},                    // something else is wrong
+		{properties + `}`, ` {"q":"a","may":null} `, ` {"q":"a","may":null} `},        // unchanged if nothing is wrong
+		{properties + `}`, `{"n":null,"q":"a","x\",\"y":1}`, `{"q":"a","x\",\"y":1}`}, // a name is any text
+		{properties + `}`, `{"q":null,"n":1}`, ""},                                    // required
+		{properties + `}`, `{"q":"a","n":null,"in":{"a":null}}`, ""},                  // inside another argument
+		{properties + `}`, `{"q":"a","n":null,"in":3}`, ""},                           // something else is wrong
 		{properties + `,"additionalProperties":false}`, `{"q":"a","no":null}`, ""},
 		{properties + `,"minProperties":2}`, `{"q":"a","n":null}`, ""},
 		{properties + `,"allOf":[{"required":["n"]}]}`, `{"q":"a","n":null}`, ""},
