@@ -8,6 +8,7 @@ import (
 
 	"toolpost/identity"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // bodies limits the total size of the requests that are being served, of all callers and of each: processing a body
@@ -34,6 +35,7 @@ type ration struct {
 	of    tool.Principal // zero if its caller is unknown
 	begun time.Time
 	held  int64
+	dense int64       // of that: for values that take more memory than their bytes tell
 	full  *tool.Error // why nothing more was read
 }
 
@@ -77,6 +79,17 @@ func (b *ration) weigh(more int64, take bool) *tool.Error {
 	return nil
 }
 
+// weighValues refuses a body with more values than a document may have, before a door builds anything of it. One with as
+// many as it may have takes the room of one of the largest bodies.
+func (b *ration) weighValues(body []byte, largest int64) *tool.Error {
+	weight, _ := strictjson.Weigh(body) // the door reports other faults, in its own words
+	if weight > strictjson.MaxTree {
+		return tool.Errorf(tool.CodeInvalidInput, "the body has %w", strictjson.ErrTree).Because("too_many_values")
+	}
+	b.dense = max(0, int64(weight)*largest/strictjson.MaxTree-b.held)
+	return b.weigh(b.dense, true)
+}
+
 // outlives reports whether a body came so slowly that its caller, which has shown credentials, is no longer admitted.
 func (s *Server) outlives(r *http.Request, b *ration) bool {
 	var err error
@@ -86,18 +99,24 @@ func (s *Server) outlives(r *http.Request, b *ration) bool {
 	return tool.CodeOf(err) == tool.CodeAccessDenied
 }
 
-// ForgetBody frees the room of a request's body, of which nothing is kept for the rest of the request, which may be
-// long. The front calls it at the end of a request.
-func (s *Server) ForgetBody(r *http.Request) {
+// ForgetBody frees the room of a request's body for the rest of the request, which may be long. A conversation that is
+// kept has the values of its body, so their room stays taken.
+func (s *Server) ForgetBody(r *http.Request) { forget(r, false) }
+
+func forget(r *http.Request, values bool) {
 	b, ok := r.Body.(*ration)
 	if !ok {
 		return
 	}
 	b.in.mu.Lock()
 	defer b.in.mu.Unlock()
-	b.in.held -= b.held
-	if b.in.of[b.of.ID] -= b.held; b.in.of[b.of.ID] <= 0 {
+	if values {
+		b.dense = 0
+	}
+	bytes := b.held - b.dense
+	b.in.held -= bytes
+	if b.in.of[b.of.ID] -= bytes; b.in.of[b.of.ID] <= 0 {
 		delete(b.in.of, b.of.ID)
 	}
-	b.held = 0
+	b.held = b.dense
 }

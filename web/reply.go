@@ -172,6 +172,9 @@ func (s *Server) ReadBodyWithin(w http.ResponseWriter, r *http.Request, most int
 	case failed == nil && s.outlives(r, ration):
 		return nil, http.StatusUnauthorized, tool.AsError(identity.WrongToken())
 	case failed == nil:
+		if refused := ration.weighValues(body, s.o.MaxBody); refused != nil {
+			return nil, StatusOf(refused.Code), refused
+		}
 		return body, 0, nil
 	case ration.full != nil:
 		return nil, StatusOf(ration.full.Code), ration.full

@@ -90,7 +90,7 @@ var noSniff, noStore, asJSON = []string{"nosniff"}, []string{"no-store"}, []stri
 
 // ServeHTTP does what applies to every request of every caller.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	defer s.ForgetBody(r)
+	defer forget(r, true)
 	h := w.Header()
 	h["X-Content-Type-Options"], h["Cache-Control"] = noSniff, noStore
 	rc := http.NewResponseController(w)

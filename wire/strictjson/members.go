@@ -110,7 +110,7 @@ func Replace(b []byte, with func(name []byte) (value []byte)) ([]byte, error) {
 
 // check reports whether b is exactly one strict JSON value.
 func (s *Scanner) check(b []byte) error {
-	if err := checkShape(b); err != nil {
+	if _, err := Weigh(b); err != nil {
 		return err
 	}
 	d := s.reset(b)

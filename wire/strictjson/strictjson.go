@@ -80,7 +80,7 @@ func Unmarshal(b []byte, into any) error { return unmarshal(b, into, false) }
 func UnmarshalClosed(b []byte, into any) error { return unmarshal(b, into, true) }
 
 func unmarshal(b []byte, into any, closed bool) error {
-	if err := checkShape(b); err != nil {
+	if _, err := Weigh(b); err != nil {
 		return err
 	}
 	return explain(json.Unmarshal(b, into, durations, json.RejectUnknownMembers(closed)))
@@ -103,20 +103,21 @@ var marshalOptions = json.JoinOptions(json.Deterministic(true), durations, json.
 		return e.WriteValue(jsontext.Value(n))
 	})))
 
-// MaxTree is the approximate number of bytes that the decoded arguments of one call may take: a few bytes of JSON can
+// MaxTree is the approximate number of bytes that the decoded values of one request may take: a few bytes of JSON can
 // take a hundred, and a caller chooses them. It is enough for half a million numbers, or for 30,000 records of eight
 // members.
 const MaxTree = 20 << 20
 
-// The size of a value, of the first eight members of a small object, and of eight further members of one that has
-// grown.
+// The size of a value, of an object with up to eight members, and of eight further members of one that has grown.
 const (
 	valueBytes = 40
 	firstBytes = 320
 	moreBytes  = 900
 )
 
-var errTree = errors.New("too many values for one document, which would take too much memory; send fewer at a time")
+// ErrTree says that a document weighs more than MaxTree.
+var ErrTree = fmt.Errorf("too many values for one document: it can have about %d numbers and texts, or %d objects of few members; "+
+	"send fewer at a time", MaxTree/valueBytes, MaxTree/(valueBytes+firstBytes))
 
 // Decode reads b into map[string]any, []any, string, bool, nil and encoding/json's Number.
 func Decode(b []byte) (v any, err error) { return DecodeWithin(b, math.MaxInt) }
@@ -126,12 +127,14 @@ func DecodeWithin(b []byte, most int) (v any, err error) {
 	if text, ok := unquoted(b); ok {
 		return text, nil
 	}
-	if err := checkShape(b); err != nil {
+	if weight, err := Weigh(b); err != nil {
 		return nil, err
+	} else if weight > most {
+		return nil, ErrTree
 	}
 	s := scanners.Get().(*Scanner)
 	defer putBack(s)
-	t := tree{s.reset(b, jsontext.AllowDuplicateNames(true)), most}
+	t := tree{s.reset(b, jsontext.AllowDuplicateNames(true))}
 	v, err = t.value()
 	switch {
 	case errors.Is(err, errTwice):
@@ -143,10 +146,7 @@ func DecodeWithin(b []byte, most int) (v any, err error) {
 }
 
 // A tree decodes a document. It finds duplicate names with its own maps: the library would keep all names once more.
-type tree struct {
-	d    *jsontext.Decoder
-	left int // bytes of memory
-}
+type tree struct{ d *jsontext.Decoder }
 
 var errTwice = errors.New("a name is there twice")
 
@@ -154,9 +154,6 @@ func (t *tree) value() (any, error) {
 	token, err := t.d.ReadToken()
 	if err != nil {
 		return nil, err
-	}
-	if t.left -= valueBytes; t.left < 0 {
-		return nil, errTree
 	}
 	switch token.Kind() {
 	case '{':
@@ -181,11 +178,6 @@ func (t *tree) object() (any, error) {
 		token, err := t.d.ReadToken()
 		if err != nil {
 			return nil, err
-		}
-		if len(m) == 0 {
-			t.left -= firstBytes
-		} else if len(m)%8 == 0 {
-			t.left -= moreBytes
 		}
 		name := token.String()
 		if _, twice := m[name]; twice {
@@ -222,9 +214,10 @@ func atEnd(d *jsontext.Decoder) error {
 	return errors.New("more than one JSON value")
 }
 
-// checkShape refuses what would make a reader work without bound: nesting, numbers and names. Brackets, colons and
-// digits count only outside strings; whether the rest is well formed is left to the decoder.
-func checkShape(b []byte) error {
+// Weigh returns about how many bytes the values of a document take when they are decoded, without the texts. It refuses
+// what would make a reader work without bound: nesting, numbers and names. Brackets, colons and digits count only
+// outside strings; whether the rest is well formed is left to the decoder.
+func Weigh(b []byte) (weight int, err error) {
 	depth, digits, members := 0, 0, 0
 	var own [MaxDepth + 1]int // the members of the object at each depth
 	for i := 0; i < len(b); i++ {
@@ -234,7 +227,10 @@ func checkShape(b []byte) error {
 			i, digits = end, 0
 		case '{', '[':
 			if depth++; depth > MaxDepth {
-				return fmt.Errorf("nested deeper than %d levels", MaxDepth)
+				return 0, fmt.Errorf("nested deeper than %d levels", MaxDepth)
+			}
+			if weight += valueBytes; c == '{' {
+				weight += firstBytes - valueBytes
 			}
 		case '}', ']':
 			if depth > 0 {
@@ -243,13 +239,17 @@ func checkShape(b []byte) error {
 			depth, digits = depth-1, 0
 		case ':':
 			if members++; members > MaxMembers {
-				return fmt.Errorf("an object of more than %d members", MaxMembers)
+				return 0, fmt.Errorf("an object of more than %d members", MaxMembers)
 			}
-			own[max(depth, 0)]++
+			if own[max(depth, 0)]++; own[max(depth, 0)]%8 == 1 && own[max(depth, 0)] > 1 {
+				weight += moreBytes
+			}
 			digits = 0
+		case ',': // the first value of a list or an object is part of its weight
+			weight, digits = weight+valueBytes, 0
 		case '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 			if digits++; digits > MaxDigits {
-				return fmt.Errorf("a number of more than %d digits", MaxDigits)
+				return 0, fmt.Errorf("a number of more than %d digits", MaxDigits)
 			}
 		case 'e', 'E':
 			digits = MaxDigits - maxExponentDigits
@@ -258,7 +258,7 @@ func checkShape(b []byte) error {
 			digits = 0
 		}
 	}
-	return nil
+	return weight, nil
 }
 
 // endOfString returns the index of the quote that closes the string whose content starts at i.
