@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -64,13 +65,19 @@ func (r *request) readTools(api model.API, tools, choice json.RawMessage) (err e
 	if r.tools, err = readTools(api, tools); err != nil {
 		return err
 	}
-	if r.choice, err = readChoice(choice); err != nil {
-		r.setUnsupported(err)
-	}
-	if strictjson.KindOf(choice) == "object" {
-		r.choice.Raw = choice
-	}
+	r.choice, r.allowed, err = readChoice(choice)
+	r.setChoice(choice, err)
 	return nil
+}
+
+// setChoice keeps the tool_choice as it came, and why it was not understood, or nil.
+func (r *request) setChoice(raw json.RawMessage, misread error) {
+	if misread != nil {
+		r.setUnsupported(misread)
+	}
+	if r.misread = misread; len(raw) > 0 && string(raw) != "null" {
+		r.choice.Raw = raw
+	}
 }
 
 // chatRefused lists settings that a conversation with tools does not support, with the values that turn them off.
@@ -184,7 +191,7 @@ func readParts(raw json.RawMessage, read func(json.RawMessage) (model.Part, erro
 	if err := strictjson.Unmarshal(raw, &list); err != nil {
 		return nil, unreadable("the content of a message", err)
 	}
-	var parts []model.Part
+	parts := make([]model.Part, 0, len(list))
 	for _, one := range list {
 		p, err := read(one)
 		if err != nil {
@@ -240,6 +247,8 @@ type definition struct {
 	Custom      *definition     `json:"custom"`
 	Tools       []definition    `json:"tools"`     // of a namespace
 	Execution   string          `json:"execution"` // of a search: which side searches
+	Mode        string          `json:"mode"`      // of a tool_choice, as is allowed_tools
+	Allowed     *definition     `json:"allowed_tools"`
 }
 
 func (d definition) requestedTool() requestedTool {
@@ -344,33 +353,46 @@ func readNamedTools(raw json.RawMessage) ([]requestedTool, error) {
 	return requested, nil
 }
 
-// readChoice reads the tool_choice of OpenAI's requests.
-func readChoice(raw json.RawMessage) (model.Choice, error) {
-	switch strictjson.KindOf(raw) {
-	case "null", "nothing":
-		return model.Choice{}, nil
-	case "string":
-		mode, known := map[string]model.Mode{
-			"auto": model.Auto, "none": model.None, "required": model.Any,
-		}[strictjson.Text(raw)]
-		if !known {
-			return model.Choice{}, tool.Errorf(tool.CodeInvalidInput,
-				"tool_choice is auto, none, required or a function, not %.60s", raw)
-		}
-		return model.Choice{Mode: mode}, nil
-	}
-	var d definition
-	if err := strictjson.Unmarshal(raw, &d); err != nil {
-		return model.Choice{}, unreadable("tool_choice", err)
-	}
+// function returns the name of a function that a tool_choice has, or "" if it has something else.
+func (d definition) function() string {
 	if d.Function != nil {
 		d.Name = d.Function.Name
 	}
-	if d.Type != "function" || d.Name == "" {
-		return model.Choice{}, tool.Errorf(tool.CodeUnsupported, "tool_choice of the type %.60q is not supported here: it "+
-			"is auto, none, required or a function", d.Type).Because("tool_choice")
+	if d.Type != "function" {
+		return ""
 	}
-	return model.Choice{Mode: model.One, Tool: d.Name}, nil
+	return d.Name
+}
+
+// readChoice reads the tool_choice of OpenAI's requests. If it lists allowed tools, no others may be used.
+func readChoice(raw json.RawMessage) (_ model.Choice, allowed []string, err error) {
+	modes := map[string]model.Mode{"auto": model.Auto, "none": model.None, "required": model.Any}
+	var d definition
+	switch strictjson.KindOf(raw) {
+	case "null", "nothing":
+		return model.Choice{}, nil, nil
+	case "string":
+		if mode, known := modes[strictjson.Text(raw)]; known {
+			return model.Choice{Mode: mode}, nil, nil
+		}
+	case "object":
+		err = strictjson.Unmarshal(raw, &d)
+	}
+	if name := d.function(); err == nil && name != "" {
+		return model.Choice{Mode: model.One, Tool: name}, nil, nil
+	}
+	if err == nil && d.Type == "allowed_tools" {
+		d = *cmp.Or(d.Allowed, &d)
+		allowed = []string{}
+		for _, one := range d.Tools {
+			allowed = append(allowed, one.function())
+		}
+		if mode, known := modes[d.Mode]; known && !slices.Contains(allowed, "") {
+			return model.Choice{Mode: mode}, allowed, nil
+		}
+	}
+	return model.Choice{}, nil, model.Misses("tool_choice", "tool_choice is not understood: %.100s; expected auto, none, "+
+		"required, a function, or allowed_tools with functions", raw)
 }
 
 // document implements wire.

@@ -34,6 +34,8 @@ type request struct {
 	tools    []requestedTool // the tools that it names
 	found    []requestedTool // tools that the caller has found since, when the model searched
 	choice   model.Choice
+	allowed  []string // if not nil, the only tools that may be used
+	misread  error    // why the choice was not understood, or nil
 	serial   bool
 	settings model.Settings
 	stream   bool
@@ -207,6 +209,17 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 		return req.unsupported
 	}
 	all, offered := l.toolset(ctx, l.base.Caller), map[string]string{}
+	ours := func(w requestedTool) bool { return l.server.ours(ctx, l.base.Caller, all, w) != nil }
+	if (req.misread != nil || req.allowed != nil) &&
+		(everything || on.api() != l.talk.API || slices.ContainsFunc(req.tools, ours)) {
+		if req.misread != nil {
+			return req.misread
+		}
+		l.ask.Choice.Raw = nil // a server might ignore the list, or have no form for it, so it gets only what is allowed
+		for _, list := range []*[]requestedTool{&req.tools, &req.found} {
+			*list = slices.DeleteFunc(*list, func(w requestedTool) bool { return !req.allows(w.name) })
+		}
+	}
 	add := func(name string, spec *tool.Spec) {
 		if _, twice := offered[name]; !twice {
 			offered[name] = spec.Name
@@ -214,7 +227,7 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 		}
 	}
 	if everything {
-		list := all.sorted()
+		list := slices.DeleteFunc(all.sorted(), func(t toolfind.Named) bool { return !req.allows(t.Name) && !req.allows(t.Spec.Name) })
 		for _, t := range l.Few(list) {
 			add(t.Name, t.Spec)
 		}
@@ -230,7 +243,7 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 	for _, w := range req.tools {
 		name, spec := l.server.find(ctx, l.base.Caller, all, w.name)
 		switch {
-		case spec != nil && l.server.ours(ctx, l.base.Caller, all, w) != nil:
+		case spec != nil && ours(w):
 			if add(name, spec); l.ask.Choice.Tool == w.name {
 				l.ask.Choice = model.Choice{Mode: model.One, Tool: name}
 			}
@@ -263,6 +276,11 @@ func (l *loop) offer(ctx context.Context, on wire, req *request, everything bool
 			"tool_choice names the tool %.100q, which is not among those of the request", one)
 	}
 	return nil
+}
+
+// allows reports whether a request's list of allowed tools, if it has one, has a tool.
+func (r *request) allows(name string) bool {
+	return r.allowed == nil || slices.Contains(r.allowed, name)
 }
 
 // answer runs the loop and answers. A stream begins only when the model has begun to answer: until then an error has a

@@ -65,9 +65,8 @@ func (messages) read(body []byte) (*request, error) {
 		return nil, err
 	}
 	if len(doc.Choice) > 0 {
-		if r.choice, r.serial, err = readMessageChoice(doc.Choice); err != nil {
-			return nil, err
-		}
+		r.choice, r.serial, err = readMessageChoice(doc.Choice)
+		r.setChoice(doc.Choice, err)
 	}
 	r.settings, err = settings(model.Anthropic, model.Anthropic, body, nil)
 	return r, err
@@ -89,21 +88,21 @@ func readMessageChoice(raw json.RawMessage) (_ model.Choice, serial bool, err er
 		Serial bool   `json:"disable_parallel_tool_use"`
 	}
 	if err := strictjson.Unmarshal(raw, &c); err != nil {
-		return model.Choice{}, false, unreadable("tool_choice", err)
+		return model.Choice{}, false, model.Misses("tool_choice", "tool_choice cannot be read: %w", err)
 	}
 	mode, known := map[string]model.Mode{
 		"": model.Auto, "auto": model.Auto, "any": model.Any, "tool": model.One, "none": model.None,
 	}[c.Type]
 	if !known || (mode == model.One) != (c.Name != "") {
-		return model.Choice{}, false, tool.Errorf(tool.CodeInvalidInput, "tool_choice has the type %.60q and the name %.60q; "+
+		return model.Choice{}, false, model.Misses("tool_choice", "tool_choice has the type %.60q and the name %.60q; "+
 			"expected auto, any or none, or tool with a name", c.Type, c.Name)
 	}
-	return model.Choice{Mode: mode, Tool: c.Name, Raw: raw}, c.Serial, nil
+	return model.Choice{Mode: mode, Tool: c.Name}, c.Serial, nil
 }
 
 // blocks adds a message. Results in it come first, since the model waits for them.
 func (h *history) blocks(who model.Role, parts []model.Part) {
-	var rest []model.Part
+	rest := make([]model.Part, 0, len(parts))
 	for _, p := range parts {
 		switch {
 		case p.Kind == model.Results:

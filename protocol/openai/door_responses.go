@@ -127,11 +127,9 @@ func readInput(raw json.RawMessage, conversation *history, r *request) error {
 	}
 	for _, one := range items {
 		var i item
-		err := strictjson.Unmarshal(one, &i)
-		if err == nil {
-			err = i.read(conversation)
-		}
-		if err != nil {
+		if err := strictjson.Unmarshal(one, &i); err != nil {
+			r.setUnsupported(unreadable("an item of input", err))
+		} else if err := i.read(conversation); err != nil {
 			r.setUnsupported(err)
 		}
 		if i.Type == "tool_search_output" {

@@ -317,10 +317,100 @@ func TestToolChoiceIsEnforced(t *testing.T) {
 			}
 		}
 	}
-	h := serve(t, scripted.New(t), "")
-	for _, choice := range []string{`{"type":"tool"}`, `{"type":"none","name":"readFile"}`, `{"type":"some"}`} {
-		if a := h.Do("POST", "/v1/messages", chat(`,"max_tokens":9,"tool_choice":`+choice)); a.Status != 400 {
-			t.Errorf("%s: %d %s", choice, a.Status, a.Text)
+}
+
+// choicesNotUnderstood are choices that only servers may understand, for each API and for models that speak it.
+func choicesNotUnderstood() map[string]map[string][]string {
+	openai := []string{`{"type":"none"}`, `"NONE"`, `{"name":"readFile"}`, `["none"]`, `7`, `true`, `{"type":"custom","name":"readFile"}`,
+		`{"type":"allowed_tools"}`, `{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp","server_label":"toolpost"}]}`,
+		`{"type":"allowed_tools","mode":"some","tools":[{"type":"function","name":"readFile"}]}`, `{"type":7}`,
+		`{"type":"mcp","server_label":"toolpost","name":"readFile"}`, `{"type":"web_search"}`}
+	return map[string]map[string][]string{
+		"/v1/chat/completions": {"demo": openai, "claude": openai},
+		"/v1/responses":        {"newer": openai, "demo": openai},
+		"/v1/messages": {"claude": {`{"type":"tool"}`, `{"type":"none","name":"readFile"}`, `{"type":"some"}`, `"none"`, `["none"]`, `{"type":7}`},
+			"demo": {`{"type":"tool"}`, `{"type":"none","name":"readFile"}`, `{"type":"some"}`}},
+	}
+}
+
+// asking begins a request for a model.
+func asking(path, model string) string {
+	said := `"messages":[{"role":"user","content":"go"}]`
+	switch path {
+	case "/v1/responses":
+		said = `"input":"go"`
+	case "/v1/messages":
+		said += `,"max_tokens":9`
+	}
+	return `{"model":"` + model + `",` + said
+}
+
+// A choice that is not understood might rule out a tool of ours, so it is refused if the model gets one. Otherwise the
+// server is sent it as it came.
+func TestToolChoiceThatIsNotUnderstoodIsRefusedWithOurTools(t *testing.T) {
+	bare := map[string]string{"/v1/chat/completions": "bare-openai", "/v1/responses": "bare-responses", "/v1/messages": "bare-anthropic"}
+	for path, models := range choicesNotUnderstood() {
+		for name, choices := range models {
+			t.Run(path+name, func(t *testing.T) {
+				m := scripted.New(t, slices.Repeat([]scripted.Step{calls(scripted.Call{ID: "e", Name: "echo", Args: `{"x":1}`})}, 99)...)
+				h := serve(t, m, "")
+				for i, choice := range choices {
+					for _, tools := range []string{``, `,"tools":{}`, `,"tools":{"readFile":{}}`} {
+						a := h.Do("POST", path, asking(path, name)+`,"tool_choice":`+choice+tools+`}`)
+						if a.Status != 400 || !strings.Contains(a.Text, `"param":"tool_choice"`) {
+							t.Errorf("%s with %q: %d %s", choice, tools, a.Status, a.Text)
+						}
+					}
+					h.Do("POST", path, asking(path, bare[path])+`,"tool_choice":`+choice+`}`)
+					if asked := m.Asked(); len(asked) != i+1 || !strings.Contains(asked[i].Text, `"tool_choice":`+choice) {
+						t.Fatalf("%s without tools of ours: the server got %d requests", choice, len(asked))
+					}
+				}
+				if ran := h.Records(); len(ran) > 0 {
+					t.Errorf("%d calls were made", len(ran))
+				}
+			})
+		}
+	}
+}
+
+// A list of allowed tools holds for all of the request, whichever API the model's server speaks.
+func TestOnlyAllowedToolsRun(t *testing.T) {
+	for list, want := range map[string][]string{`readFile`: {"readFile"}, `readFile echo`: {"echo", "readFile"}, ``: nil} {
+		var flat, nested []string
+		for _, name := range strings.Fields(list) {
+			flat = append(flat, `{"type":"function","name":"`+name+`"}`)
+			nested = append(nested, `{"type":"function","function":{"name":"`+name+`"}}`)
+		}
+		for path, choice := range map[string]string{
+			"/v1/chat/completions": `{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[` + strings.Join(nested, ",") + `]}}`,
+			"/v1/responses":        `{"type":"allowed_tools","mode":"required","tools":[` + strings.Join(flat, ",") + `]}`,
+		} {
+			for _, name := range []string{"demo", "newer", "claude"} {
+				for _, tools := range []string{`{}`, `{"readFile":{},"echo":{},"paint":{}}`} {
+					t.Run(list+path+name+tools, func(t *testing.T) {
+						step := func(n string) scripted.Step {
+							return calls(scripted.Call{ID: "e" + n, Name: "echo", Args: `{"x":1}`}, readFile("r"+n))
+						}
+						m := scripted.New(t, step("1"), step("2"), says("The end."))
+						h := serve(t, m, "")
+						a := h.Do("POST", path, asking(path, name)+`,"tools":`+tools+`,"tool_choice":`+choice+`}`)
+						ran := map[string]bool{}
+						for _, r := range h.Records() {
+							if r.Outcome == tool.OutcomeOK {
+								ran[r.Tool] = true
+							}
+						}
+						if a.Status != 200 {
+							t.Fatal(a.Status, a.Text)
+						}
+						if got := m.Asked()[0].Tools(); !slices.Equal(slices.Sorted(slices.Values(got)), want) ||
+							!slices.Equal(slices.Sorted(maps.Keys(ran)), want) {
+							t.Errorf("%d; offered %v, ran %v, want %v: %s", a.Status, got, ran, want, a.Text)
+						}
+					})
+				}
+			}
 		}
 	}
 }
