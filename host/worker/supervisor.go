@@ -51,6 +51,7 @@ type Options struct {
 
 	Places    func() int    // calls that the worker takes at once; 0 means any number
 	MaxLine   int           // bytes of one message
+	Lenient   bool          // see jsonrpc.Options
 	StartTime time.Duration // for the handshake
 	Grace     time.Duration // a worker that left a call unanswered, and answers nothing for this long, is replaced
 	Idle      time.Duration // a worker that has been idle for this long is ended, until the next call; 0 means never

@@ -100,7 +100,7 @@ func (s *Supervisor) newWorker() (*Worker, error) {
 	w.pipe = &pipe{out: make(chan []byte), gone: w.dead}
 	o := jsonrpc.Options{
 		Writer: w.pipe, Take: w.takeStray, Odd: w.odd, Names: s.o.Names, Serve: w.serveFor, Owns: owns,
-		Abandoned: w.wasAbandoned, Answered: w.wasAnswered, Forget: s.o.Probe != nil, Go: s.running.Go,
+		Abandoned: w.wasAbandoned, Answered: w.wasAnswered, Forget: s.o.Probe != nil, Lenient: s.o.Lenient, Go: s.running.Go,
 	}
 	if s.o.Early != nil {
 		o.Early = func(in *jsonrpc.Incoming) bool { return s.o.Early(w, in) }

@@ -135,6 +135,8 @@ type Options struct {
 	// NullIDs treats a null id as an id, as the specification does. Otherwise it counts as no id, as some senders mean
 	// it.
 	NullIDs bool
+	// Lenient reads messages that are JSON but not strict as strictjson.Mend does.
+	Lenient bool
 
 	// Go runs background work that must not block, for at most two seconds each. The owner of the connection waits for
 	// it in the end; if Go is nil, nothing does.
@@ -383,6 +385,11 @@ func (c *Conn) Hear(scan *strictjson.Scanner, line []byte, of uint64) error {
 		return nil
 	}
 	m, err := Decode(scan, line)
+	if err != nil && c.o.Lenient {
+		if mended, bad := strictjson.Mend(line); bad == nil {
+			m, err = Decode(scan, mended)
+		}
+	}
 	switch {
 	case err != nil:
 		if id, ok := brokenAnswer(line); !ok || !c.answer(id, nil, &InvalidError{err}) {

@@ -134,7 +134,7 @@ func DecodeWithin(b []byte, most int) (v any, err error) {
 	}
 	s := scanners.Get().(*Scanner)
 	defer putBack(s)
-	t := tree{s.reset(b, jsontext.AllowDuplicateNames(true))}
+	t := tree{s.reset(b, jsontext.AllowDuplicateNames(true)), false}
 	v, err = t.value()
 	switch {
 	case errors.Is(err, errTwice):
@@ -145,8 +145,25 @@ func DecodeWithin(b []byte, most int) (v any, err error) {
 	return v, atEnd(t.d)
 }
 
+// Mend returns JSON as lenient readers understand it, for senders that cannot be made to write it strictly: of members
+// with the same name the last counts, and text that is not Unicode, such as half of a surrogate pair, becomes U+FFFD.
+func Mend(b []byte) ([]byte, error) {
+	if weight, err := Weigh(b); err != nil || weight > MaxTree {
+		return nil, cmp.Or(err, ErrTree)
+	}
+	t := tree{new(Scanner).reset(b, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), true}
+	v, err := t.value()
+	if err = cmp.Or(err, atEnd(t.d)); err != nil {
+		return nil, explain(err)
+	}
+	return Marshal(v)
+}
+
 // A tree decodes a document. It finds duplicate names with its own maps: the library would keep all names once more.
-type tree struct{ d *jsontext.Decoder }
+type tree struct {
+	d    *jsontext.Decoder
+	last bool // of members with the same name the last counts
+}
 
 var errTwice = errors.New("a name is there twice")
 
@@ -180,7 +197,7 @@ func (t *tree) object() (any, error) {
 			return nil, err
 		}
 		name := token.String()
-		if _, twice := m[name]; twice {
+		if _, twice := m[name]; twice && !t.last {
 			return nil, errTwice
 		}
 		if m[name], err = t.value(); err != nil {

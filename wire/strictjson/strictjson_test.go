@@ -370,3 +370,38 @@ func TestATreeIsBoundedInMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestMend(t *testing.T) {
+	for doc, want := range map[string]string{
+		`{"a":1,"b":{"c":2,"c":[3,{"d":1,"d":2}]},"a":{"a":1.50}}`: `{"a":{"a":1.50},"b":{"c":[3,{"d":2}]}}`,
+		`{"a":{"b":1,"b":2},"a":3,"a":4}`:                          `{"a":4}`,
+		`["\ud83d",{"\ud800":1}, "\ud83d\ude00", true, null]`:      "[\"\ufffd\",{\"\ufffd\":1},\"\U0001f600\",true,null]",
+		"[\"\xff\", {}, [] ]":                                      "[\"\ufffd\",{},[]]",
+		`{"a":1`:                                                   "", "{} {}": "", strings.Repeat("[", 300): "", "": "",
+	} {
+		if got, err := strictjson.Mend([]byte(doc)); (err != nil) != (want == "") || err == nil && string(got) != want {
+			t.Errorf("%s: %s, %v", doc, got, err)
+		}
+	}
+}
+
+func FuzzMend(f *testing.F) {
+	for _, doc := range refused {
+		f.Add([]byte(doc))
+	}
+	f.Add([]byte(`{"a":{"a":1,"a":2},"b":"\ud800","a":[{}]}`))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		mended, err := strictjson.Mend(doc)
+		v, bad := strictjson.Decode(doc)
+		if err != nil && bad == nil {
+			t.Fatalf("%q is strict, and yet: %v", doc, err)
+		}
+		if err != nil {
+			return
+		}
+		again, err := strictjson.Decode(mended)
+		if err != nil || bad == nil && !reflect.DeepEqual(v, again) {
+			t.Fatalf("%q became %q: %v", doc, mended, err)
+		}
+	})
+}
