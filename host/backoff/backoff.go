@@ -8,6 +8,8 @@ package backoff
 import (
 	"cmp"
 	"fmt"
+	"net/http"
+	"strconv"
 	"time"
 
 	"toolpost/tool"
@@ -23,6 +25,18 @@ const (
 
 // Soon is when to retry while another caller is already trying.
 const Soon = time.Second
+
+// RetryAfter reads the header of this name: seconds, or a date. It returns at most a day, and 0 if there is no wait in it.
+func RetryAfter(text string) time.Duration {
+	const maxWait = 24 * time.Hour
+	if n, err := strconv.Atoi(text); err == nil && n > 0 {
+		return min(time.Duration(min(n, 1<<20))*time.Second, maxWait)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, min(time.Until(at), maxWait))
+	}
+	return 0
+}
 
 // A Breaker counts failures in a row. Its zero value has the limits above. It has no lock of its own: its owner guards it
 // together with the state that it controls.

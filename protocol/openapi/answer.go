@@ -11,9 +11,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
+	"toolpost/host/backoff"
 	"toolpost/host/kernel"
 	"toolpost/host/process"
 	"toolpost/tool"
@@ -113,7 +113,7 @@ func failure(op *operation, resp *http.Response, data []byte) *tool.Result {
 	}
 	e := &tool.Error{Code: codeOf(resp.StatusCode), Reason: "http_" + strconv.Itoa(resp.StatusCode), Message: message}
 	about := map[string]any{"status": resp.StatusCode}
-	if wait := retryAfter(resp.Header.Get("Retry-After")); wait > 0 {
+	if wait := backoff.RetryAfter(resp.Header.Get("Retry-After")); wait > 0 {
 		about["retry_after_ms"] = wait.Milliseconds()
 	}
 	switch {
@@ -125,19 +125,6 @@ func failure(op *operation, resp *http.Response, data []byte) *tool.Result {
 	}
 	e.Details, _ = strictjson.Marshal(about)
 	return &tool.Result{Failure: e}
-}
-
-// maxWait bounds the wait that an API may suggest; a longer one is no use to a caller.
-const maxWait = 24 * time.Hour
-
-func retryAfter(text string) time.Duration {
-	if n, err := strconv.Atoi(text); err == nil && n > 0 {
-		return min(time.Duration(min(n, 1<<20))*time.Second, maxWait)
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(0, min(time.Until(at), maxWait))
-	}
-	return 0
 }
 
 // said finds the message in the body of a failure: that of a problem document, or of the forms that APIs use instead.
