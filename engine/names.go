@@ -35,6 +35,37 @@ func (s *source) inBatches(items []*item) []batch {
 		it.gone, it.err = true, s.Err
 		seen[it], items = p.Seen, append(items, it)
 	}
+	return s.batches(items, seen)
+}
+
+// unpinned orders the tools of a source without pins: those whose names clients may know come first. So a source that
+// opens later takes none of these names while this source is open.
+func (s *source) unpinned(items []*item, now time.Time) []batch {
+	seen, known := map[*item]time.Time{}, map[string]time.Time{}
+	for _, it := range items {
+		seen[it] = now
+		if at, ok := s.known[it.own.Name]; ok {
+			seen[it], known[it.own.Name] = at, at
+		}
+	}
+	s.known = known
+	return s.batches(items, seen)
+}
+
+// settle notes when clients learned the names on a shelf that is going to be replaced, unless sources are opened on
+// demand: there a name means the same as with every source open.
+func (sh *shelf) settle(now time.Time) {
+	if !sh.used.Load() || sh.waits && !sh.comes {
+		return
+	}
+	for _, it := range sh.items {
+		if _, ok := it.source.known[it.own.Name]; !ok {
+			it.source.known[it.own.Name] = now
+		}
+	}
+}
+
+func (s *source) batches(items []*item, seen map[*item]time.Time) []batch {
 	slices.SortStableFunc(items, func(a, b *item) int { return seen[a].Compare(seen[b]) })
 	var batches []batch
 	for _, it := range items {

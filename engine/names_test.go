@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -182,6 +183,36 @@ func TestQuotasCachesAndLeasesMatchSourceAndOwnName(t *testing.T) {
 	} {
 		if _, err := e.Invoke(t.Context(), &tool.Call{Tool: name, Lease: "l"}, tool.Discard); tool.CodeOf(err) != want {
 			t.Errorf("with a lease for files.readFile, %s: %v", name, err)
+		}
+	}
+}
+
+// A name that a client has listed or called keeps its meaning while its source is open, whichever sources open later. A
+// name that no client knows belongs to the first source of the config.
+func TestNameKeepsItsMeaningWhenASourceOpensLate(t *testing.T) {
+	waits := engine.Binding{Name: "late", Protocol: "fake", Waits: true, Comes: true}
+	dead := engine.Binding{Name: "late", Protocol: "fake", Err: errors.New("not yet")}
+	for what, learn := range map[string]func(*engine.Engine){
+		"listed": func(e *engine.Engine) { listing(e) }, "called": func(e *engine.Engine) { _, _ = call(t, e, "same", ``) }, "": func(*engine.Engine) {},
+	} {
+		for _, first := range []engine.Binding{waits, dead} {
+			late, fast := whoRan("late", &tool.Spec{Name: "same"}), whoRan("fast", &tool.Spec{Name: "same"})
+			e := start(t, engine.Options{Open: func(context.Context, []string) error { return nil }}, first, fast)
+			learn(e)
+			e.Replace(t.Context(), []engine.Binding{late, fast})
+			want := map[string]string{"same": "fast:same", "late.same": "late:same", "fast.same": "fast:same"}
+			if what == "" {
+				want["same"] = "late:same"
+			}
+			for name, ran := range want {
+				if r, err := call(t, e, name, ``); err != nil || r.Summary != ran {
+					t.Errorf("%q: %s ran %+v, %v", what, name, r, err)
+				}
+			}
+			e.Replace(t.Context(), []engine.Binding{late}) // fast is closed, and its name is free
+			if r, err := call(t, e, "same", ``); err != nil || r.Summary != "late:same" {
+				t.Errorf("%q: %+v, %v", what, r, err)
+			}
 		}
 	}
 }

@@ -46,6 +46,7 @@ func (e *Engine) Replace(ctx context.Context, bindings []Binding) []tool.Change 
 
 // publish stores a new shelf, then signals the change.
 func (e *Engine) publish(bound []*source, p *policy.Policy) {
+	e.shelf.Load().settle(time.Now().Add(-1)) // before what comes now
 	e.shelf.Store(e.newShelf(bound, p))
 	e.changes.Tell()
 }
@@ -58,7 +59,10 @@ func (e *Engine) bind(ctx context.Context, b Binding, old *shelf) *source {
 	if before != nil && before.Waits && b.Waits {
 		return before
 	}
-	src := &source{Binding: b, idle: make(chan struct{})}
+	src := &source{Binding: b, idle: make(chan struct{}), known: map[string]time.Time{}}
+	if before != nil {
+		src.known = before.known
+	}
 	src.life, src.end = context.WithCancel(context.WithoutCancel(ctx))
 	if b.Err == nil && !b.Waits {
 		changed := tool.Changed(b.Runner) // before listing, so that no change in between is missed

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
@@ -54,6 +56,7 @@ type shelf struct {
 	policy  *policy.Policy     // nil means that everything is allowed
 	waits   bool               // some of the sources wait
 	comes   bool               // the waiting sources come by themselves
+	used    atomic.Bool        // a client has listed or called something
 }
 
 // An item is one tool on the shelf.
@@ -85,7 +88,8 @@ type source struct {
 	Binding
 	// The tools that it brings, or brought while it last lived, and their pins. Like Err, guarded by Engine.replacing.
 	specs   []*tool.Spec
-	verdict *pin.Verdict // nil if its tools are not pinned
+	verdict *pin.Verdict         // nil if its tools are not pinned
+	known   map[string]time.Time // when clients learned the names of its tools, by their names at the source; if not pinned
 	// Kept for the next shelf.
 	contracts map[*tool.Spec]*contract
 
@@ -175,16 +179,18 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 		sh.sources[src.Name] = src
 		sh.waits, sh.comes = sh.waits || src.Waits, sh.comes || src.Comes
 	}
+	now := time.Now()
 	var ours, theirs []batch
 	for _, src := range bound {
-		if batches := sh.take(src); src.Upstream {
+		if batches := sh.take(src, now); src.Upstream {
 			theirs = append(theirs, batches...)
 		} else {
 			ours = append(ours, batches...)
 		}
 	}
-	// Stable: batches that were first seen together keep the order of the config.
-	slices.SortStableFunc(theirs, func(a, b batch) int { return a.seen.Compare(b.seen) })
+	for _, batches := range [][]batch{ours, theirs} { // stable: those first seen together keep the order of the config
+		slices.SortStableFunc(batches, func(a, b batch) int { return a.seen.Compare(b.seen) })
+	}
 	inOrder := slices.Concat(ours, theirs)
 	sh.name(inOrder)
 	sh.slug(inOrder)
@@ -204,11 +210,11 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 }
 
 // take makes the items of a source. A dead source without known tools becomes an item without a name.
-func (sh *shelf) take(src *source) []batch {
+func (sh *shelf) take(src *source, now time.Time) []batch {
 	if src.Err != nil && len(src.specs) == 0 {
 		unnamed := &tool.Spec{Source: src.Name, Protocol: src.Protocol}
 		sh.items = append(sh.items, &item{
-			spec: unnamed, source: src, judge: sh.policy.For(unnamed, nil), err: src.Err,
+			spec: unnamed, own: unnamed, source: src, judge: sh.policy.For(unnamed, nil), err: src.Err,
 		})
 	}
 	items, contracts := make([]*item, len(src.specs)), make(map[*tool.Spec]*contract, len(src.specs))
@@ -218,7 +224,7 @@ func (sh *shelf) take(src *source) []batch {
 	}
 	src.contracts = contracts
 	if src.verdict == nil {
-		return []batch{{items: items}}
+		return src.unpinned(items, now)
 	}
 	return src.inBatches(items)
 }
@@ -316,6 +322,9 @@ func (it *item) visible(p tool.Principal) bool { return p.May(it.spec) && it.jud
 // find returns a tool that the caller may know of.
 func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
 	if it := sh.byName[name]; it != nil && it.visible(p) && (!it.gone || it.err != nil) {
+		if !sh.used.Load() { // nearly every call only reads it: all of them share the shelf
+			sh.used.Store(true)
+		}
 		return it, nil
 	}
 	source, _, _ := strings.Cut(name, ".")
@@ -350,9 +359,10 @@ func (e *Engine) Changed() <-chan struct{} { return e.changes.Changed() }
 
 // Specs implements tool.Catalog.
 func (e *Engine) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spec, error] {
-	items := e.complete(ctx).items
+	sh := e.complete(ctx)
+	sh.used.Store(true)
 	return func(yield func(*tool.Spec, error) bool) {
-		for _, it := range items {
+		for _, it := range sh.items {
 			if !it.spec.Unlisted && it.visible(p) && !yield(it.spec, it.why()) {
 				return
 			}
@@ -362,9 +372,10 @@ func (e *Engine) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Sp
 
 // Offers implements tool.Offering.
 func (e *Engine) Offers(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spec, tool.Follower] {
-	items := e.complete(ctx).items
+	sh := e.complete(ctx)
+	sh.used.Store(true)
 	return func(yield func(*tool.Spec, tool.Follower) bool) {
-		for _, it := range items {
+		for _, it := range sh.items {
 			if it.spec.Method != "" && it.visible(p) && it.why() == nil {
 				if f, _ := it.source.Runner.(tool.Follower); !yield(it.spec, f) {
 					return
