@@ -15,8 +15,10 @@ type Resource struct {
 	Title       string          `json:"title,omitempty"`
 	Description string          `json:"description,omitempty"`
 	MediaType   string          `json:"mimeType,omitempty"`
-	Size        int64           `json:"size,omitempty"`
-	Annotations json.RawMessage `json:"annotations,omitempty"`
+	Size        *int64          `json:"size,omitzero"`
+	Annotations json.RawMessage `json:"annotations,omitzero"`
+	Icons       json.RawMessage `json:"icons,omitzero"`
+	Meta        json.RawMessage `json:"_meta,omitzero"`
 }
 
 // An Offering is a Catalog whose sources offer more than tools.
@@ -26,9 +28,10 @@ type Offering interface {
 	Offers(ctx context.Context, p Principal) iter.Seq2[*Spec, Follower]
 }
 
-// A Follower is a Runner that reports changes of resources, until stop is called or it is closed. Heard must not block.
+// A Follower is a Runner that reports changes of resources, until stop is called or it is closed. Heard gets one of the
+// uris and the URI that changed, which may be of a part of it. Heard must not block.
 type Follower interface {
-	Follow(ctx context.Context, uris []string, heard func(uri string)) (stop func(), failed []string)
+	Follow(ctx context.Context, uris []string, heard func(uri, changed string)) (stop func(), failed []string)
 }
 
 // Offers yields what a catalogue offers: nothing if it is not an Offering.

@@ -41,6 +41,8 @@ type Spec struct {
 	// tasks.
 	TitleHint   bool   `json:"-"`
 	TaskSupport string `json:"-"`
+	// Extra holds members of its definition that they repeat as they are, such as icons and _meta; nil if there are none.
+	Extra json.RawMessage `json:"-"`
 	// Method is for what an MCP server offers beside tools: the request that a call stands for. Such a tool is unlisted,
 	// and MCP doors offer it as what it is. Resources are those that can be read with it.
 	Method    string     `json:"method,omitempty"`
@@ -200,9 +202,11 @@ type Log struct {
 	Level   string          `json:"level"` // debug, info, warn, error
 	Message string          `json:"message"`
 	Fields  json.RawMessage `json:"fields,omitzero"`
-	// Set for a server that has more levels than we have, and names its loggers.
-	Severity string `json:"severity,omitempty"`
-	Logger   string `json:"logger,omitempty"`
+	// Set for an MCP server, which has more levels than we have, may name its loggers, and may send any JSON: Data, if it
+	// is neither a text nor an object.
+	Severity string          `json:"severity,omitempty"`
+	Logger   string          `json:"logger,omitempty"`
+	Data     json.RawMessage `json:"data,omitzero"`
 }
 
 // Progress is the data of a progress event.
@@ -266,24 +270,33 @@ type Result struct {
 	Failure *Error          `json:"error,omitempty"`
 	Ask     *Ask            `json:"ask,omitempty"` // the tool needs an answer first: call again with Call.Answers
 	Trace   Trace           `json:"trace,omitzero"`
-	// Content is the result of an MCP server as the server wrote it, for doors that speak MCP; Output holds the same for
-	// all others. It is nil if the tool is not one of an MCP server, if it failed, or if its result was stored
-	// meanwhile.
+	// Content is the result of an MCP server as the server wrote it, for doors that speak MCP; Output and Failure hold the
+	// same for all others. It is nil if the tool is not one of an MCP server. A store keeps it beside the Result.
 	Content *Content `json:"-"`
 }
 
-// Content is a list of texts, pictures and the like, each a JSON object, in the order in which a model reads them.
+// Content is a list of texts, pictures and the like, in the order in which a model reads them.
 type Content struct {
-	Blocks     []json.RawMessage
-	Structured bool // the server sent Output with them; else it was made of their texts
+	Blocks     []json.RawMessage `json:"blocks"`              // JSON objects, or whatever else the server sent
+	Structured bool              `json:"structured,omitzero"` // the server sent Output with them; else it was made of their texts
+	Meta       json.RawMessage   `json:"meta,omitzero"`       // the _meta of the result
 }
 
 // Size returns its size in bytes; that of nil is 0.
 func (c *Content) Size() (n int) {
-	for i := 0; c != nil && i < len(c.Blocks); i++ {
-		n += len(c.Blocks[i])
+	if c == nil {
+		return 0
 	}
-	return n
+	for _, block := range c.Blocks {
+		n += len(block)
+	}
+	return n + len(c.Meta)
+}
+
+// A Stored is a Result as it is stored: with its Content.
+type Stored struct {
+	Result
+	Content *Content `json:"content,omitzero"`
 }
 
 // Elapsed returns the duration of the call that began at start. It takes it from the result if it can, since reading
@@ -306,12 +319,16 @@ type Ask struct {
 	// Needs is for several questions, or for those that no person answers. Answers are then an object with a member for
 	// each, by its Key.
 	Needs []Need `json:"needs,omitzero"`
+	// Drop tells a tool that waits for the answer that there will be none. It is nil if no tool waits, and has no effect
+	// once the question is answered.
+	Drop func() `json:"-"`
 }
 
 // A NeedKind defines who is asked, and for what.
 type NeedKind string
 
-// The kinds of needs, each with the form of its answer.
+// The kinds of needs, each with the form of its answer. If the caller cannot be asked, or fails to answer, the answer to
+// any of them is {"error": {"code": -32603, "message": "..."}}.
 const (
 	NeedForm  NeedKind = "form"  // a person fills in Schema: {"action": "accept|decline|cancel", "content": {...}}
 	NeedLink  NeedKind = "link"  // a person goes to a URL, which is in Params: {"action": "accept|decline|cancel"}

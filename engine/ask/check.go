@@ -102,9 +102,13 @@ func (s *sealed) one(n tool.Need, raw json.RawMessage) error {
 		Role    *string           `json:"role"`
 		Model   *string           `json:"model"`
 		Roots   []json.RawMessage `json:"roots"`
+		Error   json.RawMessage   `json:"error"` // any kind: the caller could not be asked
 	}
 	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &said) != nil {
 		return fmt.Errorf("%q is not what is answered to a %s", n.Key, n.Kind)
+	}
+	if strictjson.KindOf(said.Error) == "object" {
+		return nil
 	}
 	switch n.Kind {
 	case tool.NeedForm, tool.NeedLink:

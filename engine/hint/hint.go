@@ -5,10 +5,14 @@ package hint
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
+	"strings"
 	"sync"
 
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Stage returns the stage of a tool, or nil if no program is started for it.
@@ -26,14 +30,24 @@ func Stage(spec *tool.Spec) tool.Middleware {
 				e.Message += walls.Hint(spec, seen.all(), e.Message)
 				return nil, &e
 			case !r.OK && r.Failure != nil:
-				told, failed := *r, *r.Failure
-				failed.Message += walls.Hint(spec, seen.all(), failed.Message)
-				told.Failure = &failed
-				return &told, nil
+				return hinted(r, walls.Hint(spec, seen.all(), r.Failure.Message)), nil
 			}
 			return r, nil
 		})
 	}
+}
+
+// hinted returns a failed result with a hint at the end, also of the content that MCP doors show.
+func hinted(r *tool.Result, hint string) *tool.Result {
+	told, failed := *r, *r.Failure
+	failed.Message += hint
+	told.Failure = &failed
+	if r.Content != nil && hint != "" {
+		content, text := *r.Content, `{"type":"text","text":`+string(strictjson.Quote(strings.TrimLeft(hint, "; ")))+`}`
+		content.Blocks = append(slices.Clip(content.Blocks), json.RawMessage(text))
+		told.Content = &content
+	}
+	return &told
 }
 
 // seen passes events on, and remembers those that were stopped.

@@ -53,12 +53,13 @@ func (d *durable) run(
 				"the first call of %s with this idempotency key was interrupted, and its outcome is unknown; "+
 					"look before you call again with a new key", c.Tool).Because(Unknown)
 		case claim.Result != nil:
-			var r tool.Result
+			var r tool.Stored
 			if err := strictjson.Unmarshal(claim.Result, &r); err != nil {
 				return nil, tool.Errorf(tool.CodeInternal,
 					"the outcome that was remembered for this idempotency key cannot be read: %w", err)
 			}
-			return replay(&r), nil
+			r.Result.Content = r.Content
+			return replay(&r.Result), nil
 		}
 		if !tool.Sleep(ctx, lookAgain) {
 			return nil, context.Cause(ctx)
@@ -87,7 +88,7 @@ func (d *durable) first(
 	if err != nil || r.Ask != nil {
 		return r, err
 	}
-	if keep, err = strictjson.Marshal(r); err != nil {
+	if keep, err = strictjson.Marshal(tool.Stored{Result: *r, Content: r.Content}); err != nil {
 		return nil, err
 	}
 	return r, nil

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -66,6 +67,19 @@ func TestOutcomeIsReplayedByAnotherProcess(t *testing.T) {
 	h := program(s).For(nil)(counting(&runs))
 	if _, _, err := invoke(t, h, call("k", `{"a":2}`)); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("another input: %v", err)
+	}
+}
+
+func TestContentIsReplayedByAnotherProcess(t *testing.T) {
+	s := &shared{}
+	gives := tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true, Content: &tool.Content{Blocks: []json.RawMessage{json.RawMessage(`{"type":"chart"}`)}, Structured: true}}, nil
+	})
+	for range 2 {
+		r, err := program(s).For(nil)(gives).Invoke(t.Context(), call("k", `{}`), tool.Discard)
+		if err != nil || r.Content == nil || len(r.Content.Blocks) != 1 || string(r.Content.Blocks[0]) != `{"type":"chart"}` || !r.Content.Structured {
+			t.Errorf("%+v, %v", r, err)
+		}
 	}
 }
 

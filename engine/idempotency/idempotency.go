@@ -230,7 +230,7 @@ func (m *memory) settle(e *entry, r *tool.Result) {
 	}
 	e.result, e.expires = r, time.Now().Add(m.ttl)
 	e.place = m.recent.PushFront(e)
-	m.bytes += len(r.Output)
+	m.bytes += len(r.Output) + r.Content.Size()
 	for m.recent.Len() > m.max || m.bytes > m.maxBytes && m.recent.Len() > 1 {
 		m.forget(m.recent.Back().Value.(*entry))
 	}
@@ -238,6 +238,6 @@ func (m *memory) settle(e *entry, r *tool.Result) {
 
 func (m *memory) forget(e *entry) {
 	m.recent.Remove(e.place)
-	m.bytes -= len(e.result.Output)
+	m.bytes -= len(e.result.Output) + e.result.Content.Size()
 	delete(m.entries, e.scope)
 }

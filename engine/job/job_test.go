@@ -79,7 +79,12 @@ func (s *shop) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 	}
 	switch c.Tool {
 	case "fails":
-		return tool.Failed("NoLuck", "not today"), nil
+		failed := tool.Failed("NoLuck", "not today")
+		failed.Content = &tool.Content{Blocks: []json.RawMessage{json.RawMessage(`{"type":"text","text":"not today"}`)}, Meta: json.RawMessage(`{"k":1}`)}
+		if args.N == "large" {
+			failed.Content.Blocks = append(failed.Content.Blocks, json.RawMessage(`"`+strings.Repeat("x", 17<<20)+`"`))
+		}
+		return failed, nil
 	case "asks":
 		if args.N == "twice" && c.Answers == nil || args.N == "several" && c.Answers == nil {
 			return &tool.Result{Ask: severalThings(args.N)}, nil
@@ -198,7 +203,7 @@ type seen struct {
 	Job, Tool, State string
 	Stopping         bool
 	Attempts         int
-	Result           *tool.Result
+	Result           *tool.Stored
 	Error            *tool.Error
 }
 
@@ -285,6 +290,20 @@ func TestAJobRunsAsItsCallerAndItsOutcomeAndEventsAreKept(t *testing.T) {
 	_, text, err := p.tool(ada, "listJobs", `{"state":"failed","limit":5}`)
 	if err != nil || strings.Count(text, `"job"`) != 1 || !strings.Contains(text, "fails") || strings.Contains(text, "NoLuck") {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// The content of an MCP server is kept with the outcome, unless it is too large; the outcome is kept all the same.
+func TestContentIsKeptWithAJob(t *testing.T) {
+	p := open(t, file(t), fresh(), job.Options{}).run()
+	for n, want := range map[string]int{"small": 1, "large": 0} {
+		got := p.until(p.start("fails", n), "").Result
+		if got.Failure.Message != "not today" || (want > 0) != (got.Content != nil) {
+			t.Fatalf("%s: %+v", n, got)
+		}
+		if want > 0 && (len(got.Content.Blocks) != want || string(got.Content.Meta) != `{"k":1}`) {
+			t.Errorf("%s: %+v", n, got.Content)
+		}
 	}
 }
 

@@ -307,7 +307,7 @@ func ended(ctx context.Context, j *Job, r *tool.Result, err error) (state string
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
-		o := outcome{Result: r}
+		o := outcome{Result: &tool.Stored{Result: *r, Content: r.Content}}
 		if r.Ask != nil {
 			o.Round = rounds(j) + 1
 		}

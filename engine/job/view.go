@@ -12,7 +12,7 @@ import (
 
 // An outcome is how a job ended, as it is stored: one of the two.
 type outcome struct {
-	Result *tool.Result `json:"result,omitzero"`
+	Result *tool.Stored `json:"result,omitzero"`
 	Error  *tool.Error  `json:"error,omitzero"`
 	// If the job asked: the number of the question, and the answers to it so far.
 	Round int                        `json:"round,omitzero"`
@@ -27,6 +27,8 @@ func (o outcome) encode() ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeInternal, "it ran, but its outcome is not JSON: %w", err)
+	case len(b) > maxOutcome && o.Result != nil && o.Result.Content != nil: // Output holds the same
+		return outcome{Result: &tool.Stored{Result: o.Result.Result}, Round: o.Round}.encode()
 	case len(b) > maxOutcome:
 		return nil, tool.Errorf(tool.CodeQuotaExceeded,
 			"it ran, but its outcome of %d bytes is not kept: %d is the most", len(b), maxOutcome).Because("too_large")

@@ -8,6 +8,7 @@ package redact
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"slices"
 
@@ -75,7 +76,7 @@ func outcome(r *secret.Redactor, was *tool.Result) *tool.Result {
 	clean.Output, clean.Summary = r.JSON(was.Output), r.String(was.Summary)
 	clean.Failure = r.Failure(was.Failure)
 	if was.Content != nil {
-		content := tool.Content{Structured: was.Content.Structured}
+		content := tool.Content{Structured: was.Content.Structured, Meta: r.JSON(was.Content.Meta)}
 		for _, block := range was.Content.Blocks {
 			content.Blocks = append(content.Blocks, r.JSON(block))
 		}
@@ -158,17 +159,19 @@ func (c catalog) spec(was *tool.Spec) *tool.Spec {
 	}
 	clean := *was
 	clean.Title, clean.Description = c.r.String(was.Title), c.r.String(was.Description)
-	clean.Input, clean.Output = c.r.JSON(was.Input), c.r.JSON(was.Output)
+	clean.Input, clean.Output, clean.Extra = c.r.JSON(was.Input), c.r.JSON(was.Output), c.r.JSON(was.Extra)
 	clean.Resources = slices.Clone(was.Resources)
 	for i := range clean.Resources {
 		one := &clean.Resources[i]
 		for _, text := range []*string{&one.URI, &one.Template, &one.Name, &one.Title, &one.Description} {
 			*text = c.r.String(*text)
 		}
-		one.Annotations = c.r.JSON(one.Annotations)
+		for _, doc := range []*json.RawMessage{&one.Annotations, &one.Icons, &one.Meta} {
+			*doc = c.r.JSON(*doc)
+		}
 	}
 	if clean.Title == was.Title && clean.Description == was.Description && same(clean.Input, was.Input) &&
-		same(clean.Output, was.Output) && len(was.Resources) == 0 {
+		same(clean.Output, was.Output) && same(clean.Extra, was.Extra) && len(was.Resources) == 0 {
 		return was
 	}
 	return &clean

@@ -135,15 +135,27 @@ func (p *person) call(name, args string) {
 	}
 }
 
-// yes agrees to everything.
+// yes agrees to everything, and to what a form suggests.
 func yes(a *tool.Ask) json.RawMessage {
 	var all []string
 	for _, n := range a.Needs {
-		content := "{}"
-		if strings.Contains(string(n.Schema), `"confirmed"`) {
-			content = `{"confirmed":true}`
+		var form struct {
+			Properties map[string]struct {
+				Default json.RawMessage `json:"default"`
+			} `json:"properties"`
 		}
-		all = append(all, fmt.Sprintf(`%q:{"action":"accept","content":%s}`, n.Key, content))
+		_ = json.Unmarshal(n.Schema, &form) // only forms have one
+		content := map[string]json.RawMessage{}
+		for name, field := range form.Properties {
+			if field.Default != nil {
+				content[name] = field.Default
+			}
+		}
+		if strings.Contains(string(n.Schema), `"confirmed"`) {
+			content["confirmed"] = json.RawMessage("true")
+		}
+		text, _ := json.Marshal(content) // JSON that was read
+		all = append(all, fmt.Sprintf(`%q:{"action":"accept","content":%s}`, n.Key, text))
 	}
 	return json.RawMessage("{" + strings.Join(all, ",") + "}")
 }

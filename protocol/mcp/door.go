@@ -119,7 +119,7 @@ func (s *server) answer(ctx context.Context, r *request, to peer) (reply []byte,
 	if failed != nil {
 		return jsonrpc.EncodeReply(r.id, nil, failed), failed
 	}
-	if r.modern || r.failed != nil {
+	if r.modern || r.failed != nil || r.given != nil {
 		w.Raw("_meta", s.resultMeta(r))
 	}
 	return jsonrpc.EncodeReply(r.id, w.Done(), nil), nil
@@ -151,9 +151,17 @@ func (s *server) writeCacheHints(r *request, w *strictjson.Writer) {
 }
 
 // resultMeta returns the _meta of every modern result. That of a subscription names the one that ended, and that of a
-// call, in both eras, why it failed.
+// call, in both eras, why it failed. What an MCP server wrote there stays, except for these.
 func (s *server) resultMeta(r *request) json.RawMessage {
-	w := strictjson.NewWriter(100)
+	w := strictjson.NewWriter(100 + len(r.given))
+	if r.given != nil {
+		_ = strictjson.Walk(r.given, func(name, value []byte) error {
+			if key := string(name); key != metaServer && key != metaError {
+				w.Named(key, value)
+			}
+			return nil
+		})
+	}
 	if r.modern {
 		w.Raw(metaServer, s.serverInfo)
 	}

@@ -97,7 +97,7 @@ func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
 	if mode == "form" {
 		w.Raw("requestedSchema", schema.Object(n.Schema))
 		ours = append(ours, "requestedSchema")
-	} else if !r.modern { // the legacy era needs an id for each
+	} else if own, _ := strictjson.ReadMembers(orEmpty(n.Params), "elicitationId"); !r.modern && own.Get("elicitationId") == nil { // the legacy era needs an id for each
 		sum := sha256.Sum256([]byte(id + "\x00" + n.Key))
 		w.Text("elicitationId", hex.EncodeToString(sum[:16]))
 		ours = append(ours, "elicitationId")
@@ -155,15 +155,26 @@ func (s *server) finish(
 	if asks, err = s.resume(r, c); err != nil || asks != nil {
 		return nil, nil, asks, err
 	}
+	var asked *tool.Ask
+	defer func() { // a server must not wait for an answer that will not come
+		if asked != nil && asked.Drop != nil && asks == nil {
+			asked.Drop()
+		}
+	}()
 	for range maxRounds {
 		out = &relay{request: r, to: to}
 		res, err = s.handler.Invoke(ctx, c, out)
+		if refused := tool.AsError(err); asked != nil && refused != nil && refused.Reason == ask.Invalid && len(asked.Needs) > 0 {
+			c = failedAll(c, asked, invalid("%s", refused.Message))
+			continue
+		}
 		if err != nil {
 			return nil, nil, nil, answerError(r, err)
 		}
 		if res.Ask == nil {
 			return res, out, nil, nil
 		}
+		asked = res.Ask
 		if waits := r.approvalError(res.Ask); waits != nil {
 			return nil, nil, nil, waits
 		}
@@ -206,6 +217,10 @@ func (s *server) askClient(
 ) (map[string]json.RawMessage, *strictjson.Writer, error) {
 	answers := map[string]json.RawMessage{}
 	list, missing := r.open(a, answers)
+	for ; missing != nil && !r.modern && len(a.Needs) > 0; list, missing = r.open(a, answers) { // the tool may go on without
+		_, capability, _ := methodOf(missing.Kind)
+		answers[missing.Key] = failedAnswer(jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "this client cannot be asked: it has no %s", capability))
+	}
 	switch {
 	case missing != nil && r.modern:
 		return nil, nil, missingCapability(r.name, missing)
@@ -219,13 +234,20 @@ func (s *server) askClient(
 		asks, err := s.inputRequired(r, a, list, answers)
 		return nil, asks, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.Patience)
+	within, cancel := context.WithTimeout(ctx, s.Patience)
 	defer cancel()
 	for _, n := range list {
 		method, _, _ := methodOf(n.Kind)
-		raw, err := to.ask(ctx, method, r.paramsOf(n, a.ID))
+		raw, err := to.ask(within, method, r.paramsOf(n, a.ID))
 		if err == nil {
 			err = strictjson.CheckObject(raw)
+		}
+		if err != nil && ctx.Err() == nil && len(a.Needs) > 0 {
+			failed := protocolError(err) // what the client answered, or why it did not
+			if failed == nil {
+				failed = jsonrpc.Errorf(jsonrpc.CodeInternal, "the client did not answer: %s", jsonrpc.Clip(err.Error()))
+			}
+			raw, err = failedAnswer(failed), nil
 		}
 		if err != nil {
 			return nil, nil, tool.Errorf(tool.CodeCancelled, "%s asks %q, and the client did not answer: %w", r.name, n.Message, err).
@@ -234,6 +256,21 @@ func (s *server) askClient(
 		answers[n.Key] = raw
 	}
 	return answers, nil, nil
+}
+
+// failedAnswer encodes the answer to a need that the client could not answer.
+func failedAnswer(e *jsonrpc.Error) json.RawMessage {
+	return encoded(map[string]*jsonrpc.Error{"error": e})
+}
+
+// failedAll returns the call with this answer to all needs of a question.
+func failedAll(c *tool.Call, a *tool.Ask, e *jsonrpc.Error) *tool.Call {
+	again, answers := *c, map[string]json.RawMessage{}
+	for _, n := range a.Needs {
+		answers[n.Key] = failedAnswer(e)
+	}
+	again.Answers, again.Resume = encoded(answers), a.ID
+	return &again
 }
 
 func missingCapability(name string, n *tool.Need) *jsonrpc.Error {

@@ -9,15 +9,19 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"toolpost/engine"
 	"toolpost/engine/ask"
 	"toolpost/host/secret"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
+	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 // carrying puts the engine's stages for questions in front of a tool.
@@ -357,5 +361,188 @@ func TestRequestStateRevealsNothingToOtherCallers(t *testing.T) {
 	}
 	if r := roundOf(t, ask("ada", "ask", again)); r.Requests["who"] == nil {
 		t.Errorf("its own caller: %v", r.Requests)
+	}
+}
+
+// A legacyClient is a client of 2025-11-25 over stdio that answers questions as a test tells it to.
+type legacyClient struct {
+	t      *testing.T
+	in     io.Writer
+	answer func(method string, params json.RawMessage) string // members of the answer; empty: none
+	asked  chan string
+	last   int
+
+	mu      sync.Mutex
+	replies map[string]chan string
+}
+
+func newLegacyClient(t *testing.T, e *engine.Engine, capabilities string, answer func(string, json.RawMessage) string) *legacyClient {
+	t.Helper()
+	toDoor, in := io.Pipe()
+	out, fromDoor := io.Pipe()
+	c := &legacyClient{t: t, in: in, answer: answer, asked: make(chan string, 10), replies: map[string]chan string{}}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&mcp.Door{In: toDoor, Out: fromDoor, Caller: tool.Principal{ID: "ada", Door: "mcp"}}).Serve(context.Background(), e, e)
+		_ = fromDoor.Close()
+	}()
+	go c.read(out)
+	t.Cleanup(func() { _ = in.Close(); <-ended })
+	c.call("initialize", `{"protocolVersion":"2025-11-25","capabilities":`+capabilities+`}`)
+	return c
+}
+
+func (c *legacyClient) read(out io.Reader) {
+	for lines := bufio.NewReader(out); ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return
+		}
+		var m struct {
+			ID     json.RawMessage
+			Method string
+			Params json.RawMessage
+		}
+		_ = json.Unmarshal([]byte(line), &m)
+		switch {
+		case m.Method == "":
+			c.mu.Lock()
+			c.replies[string(m.ID)] <- line
+			c.mu.Unlock()
+		case m.ID != nil:
+			c.asked <- string(m.Params)
+			go func() {
+				if members := c.answer(m.Method, m.Params); members != "" {
+					_, _ = io.WriteString(c.in, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,`+members+"}\n")
+				}
+			}()
+		}
+	}
+}
+
+// start sends a request, and returns its id.
+func (c *legacyClient) start(method, params string) string {
+	c.mu.Lock()
+	c.last++
+	id := fmt.Sprint(c.last)
+	c.replies[id] = make(chan string, 1)
+	c.mu.Unlock()
+	_, _ = io.WriteString(c.in, `{"jsonrpc":"2.0","id":`+id+`,"method":"`+method+`","params":`+params+"}\n")
+	return id
+}
+
+func (c *legacyClient) call(method, params string) string {
+	c.t.Helper()
+	id := c.start(method, params)
+	c.mu.Lock()
+	reply := c.replies[id]
+	c.mu.Unlock()
+	return awaits(c.t, method, reply)
+}
+
+// works calls a tool that must succeed.
+func (c *legacyClient) works(name string) string {
+	c.t.Helper()
+	got := c.call("tools/call", `{"name":"`+name+`"}`)
+	if !strings.Contains(got, `"result"`) || strings.Contains(got, `"isError"`) {
+		c.t.Errorf("%s: %s", name, got)
+	}
+	return got
+}
+
+// asking returns an engine that carries the questions of the Python server.
+func asking(t *testing.T, more string) *engine.Engine {
+	t.Helper()
+	q := ask.New(ask.Options{})
+	return engineWith(t, engine.Options{Stages: map[string]engine.Stage{"answers": q.Answers, "ask": q.Carry}}, "",
+		map[string]string{"one": pyServer(t, "legacy") + more})
+}
+
+// If a client fails to answer the question of a server, the server is told, and the source stays usable.
+func TestServerLearnsThatItsQuestionFailed(t *testing.T) {
+	tooltest.NoLeaks(t)
+	const elicits = `{"elicitation":{}}`
+	for _, more := range []string{"", ", concurrency: 1"} {
+		for name, c := range map[string]struct {
+			capabilities, answer string
+			want                 string // what the tool gives
+		}{
+			"error":         {elicits, `"error":{"code":-32603,"message":"ui broke"}`, `\"code\": -32603, \"message\": \"ui broke\"`},
+			"no object":     {elicits, `"result":7`, "did not answer"},
+			"invalid":       {elicits, `"result":{"action":"accept","content":{"colour":7}}`, "-32602"},
+			"no capability": {`{}`, "", "cannot be asked: it has no elicitation"},
+			"cancel":        {elicits, "", ""},
+		} {
+			t.Run(name+more, func(t *testing.T) {
+				client := newLegacyClient(t, asking(t, more), c.capabilities, func(string, json.RawMessage) string { return c.answer })
+				if name == "cancel" {
+					id := client.start("tools/call", `{"name":"ask"}`)
+					awaits(t, "the question", client.asked)
+					_, _ = io.WriteString(client.in, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+"}}\n")
+					wait(t, "the server hears that the call is cancelled, and an answer", func() bool {
+						seen := client.works("seen")
+						return strings.Contains(seen, "notifications/cancelled") && strings.Contains(seen, "an error")
+					})
+				} else if got := client.works("ask"); !strings.Contains(got, c.want) {
+					t.Errorf("the tool gives %s", got)
+				}
+				if seen := client.works("seen"); strings.Count(seen, "an error") != 1 || (name == "cancel") != strings.Contains(seen, "notifications/cancelled") {
+					t.Errorf("the server has seen %s", seen)
+				}
+			})
+		}
+	}
+}
+
+// An answer passes the queue: it continues the call for which the others in the queue wait.
+func TestAnswerDoesNotQueueBehindOtherCalls(t *testing.T) {
+	tooltest.NoLeaks(t)
+	e := asking(t, ", concurrency: 1")
+	var client *legacyClient
+	other := ""
+	client = newLegacyClient(t, e, `{"elicitation":{}}`, func(string, json.RawMessage) string {
+		other = client.start("tools/call", `{"name":"pid"}`)
+		wait(t, "another call waits for the server", func() bool { return e.Crowds()[0].Running == 1 })
+		return `"result":{"action":"decline"}`
+	})
+	client.works("ask")
+	if got := awaits(t, "the other answer", client.replies[other]); !strings.Contains(got, `"result"`) {
+		t.Error(got)
+	}
+}
+
+// A question reaches the client as the server wrote it, and the answer reaches the server as the client wrote it.
+func TestQuestionsAndAnswersAreUnchanged(t *testing.T) {
+	tooltest.NoLeaks(t)
+	const form = `{"message":"Which?","requestedSchema":{"properties":{"a":{"type":"string"},"size":{"default":7,"type":"integer"}},"type":"object"},"_meta":{"k":1},"x-more":true}`
+	for question, answer := range map[string]string{
+		form: `{"action": "accept", "content": {"a": "b"}, "_meta": {"m": 2}, "more": [1]}`,
+		`{"mode":"url","message":"Go","url":"https://example.com/x","elicitationId":"e1"}`: `{"action": "decline"}`,
+	} {
+		client := newLegacyClient(t, asking(t, ""), `{"elicitation":{"form":{},"url":{}}}`, func(string, json.RawMessage) string { return `"result":` + answer })
+		got := client.call("tools/call", `{"name":"ask","arguments":{"params":`+question+`}}`)
+		if asked := strings.NewReplacer(": ", ":", ", ", ",").Replace(awaits(t, "the question", client.asked)); asked != question {
+			t.Errorf("asked %s", asked)
+		}
+		if text := string(strictjson.Quote(answer)); !strings.Contains(got, text) {
+			t.Errorf("answered %s and not %s", got, text)
+		}
+	}
+}
+
+// A client is not left without an answer to a request that is JSON but not strict. An answer of the client is read all
+// the same.
+func TestRequestThatIsNotStrictIsAnswered(t *testing.T) {
+	tooltest.NoLeaks(t)
+	client := newLegacyClient(t, asking(t, ""), `{"elicitation":{}}`, func(string, json.RawMessage) string {
+		return `"result":{"action":"accept","content":{"colour":"\ud83d"}}`
+	})
+	for _, params := range []string{`{"name":"echo","arguments":{"text":"\ud800"}}`, `{"name":"pid","name":"pid"}`} {
+		if got := client.call("tools/call", params); !strings.Contains(got, "-32700") {
+			t.Errorf("%s: %s", params, got)
+		}
+	}
+	if got := client.works("ask"); !strings.Contains(got, `ufffd`) {
+		t.Error(got)
 	}
 }

@@ -23,8 +23,9 @@ import (
 // other, so a tool whose output is only text for us has no structured content.
 func outcome(r *request, res *tool.Result, out *relay) *strictjson.Writer {
 	w := newResult(r, 3*len(res.Output))
-	if c := res.Content; c != nil && len(c.Blocks) > 0 {
+	if c := res.Content; c != nil {
 		w.Raw("content", list(rewriteURIs(r.source, c.Blocks)))
+		r.given = c.Meta
 	} else {
 		w.Raw("content", list(textContent(res, out.assets)))
 	}
@@ -286,11 +287,15 @@ func (l *relay) message(e tool.Event) error {
 		if strictjson.Unmarshal(e.Data, &log) != nil {
 			return nil
 		}
-		level, logger = cmp.Or(log.Severity, log.Level), cmp.Or(log.Logger, logger)
-		if level == "warn" {
+		if level = log.Severity; level == "" {
+			level, log.Logger = log.Level, cmp.Or(log.Logger, logger)
+		}
+		if logger = log.Logger; level == "warn" {
 			level = "warning"
 		}
 		switch {
+		case log.Data != nil:
+			data = log.Data
 		case log.Fields == nil:
 			data = strictjson.Quote(log.Message)
 		case strictjson.KindOf([]byte(log.Message)) == "object": // an MCP server's data, which other clients get as the message

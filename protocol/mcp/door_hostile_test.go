@@ -215,7 +215,7 @@ func TestNonsenseOnStdioIsAnsweredInTheWordsOfTheProtocol(t *testing.T) {
 	}
 	slices.Sort(said["<nil>"])
 	want := map[string][]int{
-		"<nil>": {-32700, -32700, -32700, -32700, -32600}, "old": {-32602}, "burn": {-32601}, "good": {0},
+		"<nil>": {-32700, -32700, -32700, -32600}, "2": {-32700}, "old": {-32602}, "burn": {-32601}, "good": {0},
 	}
 	if !reflect.DeepEqual(said, want) {
 		t.Errorf("it said %v\n%.2000s", said, out.String())

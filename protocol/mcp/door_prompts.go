@@ -16,10 +16,12 @@ import (
 
 // A prompt is a prompt that a caller may use, as it is listed.
 type prompt struct {
-	Name        string     `json:"name"`
-	Title       string     `json:"title,omitempty"`
-	Description string     `json:"description,omitempty"`
-	Arguments   []argument `json:"arguments,omitempty"`
+	Name        string          `json:"name"`
+	Title       string          `json:"title,omitempty"`
+	Description string          `json:"description,omitempty"`
+	Arguments   json.RawMessage `json:"arguments,omitzero"`
+	Icons       json.RawMessage `json:"icons,omitzero"`
+	Meta        json.RawMessage `json:"_meta,omitzero"`
 
 	spec  *tool.Spec // of the tool that writes it
 	skill string     // argument of that tool; "" if the arguments are the tool's own
@@ -33,8 +35,15 @@ type argument struct {
 
 func promptOf(name string, spec *tool.Spec) prompt {
 	one := prompt{Name: name, Title: spec.Title, Description: spec.Description, spec: spec}
+	if spec.Method != "" {
+		_ = strictjson.Unmarshal(orEmpty(spec.Extra), &one) // read before
+	}
+	var arguments []argument
 	for _, p := range schema.Properties(spec.Input) {
-		one.Arguments = append(one.Arguments, argument{p.Name, p.Description, p.Required})
+		arguments = append(arguments, argument{p.Name, p.Description, p.Required})
+	}
+	if one.Arguments == nil && arguments != nil {
+		one.Arguments = encoded(arguments)
 	}
 	return one
 }
@@ -118,11 +127,26 @@ func (s *server) getPrompt(ctx context.Context, r *request, to peer) (*strictjso
 		output = instructions(output)
 	}
 	w = newResult(r, len(output)+200)
-	w.Text("description", p.Description)
+	description := p.Description
+	if p.spec.Method != "" {
+		description = r.readOwn(output)
+	}
+	w.Text("description", description)
 	r.spec = p.spec
 	s.setSource(ctx, r)
 	w.Raw("messages", list(rewriteURIs(r.source, messages(output, files))))
 	return w, nil
+}
+
+// readOwn keeps the _meta in the result of an MCP server, and returns its description.
+func (r *request) readOwn(output json.RawMessage) string {
+	var own struct {
+		Description string          `json:"description"`
+		Meta        json.RawMessage `json:"_meta"`
+	}
+	_ = strictjson.Unmarshal(output, &own) // read before
+	r.given = own.Meta
+	return own.Description
 }
 
 // instructions extracts the text of a skill from a tool's output.
@@ -226,17 +250,26 @@ func (s *server) complete(ctx context.Context, r *request, to peer) (*strictjson
 		return s.completeUpstream(ctx, r, source, encoded(params), to)
 	}
 	values := suggestions(spec, params.Argument.Name, params.Argument.Value)
-	return completed(r, values, len(values), false), nil
+	total, more := len(values), false
+	return completed(r, completion{values, &total, &more}), nil
+}
+
+// A completion suggests values. An MCP server need not say how many there are.
+type completion struct {
+	Values []string `json:"values"`
+	Total  *int     `json:"total,omitzero"`
+	More   *bool    `json:"hasMore,omitzero"`
 }
 
 // completed writes suggestions.
-func completed(r *request, values []string, total int, more bool) *strictjson.Writer {
+func completed(r *request, c completion) *strictjson.Writer {
 	const most = 100
-	b, _ := strictjson.Marshal(map[string]any{
-		"values": values[:min(len(values), most)], "total": total, "hasMore": more || total > most,
-	}) // strings and numbers
-	w := newResult(r, len(b))
-	w.Raw("completion", b)
+	if len(c.Values) > most {
+		more := true
+		c.Values, c.More = c.Values[:most], &more
+	}
+	w := newResult(r, 200)
+	w.Raw("completion", encoded(c))
 	return w
 }
 
@@ -246,24 +279,21 @@ func (s *server) completeUpstream(
 ) (*strictjson.Writer, *jsonrpc.Error) {
 	name := source + "." + methodComplete
 	if s.spec(ctx, r.caller, name) == nil {
-		return completed(r, []string{}, 0, false), nil
+		return completed(r, completion{Values: []string{}}), nil
 	}
 	res, _, asks, bad := s.fetch(ctx, r, &tool.Call{Caller: r.caller, Tool: name, Args: args}, to)
 	if bad != nil || asks != nil {
 		return asks, bad
 	}
 	var given struct {
-		Completion struct {
-			Values []string `json:"values"`
-			Total  int      `json:"total"`
-			More   bool     `json:"hasMore"`
-		} `json:"completion"`
+		Completion completion `json:"completion"`
 	}
 	if err := strictjson.Unmarshal(res.Output, &given); err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "what the server gave cannot be read: %s", jsonrpc.Misread(err))
 	}
-	values := slices.DeleteFunc(append([]string{}, given.Completion.Values...), tool.Hides)
-	return completed(r, values, max(given.Completion.Total, len(values)), given.Completion.More), nil
+	r.readOwn(res.Output)
+	given.Completion.Values = slices.DeleteFunc(append([]string{}, given.Completion.Values...), tool.Hides)
+	return completed(r, given.Completion), nil
 }
 
 // suggestions returns the values of an argument that begin with the typed text, in the order of the schema.

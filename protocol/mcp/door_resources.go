@@ -226,6 +226,7 @@ func (s *server) readUpstream(ctx context.Context, r *request, to peer) (*strict
 	if err := strictjson.Unmarshal(res.Output, &given); err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "what the server gave cannot be read: %s", jsonrpc.Misread(err))
 	}
+	r.readOwn(res.Output)
 	source, _, _ := splitSourceURI(r.uri)
 	return s.readResult(r, list(rewriteURIs(source, given.Contents)))
 }

@@ -67,7 +67,7 @@ func (s *session) take(text []byte) {
 // newConn returns a connection for our questions to a client. It ignores the client's requests and malformed messages.
 func newConn() *jsonrpc.Conn {
 	return jsonrpc.NewConn(jsonrpc.Options{
-		Take: func(*jsonrpc.Incoming) error { return nil }, Odd: func(*jsonrpc.Message, []byte, error) {},
+		Lenient: true, Take: func(*jsonrpc.Incoming) error { return nil }, Odd: func(*jsonrpc.Message, []byte, error) {},
 	})
 }
 

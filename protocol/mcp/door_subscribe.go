@@ -149,6 +149,7 @@ func (s *server) lists(ctx context.Context, p tool.Principal) lists {
 		_, _ = tools.Write(spec.Input)
 		_, _ = tools.Write(spec.Output)
 		_, _ = tools.Write(annotations(spec))
+		_, _ = tools.Write(spec.Extra)
 	}
 	return lists{
 		tools: tools.Sum64(), prompts: s.digest(s.prompts(ctx, p)),
@@ -165,9 +166,10 @@ func (s *server) digest(list any) uint64 {
 type subscription struct {
 	wake chan struct{}
 
-	mu   sync.Mutex
-	uris map[string]bool // whether they changed
-	size int             // of the URIs, in bytes
+	mu      sync.Mutex
+	uris    map[string]bool
+	changed map[string]bool // these of them, and parts of them
+	size    int             // of the URIs, in bytes
 
 	followMu sync.Mutex
 	follows  []func() // each stops following resources of an MCP server
@@ -183,7 +185,9 @@ func (s *server) refollow(ctx context.Context, p tool.Principal, sub *subscripti
 	uris := sub.upstream()
 	for spec, live := range tool.Offers(ctx, s.catalog, p) {
 		if own := uris[spec.Source]; spec.Method == methodReadResource && live != nil && own != nil {
-			stop, not := live.Follow(ctx, own, func(uri string) { sub.markChanged(sourceURI(spec.Source, uri)) })
+			stop, not := live.Follow(ctx, own, func(uri, changed string) {
+				sub.markChanged(sourceURI(spec.Source, uri), sourceURI(spec.Source, changed))
+			})
 			sub.follows, uris[spec.Source] = append(sub.follows, stop), not
 		}
 	}
@@ -223,7 +227,7 @@ func (s *subscription) unfollow() {
 
 // newSubscription returns a subscription for some URIs. ok is false if they are too many.
 func newSubscription(uris ...string) (s *subscription, ok bool) {
-	s = &subscription{wake: make(chan struct{}, 1), uris: map[string]bool{}}
+	s = &subscription{wake: make(chan struct{}, 1), uris: map[string]bool{}, changed: map[string]bool{}}
 	for _, uri := range uris {
 		if !s.add(uri) {
 			return nil, false
@@ -244,22 +248,22 @@ func (s *subscription) retain(uris []string) {
 func (s *subscription) takeChanged() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var changed []string
-	for _, uri := range slices.Sorted(maps.Keys(s.uris)) {
-		if s.uris[uri] {
-			changed, s.uris[uri] = append(changed, uri), false
-		}
-	}
+	changed := slices.Sorted(maps.Keys(s.changed))
+	clear(s.changed)
 	return changed
 }
 
-func (s *subscription) markChanged(uri string) {
+// markChanged notes that a resource, or a part of it, changed.
+func (s *subscription) markChanged(uri, changed string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, wanted := s.uris[uri]; !wanted {
+	if !s.uris[uri] {
 		return
 	}
-	s.uris[uri] = true
+	if len(s.changed) >= maxURIs { // the server names more parts than there is room for
+		changed = uri
+	}
+	s.changed[changed] = true
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -270,21 +274,22 @@ func (s *subscription) markChanged(uri string) {
 func (s *subscription) add(uri string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, has := s.uris[uri]; !has {
+	if !s.uris[uri] {
 		if len(s.uris) >= maxURIs || len(uri) > maxURI || s.size+len(uri) > maxURIBytes {
 			return false
 		}
 		s.size += len(uri)
 	}
-	s.uris[uri] = false
+	s.uris[uri] = true
 	return true
 }
 
 func (s *subscription) drop(uri string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, has := s.uris[uri]; has {
+	if s.uris[uri] {
 		delete(s.uris, uri)
+		delete(s.changed, uri)
 		s.size -= len(uri)
 	}
 }
@@ -350,7 +355,7 @@ func (s *subscriptions) notify(caller, uri string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for one := range s.all[caller] {
-		one.markChanged(uri)
+		one.markChanged(uri, uri)
 	}
 }
 

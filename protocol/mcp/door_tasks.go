@@ -122,7 +122,7 @@ type job struct {
 	Began   time.Time                  `json:"began"`
 	Ended   time.Time                  `json:"ended"`
 	Expires time.Time                  `json:"expires"`
-	Result  *tool.Result               `json:"result"`
+	Result  *tool.Stored               `json:"result"`
 	Error   *tool.Error                `json:"error"`
 	Round   int                        `json:"round"`
 	Said    map[string]json.RawMessage `json:"said"`
@@ -226,13 +226,13 @@ func (s *server) detail(ctx context.Context, r *request, w *strictjson.Writer, j
 			}
 			r.spec = s.spec(ctx, r.caller, j.Tool)
 			s.setSource(ctx, r)
-			return outcome(r, j.Result, &relay{assets: j.assets})
+			j.Result.Result.Content = j.Result.Content
+			return outcome(r, &j.Result.Result, &relay{assets: j.assets})
 		}()
-		if r.failed != nil {
-			why := strictjson.NewWriter(100)
-			why.Raw(metaError, errorMeta(r.failed))
-			done.Raw("_meta", why.Done())
-			r.failed = nil // the call failed, not this request
+		if r.failed != nil || r.given != nil {
+			of := &request{failed: r.failed, given: r.given}
+			done.Raw("_meta", s.resultMeta(of))
+			r.failed, r.given = nil, nil // they belong to the call, not to this request
 		}
 		w.Raw("result", done.Done())
 	}

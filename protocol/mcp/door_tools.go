@@ -65,6 +65,10 @@ func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 	if spec.Effects != (tool.Effects{}) || spec.TitleHint {
 		w.Raw("annotations", annotations(spec))
 	}
+	_ = strictjson.Object(orEmpty(spec.Extra), func(name, value []byte) error { // read before
+		w.Raw(string(name), value)
+		return nil
+	})
 	return w.Done()
 }
 

@@ -44,26 +44,37 @@ func elicitNeed(n tool.Need, params json.RawMessage) (tool.Need, error) {
 		Message string          `json:"message"`
 		Schema  json.RawMessage `json:"requestedSchema"`
 		URL     string          `json:"url"`
-		ID      string          `json:"elicitationId"`
 	}
 	if err := strictjson.Unmarshal(params, &msg); err != nil {
 		return n, errors.New(jsonrpc.Misread(err))
 	}
-	n.Message = msg.Message
+	n.Message, n.Params = msg.Message, pick(params, func(name string, _ json.RawMessage) bool {
+		return !slices.Contains([]string{"mode", "message", "requestedSchema"}, name)
+	})
 	switch {
 	case msg.Mode == "url" && msg.URL != "":
 		n.Kind = tool.NeedLink
-		link := map[string]string{"url": msg.URL}
-		if msg.ID != "" {
-			link["elicitationId"] = msg.ID
-		}
-		n.Params, _ = strictjson.Marshal(link)
 	case (msg.Mode == "" || msg.Mode == "form") && strictjson.KindOf(msg.Schema) == "object":
 		n.Kind, n.Schema = tool.NeedForm, msg.Schema
 	default:
 		return n, fmt.Errorf("an elicitation has a form with a requestedSchema, or a url; not %q", jsonrpc.Clip(msg.Mode))
 	}
 	return n, nil
+}
+
+// pick returns some members of an object that was read before, or nil if there are none.
+func pick(object json.RawMessage, wanted func(name string, value json.RawMessage) bool) json.RawMessage {
+	w := strictjson.NewWriter(len(object))
+	_ = strictjson.Object(object, func(name, value []byte) error {
+		if wanted(string(name), value) {
+			w.Named(string(name), value)
+		}
+		return nil
+	})
+	if w.Len() == len("{") {
+		return nil
+	}
+	return w.Done()
 }
 
 // A serverRequest is a question of a legacy server in the middle of a call.
@@ -97,6 +108,9 @@ func (u *upstreamCall) awaitAnswer(
 		case asked <- q:
 			asked = nil
 		case answer := <-q.answer:
+			if failed := errorIn(answer); failed != nil {
+				return nil, failed
+			}
 			return answer, nil
 		case <-gone:
 			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: the server is gone", in.Method)
@@ -104,6 +118,15 @@ func (u *upstreamCall) awaitAnswer(
 			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: it was withdrawn, or the call given up", in.Method)
 		}
 	}
+}
+
+// errorIn returns the error with which a client answered a question, or nil.
+func errorIn(answer json.RawMessage) *jsonrpc.Error {
+	m, _ := strictjson.ReadMembers(answer, "error") // checked
+	if raw := m.Get("error"); raw != nil {
+		return (&jsonrpc.Message{Err: raw}).Failure()
+	}
+	return nil
 }
 
 // resumeWith continues a call whose server waits for an answer.
@@ -189,6 +212,11 @@ func (u *upstreamCall) readNeeds(requests json.RawMessage) (needs []tool.Need, k
 func encodeAnswers(answers map[string]json.RawMessage) json.RawMessage {
 	if len(answers) == 0 {
 		return nil
+	}
+	for key, answer := range answers {
+		if errorIn(answer) != nil { // a result has no room for errors
+			answers[key] = json.RawMessage(`{"action":"cancel"}`)
+		}
 	}
 	b, _ := strictjson.Marshal(answers) // each was checked
 	return b
@@ -280,16 +308,17 @@ func (q *questions) ask(c *tool.Call, needs []tool.Need, then continuation, drop
 	}
 	q.open[id] = one
 	q.perCaller[one.caller]++
-	one.timer = time.AfterFunc(q.timeout, func() {
+	unanswered := func() {
 		if q.remove(id, one) {
 			drop()
 		}
-	})
+	}
+	one.timer = time.AfterFunc(q.timeout, unanswered)
 	var messages []string
 	for _, n := range needs {
 		messages = append(messages, n.Message)
 	}
-	return &tool.Result{Ask: &tool.Ask{ID: id, Message: strings.Join(messages, "\n"), Needs: needs}}, nil
+	return &tool.Result{Ask: &tool.Ask{ID: id, Message: strings.Join(messages, "\n"), Needs: needs, Drop: unanswered}}, nil
 }
 
 func (q *questions) remove(id string, one *question) bool {
@@ -319,39 +348,7 @@ func (q *questions) take(c *tool.Call) (*question, map[string]json.RawMessage, e
 	}
 	answers := map[string]json.RawMessage{}
 	_ = strictjson.Unmarshal(c.Answers, &answers) // checked, like each of them
-	for _, n := range one.needs {
-		if n.Kind == tool.NeedForm {
-			answers[n.Key] = filled(n.Schema, answers[n.Key])
-		}
-	}
 	return one, answers, nil
-}
-
-// filled returns the answer to a form. If it was accepted, missing fields get the defaults of the schema.
-func filled(schema, answer json.RawMessage) json.RawMessage {
-	var form struct {
-		Properties map[string]struct {
-			Default json.RawMessage `json:"default"`
-		} `json:"properties"`
-	}
-	response := struct {
-		Action  string                     `json:"action"`
-		Content map[string]json.RawMessage `json:"content,omitzero"`
-	}{}
-	if strictjson.Unmarshal(answer, &response) != nil || response.Action != tool.Accept {
-		return answer
-	}
-	_ = strictjson.Unmarshal(schema, &form) // a form without fields has no defaults
-	for name, field := range form.Properties {
-		if _, ok := response.Content[name]; !ok && field.Default != nil {
-			if response.Content == nil {
-				response.Content = map[string]json.RawMessage{}
-			}
-			response.Content[name] = field.Default
-		}
-	}
-	b, _ := strictjson.Marshal(response) // JSON that was read
-	return b
 }
 
 // resume continues a call.

@@ -320,10 +320,12 @@ func (r *Runner) message(params json.RawMessage, u *upstreamCall) {
 	if slices.Contains(levels(), msg.Level) {
 		log.Severity = msg.Level
 	}
-	if kind := strictjson.KindOf(msg.Data); kind != "string" {
-		if log.Message = string(msg.Data); kind == "object" {
-			log.Fields = msg.Data
-		}
+	switch strictjson.KindOf(msg.Data) {
+	case "string":
+	case "object":
+		log.Message, log.Fields = string(msg.Data), msg.Data
+	default:
+		log.Message, log.Data = string(msg.Data), msg.Data
 	}
 	if u != nil {
 		u.emit(tool.NewEvent(tool.KindLog, log))

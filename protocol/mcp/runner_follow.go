@@ -23,7 +23,7 @@ type updates struct {
 }
 
 type followedResource struct {
-	followers map[*func(uri string)]bool
+	followers map[*func(uri, changed string)]bool
 	end       func()
 }
 
@@ -31,7 +31,7 @@ type followedResource struct {
 const maxFollowed = 1_000
 
 // join adds a follower of a resource. fresh is true if the server does not report its changes yet.
-func (u *updates) join(uri string, heard *func(string)) (f *followedResource, fresh bool) {
+func (u *updates) join(uri string, heard *func(string, string)) (f *followedResource, fresh bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f = u.all[uri]
@@ -39,7 +39,7 @@ func (u *updates) join(uri string, heard *func(string)) (f *followedResource, fr
 		return nil, false
 	}
 	if fresh {
-		f = &followedResource{map[*func(string)]bool{}, func() {}}
+		f = &followedResource{map[*func(string, string)]bool{}, func() {}}
 		if u.all == nil {
 			u.all = map[string]*followedResource{}
 		}
@@ -50,7 +50,7 @@ func (u *updates) join(uri string, heard *func(string)) (f *followedResource, fr
 }
 
 // leave undoes join.
-func (u *updates) leave(uri string, heard *func(string)) {
+func (u *updates) leave(uri string, heard *func(string, string)) {
 	u.mu.Lock()
 	f := u.all[uri]
 	last := f != nil && f.followers[heard] && len(f.followers) == 1
@@ -72,15 +72,16 @@ func (u *updates) uris() []string {
 }
 
 // notify notifies the followers of a resource, or of the nearest one that contains it.
-func (u *updates) notify(uri string) {
+func (u *updates) notify(changed string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	uri := changed
 	for uri != "" && u.all[uri] == nil {
 		uri = strings.TrimRight(uri[:strings.LastIndexByte(uri, '/')+1], "/")
 	}
 	if f := u.all[uri]; f != nil {
 		for heard := range f.followers {
-			(*heard)(uri)
+			(*heard)(uri, changed)
 		}
 	}
 }
@@ -110,7 +111,7 @@ func (r *Runner) setServer(ctx context.Context, info *serverInfo) {
 }
 
 // Follow implements tool.Follower.
-func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri string)) (stop func(), failed []string) {
+func (r *Runner) Follow(ctx context.Context, uris []string, heard func(uri, changed string)) (stop func(), failed []string) {
 	ctx, cancel := context.WithTimeout(ctx, extrasTime)
 	defer cancel()
 	r.updates.followMu.Lock()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/backoff"
 	"toolpost/host/process"
 	"toolpost/host/sse"
 	"toolpost/tool"
@@ -95,7 +96,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 	h.conn = jsonrpc.NewConn(jsonrpc.Options{
 		Writer: replies{h}, Take: h.takeUnrelated, Odd: h.logSkipped, Names: progressOf, Serve: h.serveFor, Early: h.early,
 		Owns:      func(q *jsonrpc.Request) bool { u, _ := q.Tag.(*upstreamCall); return u != nil && !u.Paused() },
-		Abandoned: h.abandoned, Forget: true, Go: h.running.Go,
+		Abandoned: h.abandoned, Forget: true, Lenient: true, Go: h.running.Go,
 	})
 	r.upstream = h
 	return nil
@@ -462,6 +463,7 @@ func mediaType(resp *http.Response) string {
 type refusalError struct {
 	status int
 	text   string
+	wait   time.Duration // until the server may serve us; 0 if it does not say
 }
 
 func (e *refusalError) Error() string { return "it answered " + e.text }
@@ -486,10 +488,10 @@ func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 			jsonrpc.Clip(resp.Header.Get("Location")))
 	}
 	var scan strictjson.Scanner
-	if m, err := jsonrpc.Decode(&scan, body); err == nil && m.Err != nil {
+	if m, err := jsonrpc.Decode(&scan, body); err == nil && m.Err != nil && resp.StatusCode != http.StatusTooManyRequests {
 		return m.Failure()
 	}
-	return &refusalError{resp.StatusCode, jsonrpc.Clip(resp.Status)}
+	return &refusalError{resp.StatusCode, jsonrpc.Clip(resp.Status), backoff.RetryAfter(resp.Header.Get("Retry-After"))}
 }
 
 // unauthorised returns the error for a request that the server refused for its credentials or their rights.
@@ -552,7 +554,11 @@ func (h *remote) explainRefusal(err error) error {
 	case !errors.As(err, &refused):
 		return err
 	case refused.status == http.StatusTooManyRequests || refused.status/100 == 5:
-		return tool.Errorf(tool.CodeUnavailable, "%s does not serve us now: %w", h.r.o.shown(), refused)
+		e := tool.Errorf(tool.CodeUnavailable, "%s does not serve us now: %w", h.r.o.shown(), refused)
+		if refused.wait > 0 {
+			e = e.RetryAfter(refused.wait)
+		}
+		return e
 	}
 	return tool.Errorf(tool.CodeProtocol, "%s does not speak MCP over streamable HTTP there: %w; check the URL, which often "+
 		"ends in /mcp, and what the server wants in its headers", h.r.o.shown(), refused)

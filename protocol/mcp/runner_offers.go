@@ -108,6 +108,7 @@ func readPrompt(raw json.RawMessage) (*upstreamTool, error) {
 		}
 	}
 	o.Input, _ = strictjson.Marshal(map[string]any{"type": "object", "properties": arguments, "required": required}) // texts
+	o.extra = extraOf(raw, "arguments", "icons", "_meta")
 	return o, nil
 }
 
@@ -125,10 +126,9 @@ func readResourceEntry(raw json.RawMessage) (one tool.Resource, err error) {
 		*line = tool.VisibleName(*line)
 	}
 	one.Description = tool.Visible(one.Description)
-	unprintable := func(c rune) bool { return c < ' ' || c > '~' || c == '\\' }
-	if strictjson.KindOf(one.Annotations) != "object" || strings.ContainsFunc(string(one.Annotations), unprintable) {
-		one.Annotations = nil
-	}
+	extra := extraOf(raw, "annotations", "icons", "_meta")
+	one.Annotations, one.Icons, one.Meta = nil, nil, nil
+	_ = strictjson.Unmarshal(orEmpty(extra), &one) // read before
 	return one, err
 }
 
@@ -172,17 +172,15 @@ func (o *upstreamTool) write(w *strictjson.Writer, args json.RawMessage) {
 
 // otherResult returns the result of a request other than tools/call.
 func (u *upstreamCall) otherResult(a *answer, info *serverInfo) (*tool.Result, error) {
-	w, found := strictjson.NewWriter(len(a.raw)), false
-	_ = strictjson.Object(a.raw, func(name, value []byte) error { // read before
-		key, kind := string(name), strictjson.KindOf(value)
-		if is := key == u.tool.resultMember && (kind == "array" || kind == "object" && key == "completion"); is || key == "description" && kind == "string" {
-			found = found || is
-			w.Raw(key, value)
-		}
-		return nil
+	found := false
+	out := pick(a.raw, func(key string, value json.RawMessage) bool {
+		kind := strictjson.KindOf(value)
+		is := key == u.tool.resultMember && (kind == "array" || kind == "object" && key == "completion")
+		found = found || is
+		return is || key == "description" && kind == "string" || key == "_meta" && kind == "object"
 	})
 	if !found {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no %s", u.call.Tool, u.tool.resultMember)
 	}
-	return u.withTrace(&tool.Result{OK: true, Output: w.Done()}, info), nil
+	return u.withTrace(&tool.Result{OK: true, Output: out}, info), nil
 }

@@ -50,7 +50,7 @@ func (r *Runner) openProgram(src config.Source) error {
 		Find: p.find, Guarantees: r.o.Guarantees,
 		Hello: methodInitialize, Greet: p.handshake, Live: p.subscribe,
 		Serve: p.serve, Early: p.early, Names: progressOf, Cancel: p.cancel, Probe: p.probe,
-		Places: func() int { return r.o.Concurrency }, MaxLine: r.o.MaxMessage,
+		Places: func() int { return r.o.Concurrency }, MaxLine: r.o.MaxMessage, Lenient: true,
 		StartTime: time.Duration(r.o.StartTimeout), Grace: time.Duration(r.o.Grace), Idle: time.Duration(r.o.Idle),
 	})
 	return nil

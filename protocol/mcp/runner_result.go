@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"toolpost/host/kernel"
 	"toolpost/host/walls"
 	"toolpost/tool"
-	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -22,6 +20,7 @@ type answer struct {
 	kind       string // resultType
 	content    []json.RawMessage
 	structured json.RawMessage // nil if there is none
+	meta       json.RawMessage // likewise
 	failed     bool
 	requests   json.RawMessage
 	state      *string
@@ -39,6 +38,11 @@ func readAnswer(raw json.RawMessage) (*answer, error) {
 			into = &a.content
 		case "structuredContent":
 			a.structured = value
+			return nil
+		case "_meta":
+			if strictjson.KindOf(value) == "object" {
+				a.meta = value
+			}
 			return nil
 		case "isError":
 			into = &a.failed
@@ -67,8 +71,6 @@ type block struct {
 	Text     string `json:"text"`
 	Data     string `json:"data"`
 	MimeType string `json:"mimeType"`
-	URI      string `json:"uri"`
-	Name     string `json:"name"`
 	Resource *struct {
 		URI      string  `json:"uri"`
 		MimeType string  `json:"mimeType"`
@@ -77,8 +79,7 @@ type block struct {
 	} `json:"resource"`
 }
 
-// complete converts an answer to a result: the output is the structured content, or else the text; everything else is
-// an asset.
+// complete converts an answer to a result: the output is the structured content, or else the text; files are assets.
 func (u *upstreamCall) complete(a *answer, info *serverInfo) (*tool.Result, error) {
 	if u.tool.method != "" {
 		return u.otherResult(a, info)
@@ -86,23 +87,20 @@ func (u *upstreamCall) complete(a *answer, info *serverInfo) (*tool.Result, erro
 	if a.content == nil && a.structured == nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer to %s has no content", u.call.Tool)
 	}
-	texts, err := u.unpack(a.content, info)
+	texts, err := u.unpack(a.content)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the content of the answer to %s: %w", u.call.Tool, err)
 	}
-	res := &tool.Result{OK: !a.failed, Output: a.structured}
+	res := &tool.Result{
+		OK: !a.failed, Output: a.structured,
+		Content: &tool.Content{Blocks: a.content, Structured: a.structured != nil, Meta: a.meta},
+	}
 	words := strings.Join(texts, "\n")
 	switch {
 	case a.failed:
-		if words == "" {
-			words = "the tool failed and did not say why"
-		}
-		res.Failure = tool.Failed("", words).Failure
-	default:
-		res.Content = &tool.Content{Blocks: a.content, Structured: a.structured != nil}
-		if a.structured == nil && len(texts) > 0 {
-			res.Output = strictjson.Quote(words)
-		}
+		res.Failure = tool.Failed("", cmp.Or(words, "the tool failed and did not say why")).Failure
+	case a.structured == nil && len(texts) > 0:
+		res.Output = strictjson.Quote(words)
 	}
 	return u.withTrace(res, info), nil
 }
@@ -123,94 +121,49 @@ func eraOf(info *serverInfo) string {
 	return eraLegacy
 }
 
-// maxBlocks bounds the pieces of one answer, and maxLinked those among them that are read from the server one by one.
-const (
-	maxBlocks = 10_000
-	maxLinked = 16
-)
+// maxBlocks bounds the pieces of one answer.
+const maxBlocks = 10_000
 
-// unpack emits the assets among pieces of content, and returns the texts.
-func (u *upstreamCall) unpack(content []json.RawMessage, info *serverInfo) (texts []string, err error) {
+// unpack emits the files among pieces of content, and returns the texts. A piece that is neither counts as a text, its
+// JSON: links, which the caller may read with a call of its own, kinds of later versions, and files that cannot be
+// decoded.
+func (u *upstreamCall) unpack(content []json.RawMessage) (texts []string, err error) {
 	if len(content) > maxBlocks {
 		return nil, fmt.Errorf("it has more than %d pieces", maxBlocks)
 	}
-	linked := 0
 	for i, raw := range content {
 		var b block
-		if err := strictjson.Unmarshal(raw, &b); err != nil {
-			return nil, fmt.Errorf("piece %d: %s", i+1, jsonrpc.Misread(err))
-		}
-		switch b.Type {
-		case "text":
+		if strictjson.Unmarshal(raw, &b) == nil && b.Type == "text" {
 			texts = append(texts, b.Text)
-		case "image", "audio":
-			err = u.binary(i, b.Type, b.MimeType, "", b.Data)
-		case "resource":
-			err = u.resource(i, b.Type, &b)
-		case kindLinked:
-			if linked++; linked > maxLinked || info.capabilities.Resources == nil {
-				u.emit(tool.LogEvent("info", "the tool refers to "+jsonrpc.Clip(b.URI)))
-				continue
-			}
-			u.readLinked(i, &b)
-		default: // from a later version
-			u.emit(tool.LogEvent("warn", "a piece of the result is of the unknown kind "+jsonrpc.Clip(b.Type)))
+			continue
 		}
-		if err != nil {
+		mime, uri, data, ok := b.file()
+		if !ok {
+			texts = append(texts, string(raw))
+			continue
+		}
+		if err := u.asset(i, b.Type, mime, uri, data); err != nil {
 			return nil, fmt.Errorf("piece %d: %w", i+1, err)
 		}
 	}
 	return texts, nil
 }
 
-// kindLinked is the kind of an asset that was read because a result links to it.
-const kindLinked = "resource_link"
-
-func (u *upstreamCall) resource(i int, kind string, b *block) error {
-	switch r := b.Resource; {
-	case r == nil:
-		return errors.New("a resource is missing")
-	case r.Text != nil:
-		return u.asset(i, kind, cmp.Or(r.MimeType, "text/plain"), r.URI, []byte(*r.Text))
-	case r.Blob != nil:
-		return u.binary(i, kind, r.MimeType, r.URI, *r.Blob)
+// file returns the file in a piece of content.
+func (b *block) file() (mime, uri string, content []byte, ok bool) {
+	data := &b.Data
+	switch {
+	case b.Type == "image" || b.Type == "audio":
+		mime = b.MimeType
+	case b.Type == "resource" && b.Resource != nil && b.Resource.Text != nil:
+		return cmp.Or(b.Resource.MimeType, "text/plain"), b.Resource.URI, []byte(*b.Resource.Text), true
+	case b.Type == "resource" && b.Resource != nil && b.Resource.Blob != nil:
+		mime, uri, data = b.Resource.MimeType, b.Resource.URI, b.Resource.Blob
+	default:
+		return "", "", nil, false
 	}
-	return errors.New("a resource has neither text nor blob")
-}
-
-// readLinked reads a resource that the result links to. If it cannot be read, that is logged and changes nothing.
-func (u *upstreamCall) readLinked(i int, b *block) {
-	raw, err := u.r.upstream.ask(u.ctx, &query{
-		method: methodReadResource, name: b.URI, call: u.call,
-		params: func(_ *serverInfo, w *strictjson.Writer) { w.Text("uri", b.URI) },
-	})
-	var got struct {
-		Contents []json.RawMessage `json:"contents"`
-	}
-	if err == nil {
-		err = strictjson.Unmarshal(raw, &got)
-	}
-	for n, one := range got.Contents[:min(len(got.Contents), maxLinked)] {
-		var inner block
-		if err == nil {
-			err = strictjson.Unmarshal(append(append([]byte(`{"resource":`), one...), '}'), &inner)
-		}
-		if err == nil {
-			err = u.resource(i*maxBlocks+n, kindLinked, &inner)
-		}
-	}
-	if err != nil {
-		u.emit(tool.LogEvent("info", fmt.Sprintf("the tool refers to %s, which cannot be read: %s", jsonrpc.Clip(b.URI),
-			jsonrpc.Clip(err.Error()))))
-	}
-}
-
-func (u *upstreamCall) binary(i int, kind, mime, uri, data string) error {
-	content, err := base64.StdEncoding.DecodeString(data)
-	if err != nil {
-		return errors.New("its data is not base64")
-	}
-	return u.asset(i, kind, cmp.Or(mime, "application/octet-stream"), uri, content)
+	content, err := base64.StdEncoding.DecodeString(*data)
+	return cmp.Or(mime, "application/octet-stream"), uri, content, err == nil
 }
 
 // asset emits a file. It is in memory: the receiver of assets copies it.

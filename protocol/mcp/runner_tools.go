@@ -38,7 +38,8 @@ type upstreamTool struct {
 		Task string `json:"taskSupport"`
 	} `json:"execution"`
 
-	mirrored []mirror // arguments that headers repeat
+	extra    json.RawMessage // of its definition, see tool.Spec
+	mirrored []mirror        // arguments that headers repeat
 
 	// For a prompt or resource: its method, the member of the answer that it returns, and what can be read with it.
 	method, resultMember string
@@ -184,6 +185,7 @@ func readTool(raw json.RawMessage, mirrored bool) (*upstreamTool, error) {
 	case len(o.Output) > 0 && strictjson.KindOf(o.Output) != "object":
 		return o, errors.New("its outputSchema is not an object")
 	}
+	o.extra = extraOf(raw, "icons", "_meta")
 	if !mirrored {
 		return o, nil
 	}
@@ -192,12 +194,34 @@ func readTool(raw json.RawMessage, mirrored bool) (*upstreamTool, error) {
 	return o, err
 }
 
+// maxExtra bounds the members of a definition that are repeated as they are, in bytes.
+const maxExtra = 64 << 10
+
+// extraOf returns members of a definition, without those that hide something, or nil if there are none or too many.
+func extraOf(definition json.RawMessage, names ...string) json.RawMessage {
+	kinds := map[string]string{"_meta": "object", "annotations": "object", "icons": "array", "arguments": "array"}
+	extra := pick(definition, func(name string, value json.RawMessage) bool {
+		return slices.Contains(names, name) && strictjson.KindOf(value) == kinds[name] && visible(value)
+	})
+	if len(extra) > maxExtra {
+		return nil
+	}
+	return extra
+}
+
+// visible reports whether the texts in a JSON value hide nothing.
+func visible(raw json.RawMessage) bool {
+	v, err := strictjson.Decode(raw)
+	plain, _ := strictjson.Marshal(v) // without escapes
+	return err == nil && !tool.Hides(string(plain))
+}
+
 // specOf converts a tool. Its schemas stay as they are, byte for byte.
 func (r *Runner) specOf(o *upstreamTool) *tool.Spec {
 	s := &tool.Spec{
 		Name: o.Name, Title: o.Title, Description: o.Description, Input: o.Input, Output: o.Output,
 		Effects: r.effects(o.Hints), Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
-		Unlisted: o.method != "", Method: o.method, Resources: o.resources,
+		Unlisted: o.method != "", Method: o.method, Resources: o.resources, Extra: o.extra,
 	}
 	if r.o.Effects == (tool.Effects{}) && (!r.o.TrustHints || o.Hints.unset()) {
 		// These effects are assumed, not declared. The tier follows from what the server admits, which may be nothing.

@@ -130,7 +130,8 @@ type request struct {
 	// source is the source of spec, if it is an MCP server with resources that the caller may read.
 	source string
 
-	failed *tool.Error // why the call failed, for programs; nil if it succeeded
+	failed *tool.Error     // why the call failed, for programs; nil if it succeeded
+	given  json.RawMessage // the _meta of the result of an MCP server, or nil
 
 	file *file // takes the file of a call that hands one out; nil if files are content of the result
 
@@ -166,6 +167,13 @@ func decode(body []byte) (*request, *jsonrpc.Error) {
 	switch {
 	case err == nil:
 	case strictjson.Check(body) != nil:
+		if mended, bad := strictjson.Mend(body); bad == nil {
+			lenient, wrong := decode(mended)
+			if wrong == nil && lenient.method == "" {
+				return lenient, nil // an answer: its sender would not repeat it
+			}
+			r.id = lenient.id // without an answer to it, the client would wait
+		}
 		return r, jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %s", jsonrpc.Clip(err.Error()))
 	case strictjson.KindOf(body) == "array":
 		return r, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: batches are not taken; send one message")

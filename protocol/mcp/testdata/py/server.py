@@ -121,7 +121,7 @@ def call(wire, rid, params):
     if name in ("ask", "asktwice", "visit", "sample", "roots", "withdraw") and MODERN:
         return question(name, args, given, state)
     if name == "ask":
-        _, answer = ask(wire, "elicitation/create", {"message": "Which?", "requestedSchema": FORM})
+        _, answer = ask(wire, args.get("method", "elicitation/create"), args.get("params") or {"message": "Which?", "requestedSchema": FORM})
         return text(json.dumps(answer()))
     if name == "asktwice":
         _, first = ask(wire, "elicitation/create", {"message": "Which?", "requestedSchema": FORM})
@@ -317,6 +317,7 @@ def take(wire, m):
     """One message of the client."""
     if "method" not in m:
         q = ASKED.get(m.get("id"))
+        SEEN.append("an error" if "error" in m else "an answer")
         if q is not None:
             q.put(m.get("result", {"error": m.get("error")}))
         return
