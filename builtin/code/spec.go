@@ -34,7 +34,7 @@ func (t *Tools) tools() []define.Tool {
 		lists(t, tool.Spec{
 			Name: "findSymbol", Title: "Find where a name is defined", Aliases: []string{"symbol.find"},
 			Description: "Finds the definitions of functions, types, constants and variables by name: " +
-				"those that are the name first, then those that have it in them. Understands Go, Python, JavaScript, TypeScript, " +
+				"exact matches first, then partial ones. Understands Go, Python, JavaScript, TypeScript, " +
 				"Java, Rust, C, C++, Ruby, Elixir and others with braces; in Markdown the headings.",
 		}, "definitions", t.library.Find),
 		lists(t, tool.Spec{

@@ -46,7 +46,7 @@ type Filter struct {
 	Caller  string       `json:"caller,omitzero" doc:"only lines about calls of this caller"`
 	Session string       `json:"session,omitzero" doc:"only lines about calls of this session"`
 	Run     string       `json:"run,omitzero" doc:"only lines about calls of this run of an agent"`
-	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only lines about calls that ended so; what a tool said comes when its call has ended, the last 50 lines of it"`
+	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only lines about calls with this outcome; a tool's last 50 lines appear once its call has ended"`
 }
 
 // page is how many lines are read at once.

@@ -37,7 +37,7 @@ func (a *app) callCommand() *cobra.Command {
 			"Arguments are a JSON object, or name=value pairs: the tool's schema says whether a value is text or a number.\n" +
 			"name:=JSON gives any JSON value, and name@FILE the text of a file. @FILE reads the whole object from a file,\n" +
 			"and - from stdin.\n\n" +
-			"What a tool asks is asked at the terminal, and the call goes on. Without one, the question is printed and the\n" +
+			"If a tool asks a question, you answer at the terminal. Without a terminal, the question is printed and the\n" +
 			"exit code is 6: call again with the same arguments, --answers and --resume.\n\n" + exitHelp,
 		Example: "  toolpost call readFile path=README.md\n" +
 			"  toolpost call greet name=Ada times=2\n" +

@@ -64,7 +64,7 @@ func (a *app) replayCommand() *cobra.Command {
 		Use: "replay [flags] FILE [COMMAND ...]", DisableFlagsInUseLine: true,
 		Short: "Play the calls of a cassette again",
 		Long: "Runs another command of toolpost, `serve` unless one is named, with the tools of a cassette that\n" +
-			"`toolpost record` wrote instead of those of a config. They give what they gave; nothing runs. A call that\n" +
+			"`toolpost record` wrote instead of those of a config. Recorded answers are returned; nothing runs. A call that\n" +
 			"was not recorded is refused, and the error names the nearest one that was. To use a cassette together with\n" +
 			"other sources, callers or doors, name it in a config:\n" +
 			"`sources: [{name: NAME, protocol: cassette, file: FILE}]`.",

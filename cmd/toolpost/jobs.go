@@ -56,12 +56,12 @@ func (a *app) jobsCommand() *cobra.Command {
 	}), a.follow(true, &cobra.Command{
 		Use: "watch JOB", Short: "Follow a job to its end",
 		Long: "Shows the events of a job, those so far and those to come, and its result when it has ended, as `toolpost\n" +
-			"call` would have done, with the same exit code. One that has to be approved is followed until that is\n" +
-			"decided, and on. The job does not end when this command does.",
+			"call` would have done, with the same exit code. If the job has to be approved, it waits for\n" +
+			"that, too. The job does not end when this command does.",
 	}), a.follow(false, &cobra.Command{
 		Use: "wait JOB", Short: "Wait for the end of a job and print its result",
-		Long: "Waits for the end of a job and prints its result as `toolpost call` would, with the same exit code. One\n" +
-			"that has to be approved is waited for until that is decided, and on.",
+		Long: "Waits for the end of a job and prints its result as `toolpost call` would, with the same exit code. It\n" +
+			"waits for the approval of the job, too.",
 	}))
 }
 

@@ -57,7 +57,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&name, "tool", "", "the tool, as NAME")
+	f.StringVar(&name, "tool", "", "same as NAME")
 	f.StringVar(&caller, "caller", "", "the caller who may use the lease (default: whoever has it)")
 	f.IntVar(&tier, "tier", 0, "the highest tier that the lease is good for (default: that of the tool, 1 for *)")
 	durationVar(c, &ttl, "ttl", "how long the lease can be used, from 1s to 5m")

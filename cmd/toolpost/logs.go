@@ -27,8 +27,8 @@ func (a *app) logsCommand() *cobra.Command {
 			"logged and reported while they ran, and a line for the end of each call. --follow goes on with what happens, until\n" +
 			"Ctrl-C. The server keeps the last 4,096 lines in memory; calls that ended longer ago are in `toolpost audit\n" +
 			"log`. It is for operators.\n\n" +
-			"With a filter, only lines about such calls are shown. With --outcome, what a tool said comes when its call has\n" +
-			"ended so.",
+			"With a filter, only lines about such calls are shown. With --outcome, a tool's lines appear after its\n" +
+			"call ended with that outcome.",
 		Example: "  toolpost logs -f --server http://127.0.0.1:8700\n" +
 			"  toolpost logs -f --caller ada --outcome failed --server http://127.0.0.1:8700",
 		RunE: func(c *cobra.Command, _ []string) error {

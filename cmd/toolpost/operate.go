@@ -60,8 +60,8 @@ func (a *app) showConfig(cfg operate.Config) {
 func (a *app) callersCommand() *cobra.Command {
 	return a.withServer(a.withJSON("print JSON", &cobra.Command{
 		Use: "callers", Short: "List those who may call, with their roles and how they are recognised",
-		Long: "Lists those who may call: the operators, those that the config lists, those who have a token, and who is taken\n" +
-			"for whom at a door that lets in everybody. Tokens are not shown: they are not stored. It is for operators.",
+		Long: "Lists those who may call: the operators, those that the config lists, those who have a token, and the\n" +
+			"anonymous caller of each door. Tokens are not shown: they are not stored. It is for operators.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			all, err := own[operate.Callers](c.Context(), a, node.Options{Own: true}, "listCallers", struct{}{}, "see callers")
 			if err != nil {
@@ -105,7 +105,7 @@ func (a *app) usageCommand() *cobra.Command {
 		Use: "usage", Short: "Show what is full: quotas, queues, the store, the disk",
 		Long: "Shows how full a server is: who is closest to the limits of each quota, how many calls wait for workers, how\n" +
 			"large the store is and how much of the disk is free. Quotas are counted by the program that runs the calls:\n" +
-			"without --server it is a new one, and nothing is used. It is for operators.",
+			"without --server all counts are zero. It is for operators.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			u, err := own[operate.Usage](c.Context(), a, node.Options{}, "showUsage", struct{}{}, "see what is full")
 			if err != nil {

@@ -31,7 +31,7 @@ func (a *app) storyCommand() *cobra.Command {
 		Short: "Play a story",
 		Long: "Plays a story: a planner of the config turns what you say into a plan, its tools are run, and what they offer\n" +
 			"is what you can say next. Type the number of a choice, or anything else. The end of the input ends the game.\n\n" +
-			"NAME is the planner; without one the first of the config tells its story. A session that is named is gone on with.",
+			"NAME is the planner; without one the first of the config tells its story. With --session the story continues.",
 		Example: "  toolpost story\n  toolpost story adventure --session mine",
 		Args:    words(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {

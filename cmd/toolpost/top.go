@@ -38,8 +38,7 @@ func (a *app) topCommand() *cobra.Command {
 		Use: "top", Short: "Show what a server has to do, live",
 		Long: "Shows the calls in flight, how many calls end each second and how long they take, by tool, and the sources\n" +
 			"and their workers, of a server (--server). On a terminal it takes the whole screen, until q or Ctrl-C; elsewhere it\n" +
-			"prints a line for each interval. How long calls take is known by classes, so shares of them are rough. It is\n" +
-			"for operators.",
+			"prints a line for each interval. Percentiles are estimates. It is for operators.",
 		Example: "  toolpost top --server http://127.0.0.1:8700\n" +
 			"  toolpost top --once --json --server http://127.0.0.1:8700",
 		RunE: func(c *cobra.Command, _ []string) error {

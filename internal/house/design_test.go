@@ -66,7 +66,11 @@ func codeIn(cell string) (names []string) {
 }
 
 func TestDesignPageListsTheChain(t *testing.T) {
-	for _, wrong := range chainFaults(chainOf(t), column(design(t, "The chain"), 0)) {
+	names := column(design(t, "The chain"), 0)
+	for i := range names { // rows of a stage with several places say which one they mean: "redact (inner)"
+		names[i], _, _ = strings.Cut(names[i], " (")
+	}
+	for _, wrong := range chainFaults(chainOf(t), names) {
 		t.Errorf("%s, the chain: %s", designPage, wrong)
 	}
 }
