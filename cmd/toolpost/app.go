@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"toolpost/config"
 	"toolpost/engine/cassette"
@@ -99,13 +100,35 @@ func (a *app) root(args []string) *cobra.Command {
 		"folder for everything that is written (default: $TOOLPOST_STATE, otherwise as the config says, otherwise .toolpost beside it)")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	classify(group(root, a.commands(args)...))
+	root.SetFlagErrorFunc(noSuchFlag)
+	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() { // cobra's own would show its help for an unknown shell
-		if c.Name() == "completion" {
+	for _, c := range root.Commands() { // cobra's own would show the general help for an unknown command or shell
+		switch c.Name() {
+		case "help":
+			c.Args = func(c *cobra.Command, args []string) error {
+				about, rest, _ := c.Root().Find(args)
+				if !about.HasSubCommands() {
+					return nil
+				}
+				return noSuchCommand(about, rest)
+			}
+		case "completion":
 			c.Args, c.RunE = noSuchCommand, func(c *cobra.Command, _ []string) error { return c.Help() }
 		}
 	}
 	return root
+}
+
+// noSuchFlag suggests flags that are similar to one that c does not have.
+func noSuchFlag(c *cobra.Command, err error) error {
+	wrong, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	var names []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	return fmt.Errorf("%w%s", err, meant("--"+wrong.GetSpecifiedName(), names, ""))
 }
 
 // commands makes the commands, in the order of the help. If the first word names a command, it makes only that one: making
@@ -162,7 +185,9 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 func noSubcommand(c *cobra.Command, word, otherwise string) error {
 	var names []string
 	for _, sub := range c.Commands() {
-		names = append(names, sub.Name())
+		if names = append(names, sub.Name()); slices.Contains(sub.SuggestFor, word) {
+			otherwise = "; did you mean " + sub.Name() + "?"
+		}
 	}
 	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), word, meant(word, names, otherwise))
 }
@@ -178,10 +203,12 @@ func meant(name string, names []string, otherwise string) string {
 // words requires between least and most words; a negative most means no limit.
 func words(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
-		if most == 0 && len(args) > 0 && c.HasSubCommands() { // commands that do something without a subcommand list
+		switch listing := most == 0 && c.HasSubCommands(); { // commands that do something without a subcommand list
+		case listing && len(args) == 1 && args[0] == "list": // as in groups that have a command of this name
+			return nil
+		case listing && len(args) > 0:
 			return noSubcommand(c, args[0], "; `"+c.CommandPath()+"` alone lists")
-		}
-		if len(args) < least || most >= 0 && len(args) > most {
+		case len(args) < least || most >= 0 && len(args) > most:
 			return fmt.Errorf("usage: %s", c.UseLine())
 		}
 		return nil
@@ -362,6 +389,19 @@ func (a *app) read() (*config.Config, error) {
 	return config.Default(dir), nil
 }
 
+// nowhere begins the errors and notes about a folder without a config.
+const nowhere = "there is no " + config.FileName + " in this folder"
+
+// noteDefault says that the built-in tools are shown because there is no config.
+func (a *app) noteDefault() {
+	if a.server.url != "" || a.json {
+		return
+	}
+	if cfg, err := a.load(); err == nil && cfg.Path == "" && a.played == nil {
+		fmt.Fprintln(a.err, nowhere+", so its tools are the built-in ones")
+	}
+}
+
 // emptiness reports that a config names no tools, or returns "" if it names some.
 func emptiness(cfg *config.Config) string {
 	if cfg.Path == "" || len(cfg.Sources) > 0 {
@@ -380,7 +420,10 @@ type backend struct {
 }
 
 // A server names the backend; if it is empty, the backend is this process.
-type server struct{ url, token, ca string }
+type server struct {
+	url, token, ca string
+	code           string // signs in without a token, if it is the server of this config
+}
 
 // ownCommand matches a command of ours in a message.
 var ownCommand = regex.Lazy("`toolpost ([a-z][^`\n]*)`")
@@ -433,7 +476,11 @@ func (a *app) withServer(c *cobra.Command) *cobra.Command {
 func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
 	if s := a.server; s.url != "" {
 		remote, err := node.Dial(s.url, cmp.Or(s.token, os.Getenv("TOOLPOST_TOKEN")), s.ca)
-		return &backend{Handler: remote, Catalog: remote, close: func() {}}, err
+		end := func() {}
+		if err == nil && s.code != "" && remote.SignIn(ctx, s.code) == nil { // otherwise the server asks for a token
+			end = func() { _ = remote.SignOut(context.WithoutCancel(ctx)) }
+		}
+		return &backend{Handler: remote, Catalog: remote, close: end}, err
 	}
 	cfg, err := a.load()
 	if err != nil {

@@ -214,6 +214,9 @@ func suggest(ctx context.Context, c tool.Catalog, name string, err error) error 
 		switch {
 		case s != nil && s.Name != "":
 			names = append(append(names, s.Name), s.Aliases...)
+			if strings.Contains(name, ".") {
+				names = append(names, s.Source+"."+s.Name)
+			}
 		case s != nil && why != nil:
 			dead = append(dead, fmt.Sprintf("\n  source %s is unavailable: %s", s.Source, because(why)))
 		}

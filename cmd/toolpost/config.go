@@ -59,6 +59,7 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 		return err
 	}
 	defer end()
+	a.noteDefault()
 	if why := emptiness(cfg); why != "" {
 		fmt.Fprintln(a.err, why)
 	}

@@ -217,14 +217,18 @@ func (a *app) printJob(j job) {
 func (a *app) jobAsks(j job) string {
 	q := j.Result.Ask
 	if q.Kind == tool.AskApproval {
-		return approvalWords(q) + "; " + a.decide(q)
+		return approvalWords(q) + "; " + a.decide(j)
 	}
 	return cleanLines(q.Message) + "; " + a.answerJob(j.ID)
 }
 
-// decide describes how an approval is given or denied.
-func (a *app) decide(q *tool.Ask) string {
-	return a.here(fmt.Sprintf("`toolpost approve %s` or `toolpost deny %[1]s`", clean(q.ID)))
+// decide describes how an approval of a job is given or denied, and whether its maker can.
+func (a *app) decide(j job) string {
+	q, who := j.Result.Ask, ""
+	if q.Awaits != nil && !q.Awaits.Self {
+		who = "an approver other than its caller decides, with "
+	}
+	return who + a.here(fmt.Sprintf("`toolpost approve %s` or `toolpost deny %[1]s`", clean(q.ID)))
 }
 
 // answerJob describes how the question of a job is answered.
@@ -275,7 +279,7 @@ func (a *app) outcomeOf(ctx context.Context, id string, events *counter) (*tool.
 		}
 		asked = true
 		fmt.Fprintf(a.err, "%s %s\nThe job goes on when that is decided: %s\n", a.err.amber("waiting:"),
-			approvalWords(j.Result.Ask), a.decide(j.Result.Ask))
+			approvalWords(j.Result.Ask), a.decide(j))
 	}
 }
 

@@ -59,8 +59,8 @@ func (a *app) editConfig() (*configEdit, error) {
 		return nil, err
 	}
 	if cfg.Path == "" {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "there is no config here to write to; `toolpost init` writes one, and "+
-			"--config names another")
+		return nil, tool.Errorf(tool.CodeInvalidInput, nowhere+"; `toolpost init --empty` writes one, and --config "+
+			"names another")
 	}
 	own, err := config.OpenOwn(cfg.Path)
 	if err != nil {

@@ -36,13 +36,14 @@ func (a *app) mcpAddCommand() *cobra.Command {
 		Use: "add [flags] (URL | -- COMMAND [ARG ...])", Short: "Write an MCP server into the config as a source",
 		Args: words(1, -1), DisableFlagsInUseLine: true,
 		Long: "Writes the source, checks the config, starts the server and lists its tools; if any of that fails, nothing\n" +
-			"is written. A server that is run with npx is installed once, into the state folder, at the version that npm\n" +
+			"is written, unless the server only asks for a login. A server that is run with npx is installed once, into the state folder, at the version that npm\n" +
 			"finds now, and started from there: behind its walls it has no network. Install scripts of packages are not\n" +
 			"run unless --scripts says so.",
 		Example: "  toolpost mcp add -- npx -y @modelcontextprotocol/server-memory\n" +
 			"  toolpost mcp add --write ./notes -- npx -y @modelcontextprotocol/server-filesystem ./notes\n" +
 			"  toolpost mcp add --secret GITHUB_TOKEN --network api.github.com -- ./github-server\n" +
-			"  toolpost mcp add https://mcp.example.com/mcp",
+			"  toolpost mcp add https://mcp.example.com/mcp\n" +
+			"  toolpost mcp add --header \"Authorization: Bearer $TOKEN\" https://tools.example.com/mcp",
 		RunE: func(c *cobra.Command, args []string) error { return q.run(c.Context(), args, c.ArgsLenAtDash() == 0) },
 	}
 	f := c.Flags()
@@ -335,7 +336,8 @@ func (a *app) showTrial(tried trial) {
 func (q *mcpAdding) tellNext(s *mcpServer, tried trial) {
 	switch {
 	case tried.err != nil:
-		fmt.Fprintf(q.out, "next: it wants to know who you are: toolpost mcp login %s\n", s.name)
+		fmt.Fprintf(q.out, "next: it wants to know who you are: toolpost mcp login %s; or, with a token of yours:\n"+
+			"  toolpost mcp add --replace --name %[1]s --header \"Authorization: Bearer TOKEN\" %s\n", s.name, shellWord(s.url))
 		return
 	case q.noTry:
 		fmt.Fprintf(q.out, "next: see whether it starts: toolpost mcp list\n")

@@ -35,9 +35,13 @@ func (a *app) needStore() error {
 	if has, err := node.HasStore(cfg); err != nil || has {
 		return err
 	}
-	return tool.Errorf(tool.CodeInvalidInput, "there is no store, so leases, tokens, jobs, sessions and records last no "+
-		"longer than the program that made them; `toolpost init` writes a config, and with one there is a store unless it "+
-		"says `store: {url: none}`. A server without a store issues its leases itself, by the tool lease.issue")
+	if cfg.Path == "" && a.played == nil {
+		return tool.Errorf(tool.CodeInvalidInput, nowhere+", and so no store; `toolpost init` writes one, and --config "+
+			"names another")
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "there is no store, as `store: {url: none}` says, so leases, tokens, jobs, "+
+		"sessions and records last no longer than the program that made them. A server without a store issues its leases "+
+		"itself, by the tool lease.issue")
 }
 
 // kept calls one of the tools that need a store, without opening the config's tools.

@@ -20,8 +20,8 @@ func (a *app) psCommand() *cobra.Command {
 			"last event of each. With --server it lists those of a server. Operators see the calls of everybody, others\n" +
 			"their own.",
 		Example: "  toolpost ps --server http://127.0.0.1:8700\n  toolpost ps cancel 6f1c --server http://127.0.0.1:8700",
-		Args:    noSuchCommand,
 		RunE: func(c *cobra.Command, _ []string) error {
+			a.alone()
 			all, err := a.calls(c.Context())
 			if err != nil {
 				return err
@@ -92,6 +92,7 @@ func (a *app) sourcesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.noteDefault()
 			head := []string{"NAME", "PROTOCOL", "STATE", "TOOLS", "SINCE", "ERROR"}
 			return list(a, "sources", all["sources"], head, func(s health.Source) []string {
 				about := s.Error

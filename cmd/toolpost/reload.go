@@ -1,10 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/console"
 	"toolpost/builtin/reload"
 	"toolpost/node"
 )
@@ -15,15 +20,11 @@ func (a *app) reloadCommand() *cobra.Command {
 		Long: "Lets a server read its config and the files of its sources again, now: it notices their changes by itself\n" +
 			"within a second. Says which tools came, went or changed, which sources failed, and what takes a restart; or\n" +
 			"why the config was not taken. It is for operators. Without --server it is the server of this config, at the\n" +
-			"address of its HTTP door. `kill -USR1` does the same, and the server's log says what came of it.",
+			"address of its HTTP door, and no token is needed. `kill -USR1` does the same, and the server's log says what came of it.",
 		Example: "  toolpost reload\n  toolpost reload --server http://127.0.0.1:8700 --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if a.server.url == "" {
-				cfg, err := a.load()
-				if err != nil {
-					return err
-				}
-				if a.server.url, err = node.HTTPAddress(cfg); err != nil {
+				if err := a.serverHere(c.Context()); err != nil {
 					return err
 				}
 			}
@@ -34,6 +35,26 @@ func (a *app) reloadCommand() *cobra.Command {
 			return a.conclude(did, func() { a.showReload(did) }, len(did.Failed) > 0)
 		},
 	}))
+}
+
+// serverHere names the server of this config. Like `toolpost console`, the user who runs this needs no token for it.
+func (a *app) serverHere(ctx context.Context) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	url, err := node.HTTPAddress(cfg)
+	if err != nil {
+		return err
+	}
+	if cmp.Or(a.server.token, os.Getenv("TOOLPOST_TOKEN")) == "" {
+		link, err := kept[console.Link](ctx, a, "console.link", struct{}{}, "sign in")
+		if err == nil { // otherwise the server asks for a token
+			_, a.server.code, _ = strings.Cut(link.Path, "code=")
+		}
+	}
+	a.server.url = url
+	return nil
 }
 
 func (a *app) showReload(did reload.Report) {

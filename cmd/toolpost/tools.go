@@ -31,10 +31,9 @@ func (a *app) toolsCommand() *cobra.Command {
 	}
 	var all bool
 	c := command(&cobra.Command{
-		Use:     "tools",
-		Short:   "List, show and search tools, and approve changed ones",
+		Use:   "tools",
+		Short: "List, show and search tools, and approve changed ones", SuggestFor: []string{"list"},
 		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file\n  toolpost tools review",
-		Args:    noSuchCommand,
 		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), all) },
 	})
 	c.Flags().BoolVarP(&all, "all", "a", false, "also those that are held back, and why (for operators)")
@@ -75,6 +74,7 @@ func (a *app) listTools(ctx context.Context, all bool) error {
 		fmt.Fprintln(a.err, b.empty)
 		return nil
 	}
+	a.noteDefault()
 	return a.showTools(tools)
 }
 

@@ -88,7 +88,8 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		}
 		hint := ""
 		if o.OAuth.ClientID == "" && strings.Contains(err.Error(), "register") {
-			hint = "; where a server registers no clients, give one that it knows in `oauth: {client_id: ID}` of the source"
+			hint = "; if the server takes a token instead of a login, give it with `toolpost mcp add --replace --header " +
+				"\"Authorization: Bearer TOKEN\"`; if it registers no clients, name one in `oauth: {client_id: ID}` of the source"
 		}
 		return tool.Errorf(tool.CodeAccessDenied, "the login at %s failed: %s%s", o.shown(), jsonrpc.Clip(err.Error()), hint)
 	}

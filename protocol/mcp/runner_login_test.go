@@ -235,7 +235,8 @@ func TestALoginWithoutRegistrationNamesTheOptionThatHelps(t *testing.T) {
 	defer server.Close()
 	src := sourceOf(t, t.TempDir(), fmt.Sprintf("url: %q", server.URL+"/mcp"), nil)
 	err := mcp.Login(t.Context(), src, func(link string) { t.Errorf("it leads to %s", link) })
-	if err == nil || !strings.Contains(err.Error(), "`oauth: {client_id: ID}` of the source") {
+	if err == nil || !strings.Contains(err.Error(), "`oauth: {client_id: ID}` of the source") ||
+		!strings.Contains(err.Error(), "--header \"Authorization: Bearer TOKEN\"") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"toolpost/host/sse"
 	"toolpost/tool"
 	"toolpost/web"
+	"toolpost/web/console"
 	"toolpost/wire/envelope"
 	"toolpost/wire/listing"
 	"toolpost/wire/strictjson"
@@ -89,6 +91,30 @@ func dial(address, token string, believed *tls.Config) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
+}
+
+// SignIn signs in with the code of a link to the console, as a browser does: a program that shares the server's state
+// folder needs no token. SignOut ends it.
+func (c *Client) SignIn(ctx context.Context, code string) error {
+	body, err := strictjson.Marshal(map[string]string{"code": code})
+	if err == nil {
+		c.http.Jar, err = cookiejar.New(nil)
+	}
+	if err != nil {
+		return err
+	}
+	return c.session(ctx, http.MethodPost, body)
+}
+
+// SignOut ends what SignIn began.
+func (c *Client) SignOut(ctx context.Context) error { return c.session(ctx, http.MethodDelete, nil) }
+
+func (c *Client) session(ctx context.Context, method string, body []byte) error {
+	resp, err := c.ask(ctx, method, "/v1/session", http.Header{"Content-Type": {"application/json"}}, body)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }
 
 func parseAddress(address string) (*url.URL, error) {
@@ -412,6 +438,9 @@ func (c *Client) ask(ctx context.Context, method, path string, h http.Header, bo
 		return nil, tool.Errorf(tool.CodeInvalidInput, "cannot ask %s: %w", c.name, err)
 	}
 	req.Header = h
+	if c.http.Jar != nil {
+		h.Set(console.Header, "1")
+	}
 	if c.token != "" {
 		h.Set("Authorization", "Bearer "+c.token)
 	}
