@@ -45,7 +45,7 @@ const (
 	WasDenied = "approval_denied"
 	TooLate   = "approval_expired"
 	OwnCall   = "own_call"       // a caller cannot approve its own call, unless the rule allows it
-	NoRight   = "may_not_decide" // the caller may approve its own call, but may not call the tool that decides
+	NoRight   = "may_not_decide" // the caller is no approver of its own call, or may not call the tool that decides
 )
 
 // An Approval is an approval as approvers see it.

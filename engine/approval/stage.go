@@ -298,6 +298,10 @@ func answerSchema(e *Entry) json.RawMessage {
 
 // mayAnswer returns why the caller of a call cannot decide about it with its answers, or nil if it can.
 func (s *Approvals) mayAnswer(ctx context.Context, c *tool.Call, e *Entry) error {
+	if !e.sees(c.Caller) { // the caller knows of its own call
+		return tool.Errorf(tool.CodeAccessDenied, "%q is not an approver of its own call of %s; the approvers are %s",
+			c.Caller.ID, c.Tool, strings.Join(e.approvers(), ", ")).Because(NoRight)
+	}
 	if err := e.may(c.Caller); err != nil {
 		return err
 	}
