@@ -96,7 +96,7 @@ func (n *Node) ListCallers(ctx context.Context) (operate.Callers, error) {
 	}
 	operator := func(name, by string) {
 		out.Callers = append(out.Callers, operate.Caller{
-			Name: name, Kind: operate.KindOperator, All: true, By: []string{by},
+			Name: name, Kind: operate.KindOperator, Roles: []string{tool.OwnerRole}, All: true, By: []string{by},
 		})
 	}
 	operator(identity.Local, "the user who runs this program")

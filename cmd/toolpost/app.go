@@ -108,9 +108,6 @@ func (a *app) root(args []string) *cobra.Command {
 		case "help":
 			c.Args = func(c *cobra.Command, args []string) error {
 				about, rest, _ := c.Root().Find(args)
-				if !about.HasSubCommands() {
-					return nil
-				}
 				return noSuchCommand(about, rest)
 			}
 		case "completion":
@@ -175,7 +172,7 @@ func group(c *cobra.Command, others ...*cobra.Command) *cobra.Command {
 
 // noSuchCommand is the Args function of commands that take nothing but a subcommand.
 func noSuchCommand(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
+	if len(args) == 0 || !c.HasSubCommands() {
 		return nil
 	}
 	return noSubcommand(c, args[0], "")
@@ -419,11 +416,9 @@ type backend struct {
 	empty string // why it has no tools, if its config names none
 }
 
-// A server names the backend; if it is empty, the backend is this process.
-type server struct {
-	url, token, ca string
-	code           string // signs in without a token, if it is the server of this config
-}
+// A server names the backend; if it is empty, the backend is this process. For the server of this config, a code signs in
+// without a token.
+type server struct{ url, token, ca, code string }
 
 // ownCommand matches a command of ours in a message.
 var ownCommand = regex.Lazy("`toolpost ([a-z][^`\n]*)`")

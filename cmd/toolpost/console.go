@@ -56,14 +56,9 @@ func (a *app) consoleCommand() *cobra.Command {
 }
 
 // consoleAddress returns the address at which a browser finds the server.
-func (a *app) consoleAddress() (string, error) {
-	base := a.server.url
-	if base == "" {
-		cfg, err := a.load()
-		if err != nil {
-			return "", err
-		}
-		if base, err = node.HTTPAddress(cfg); err != nil {
+func (a *app) consoleAddress() (base string, err error) {
+	if base = a.server.url; base == "" {
+		if base, err = a.addressHere(); err != nil {
 			return "", err
 		}
 	}
@@ -72,6 +67,15 @@ func (a *app) consoleAddress() (string, error) {
 			"door http listen on an address")
 	}
 	return base, nil
+}
+
+// addressHere returns the address of the server of this config.
+func (a *app) addressHere() (string, error) {
+	cfg, err := a.load()
+	if err != nil {
+		return "", err
+	}
+	return node.HTTPAddress(cfg)
 }
 
 // openInBrowser opens a link. Other users of the machine can see the words of a command, so the browser gets a file that

@@ -39,22 +39,13 @@ func (a *app) reloadCommand() *cobra.Command {
 
 // serverHere names the server of this config. Like `toolpost console`, the user who runs this needs no token for it.
 func (a *app) serverHere(ctx context.Context) error {
-	cfg, err := a.load()
-	if err != nil {
-		return err
-	}
-	url, err := node.HTTPAddress(cfg)
-	if err != nil {
-		return err
-	}
-	if cmp.Or(a.server.token, os.Getenv("TOOLPOST_TOKEN")) == "" {
-		link, err := kept[console.Link](ctx, a, "console.link", struct{}{}, "sign in")
-		if err == nil { // otherwise the server asks for a token
-			_, a.server.code, _ = strings.Cut(link.Path, "code=")
-		}
+	url, err := a.addressHere()
+	if cmp.Or(a.server.token, os.Getenv("TOOLPOST_TOKEN")) == "" && err == nil {
+		link, _ := kept[console.Link](ctx, a, "console.link", struct{}{}, "sign in") // without one, the server asks for a token
+		_, a.server.code, _ = strings.Cut(link.Path, "code=")
 	}
 	a.server.url = url
-	return nil
+	return err
 }
 
 func (a *app) showReload(did reload.Report) {

@@ -127,16 +127,15 @@ func failure(op *operation, resp *http.Response, data []byte) *tool.Result {
 	return &tool.Result{Failure: e}
 }
 
-// said finds the message in the body of a failure: that of a problem document, or of the forms that APIs use instead.
+// said finds the message in the body of a failure: that of a problem document, or of the forms that APIs use instead, or
+// else the whole body.
 func said(data []byte) string {
 	v, err := strictjson.Decode(data)
-	if err != nil {
-		if utf8.Valid(data) && !strings.HasPrefix(strings.TrimSpace(string(data)), "<") { // an HTML page is not a message
-			return clip(strings.Join(strings.Fields(string(data)), " "), maxSaid)
-		}
+	all := strings.Join(strings.Fields(string(data)), " ")
+	switch o, ok := v.(object); {
+	case err != nil && (!utf8.Valid(data) || strings.HasPrefix(all, "<")): // an HTML page is not a message
 		return ""
-	}
-	if o, ok := v.(object); ok {
+	case ok:
 		if inner, ok := o["error"].(object); ok {
 			o = inner
 		}
@@ -146,8 +145,10 @@ func said(data []byte) string {
 			}
 		}
 	}
-	words, _ := v.(string)
-	return clip(words, maxSaid)
+	if words, ok := v.(string); ok {
+		all = words
+	}
+	return clip(all, maxSaid)
 }
 
 // binary is the result of an answer that is neither JSON nor text.

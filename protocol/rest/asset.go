@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -89,6 +90,8 @@ func describe(h http.Header, a tool.Asset) {
 	h.Set("ETag", `"`+a.SHA256+`"`)
 }
 
+var subtype = regex.Lazy(`^[a-z]+/([a-z0-9]{1,7})(\+|$)`)
+
 // shownAs returns how a browser gets a media type. Types that cannot run scripts may be shown; all others are
 // downloads.
 func shownAs(mediaType string) (kind, ext string, shown bool) {
@@ -104,7 +107,10 @@ func shownAs(mediaType string) (kind, ext string, shown bool) {
 	case "text/plain":
 		return "text/plain; charset=utf-8", ".txt", true
 	}
-	return "application/octet-stream", "", false
+	if m := subtype().FindStringSubmatch(given); m != nil {
+		ext = "." + m[1] // such as .svg
+	}
+	return "application/octet-stream", ext, false
 }
 
 // fileName derives a file name for an asset from its id, which can be anything.

@@ -247,6 +247,14 @@ func TestNoAssetRunsScriptInOurName(t *testing.T) {
 func TestNamesOfFilesAreHarmless(t *testing.T) {
 	tooltest.NoLeaks(t)
 	g := openGallery(t)
+	for mediaType, want := range map[string]string{
+		"image/svg+xml": "plan.svg", "text/csv": "plan.csv", "text/x-odd": "plan", "text/": "plan", "": "plan", "text/a.b": "plan",
+	} {
+		a := g.do(g.as("ada", "GET", "/v1/assets/"+g.bring(t, "ada", mediaType, "plan", []byte("as "+mediaType)), ""))
+		if got := a.header.Get("Content-Disposition"); got != "attachment; filename="+want {
+			t.Errorf("%q: %s", mediaType, got)
+		}
+	}
 	for id, want := range map[string]string{
 		"plan.png": "plan.png", "plan": "plan.gif", "../../etc/passwd": "etc_passwd.gif", ".bashrc": "bashrc.gif", "a\"; x=\"b": "a___x__b.gif",
 		"größe": "gr__e.gif", "a\r\nb: c": "a__b__c.gif", "": "", "...": "", strings.Repeat("x", 200) + ".png": strings.Repeat("x", 76) + ".png",

@@ -96,14 +96,8 @@ func dial(address, token string, believed *tls.Config) (*Client, error) {
 // SignIn signs in with the code of a link to the console, as a browser does: a program that shares the server's state
 // folder needs no token. SignOut ends it.
 func (c *Client) SignIn(ctx context.Context, code string) error {
-	body, err := strictjson.Marshal(map[string]string{"code": code})
-	if err == nil {
-		c.http.Jar, err = cookiejar.New(nil)
-	}
-	if err != nil {
-		return err
-	}
-	return c.session(ctx, http.MethodPost, body)
+	c.http.Jar, _ = cookiejar.New(nil) // without options it cannot fail
+	return c.session(ctx, http.MethodPost, []byte(`{"code":`+string(strictjson.Quote(code))+`}`))
 }
 
 // SignOut ends what SignIn began.

@@ -24,6 +24,18 @@ func TestParseAcceptsDaysAndWeeks(t *testing.T) {
 	}
 }
 
+func TestANumberOnTheCommandLineIsSeconds(t *testing.T) {
+	var f Flag
+	if err := f.Set("90"); err != nil || time.Duration(f) != 90*time.Second {
+		t.Error(time.Duration(f), err)
+	}
+	for _, text := range []string{"", "-5", "5x", "1.5"} {
+		if f.Set(text) == nil {
+			t.Errorf("%q was read as %v", text, time.Duration(f))
+		}
+	}
+}
+
 func TestALengthIsWrittenAsItWouldBeTyped(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"30d": 720 * time.Hour, "0s": 0, "10s": 10 * time.Second, "5m": 5 * time.Minute, "12h": 12 * time.Hour,

@@ -95,7 +95,8 @@ class API(http.server.BaseHTTPRequestHandler):
     def odd(self, what, query):
         if what == "status":
             status = int(query["code"][0])
-            self.answer(status, {"title": "no", "detail": "because of %d" % status}, "application/problem+json", Retry_After="7")
+            said = {"why": "because of %d" % status} if status == 418 else {"title": "no", "detail": "because of %d" % status}
+            self.answer(status, said, "application/problem+json", Retry_After="7")
         elif what == "page":
             self.answer(500, b"<html>" + b"x" * 1_000_000, "text/html")
         elif what == "huge":
