@@ -48,6 +48,7 @@ type Engine struct {
 	ofTool []place
 	policy func() *policy.Policy
 	pins   *pin.Registry
+	audit  *audit.Trail
 	open   func(ctx context.Context, names []string) error
 
 	timeout time.Duration // of a call whose tool has none
@@ -74,8 +75,8 @@ var (
 func New(o Options) *Engine {
 	o.Queue = o.Queue.WithDefaults()
 	e := &Engine{
-		log: o.Log, policy: o.Policy, pins: o.Pins, open: o.Open, timeout: cmp.Or(o.Timeout, 30*time.Second),
-		wait: o.Queue.Wait,
+		log: o.Log, policy: o.Policy, pins: o.Pins, audit: o.Audit, open: o.Open,
+		timeout: cmp.Or(o.Timeout, 30*time.Second), wait: o.Queue.Wait,
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)

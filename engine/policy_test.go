@@ -12,6 +12,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/audit"
 	"toolpost/engine/policy"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -54,10 +55,19 @@ func by(id string, c tool.Call) *tool.Call {
 	return &c
 }
 
+// records is an audit log that keeps its last record.
+type records struct{ last tool.Record }
+
+func (l *records) Begin(context.Context, *tool.Record) error              { return nil }
+func (l *records) Append(_ context.Context, r *tool.Record, _ bool) error { l.last = *r; return nil }
+func (l *records) Later(r *tool.Record, _ func(*tool.Record, error))      { l.last = *r }
+
 func TestDeniedToolIsHidden(t *testing.T) {
 	src := source(echo, "open", "closed")
 	src.specs[1].Aliases = []string{"shut"}
-	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, callers: guest, tools: closed}]")), bind("one", src))
+	o, log := under(rules(t, "rules: [{name: d, effect: deny, callers: [guest, boss], tools: closed}]")), &records{}
+	o.Audit = audit.New(audit.Options{Log: log})
+	e := start(t, o, bind("one", src))
 	unknown := "no tool named \"NAME\""
 	for _, name := range []string{"closed", "one.closed", "shut", "nosuch"} {
 		_, called := e.Invoke(t.Context(), by("guest", tool.Call{Tool: name}), tool.Discard)
@@ -67,6 +77,25 @@ func TestDeniedToolIsHidden(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+		want := tool.Record{Asked: name, Outcome: tool.OutcomeError, Code: tool.CodeNotFound}
+		if told := log.last.AsTold(); told.Asked != name || told.Tool+told.Rule+told.Decision+told.Source != "" || told.Outcome != want.Outcome {
+			t.Errorf("%s: guest would be shown %+v", name, told)
+		}
+		if name != "nosuch" {
+			want = tool.Record{Tool: "closed", Source: "one", Decision: "deny", Rule: "d", Outcome: tool.OutcomeRefused, Code: tool.CodeNotFound}
+			if want.Asked = name; name == "closed" {
+				want.Asked = ""
+			}
+		}
+		if got := log.last; got.Tool != want.Tool || got.Source != want.Source || got.Asked != want.Asked || got.Decision != want.Decision ||
+			got.Rule != want.Rule || got.Outcome != want.Outcome || got.Code != want.Code || got.DryRun {
+			t.Errorf("%s is recorded as %+v", name, got)
+		}
+	}
+	boss := by("boss", tool.Call{Tool: "shut"})
+	boss.Caller.Operates = true
+	if _, err := e.Invoke(t.Context(), boss, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), `rule "d" denies it`) {
+		t.Errorf("an operator is told %v", err)
 	}
 	for who, want := range map[string]string{"guest": "open", "owner": "closed open"} {
 		var names []string

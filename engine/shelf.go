@@ -317,7 +317,7 @@ func whyUnavailable(name string, why error) *tool.Error {
 }
 
 // visible reports whether a caller may know of the tool. Listing and calling share this one decision.
-func (it *item) visible(p tool.Principal) bool { return p.May(it.spec) && it.judge.Visible(p) }
+func (it *item) visible(p tool.Principal) bool { return it.judge.Hidden(p) == nil }
 
 // find returns a tool that the caller may know of.
 func (sh *shelf) find(p tool.Principal, name string) (*item, error) {

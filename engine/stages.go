@@ -95,11 +95,26 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 	}
 	it, err := e.borrow(ctx, c.Caller, c.Tool)
 	if err != nil {
-		return nil, err
+		return nil, e.hidden(c, err)
 	}
 	defer it.source.release()
 	c.Spec = it.spec // the call is the engine's own copy: see Invoke
 	return it.handler.Invoke(ctx, c, out)
+}
+
+// hidden records a call of a tool that exists but is hidden from the caller, and returns its error. For the caller it is
+// the error of an unknown tool. Operators can look up the rules anyway, so they are told which one refuses the call.
+func (e *Engine) hidden(c *tool.Call, err error) error {
+	it := e.shelf.Load().byName[c.Tool]
+	if it == nil || tool.CodeOf(err) != tool.CodeNotFound || it.visible(c.Caller) {
+		return err
+	}
+	d := it.judge.Hidden(c.Caller)
+	e.audit.Refused(c, it.spec, d.Rule)
+	if c.Caller.Operator() {
+		return d.Refusal(c, "")
+	}
+	return err
 }
 
 // handler returns the stages of a tool, down to its runner.

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -111,6 +112,27 @@ func OutcomeOf(r *Result, err error) (o Outcome, code Code, reason string) {
 		return OutcomeFailed, r.Failure.Code, r.Failure.Reason
 	}
 	return OutcomeFailed, CodeToolError, ""
+}
+
+// OutcomeOf is the function of this name, except that a call of a tool that is hidden from its caller is refused, not
+// unknown. r may be nil.
+func (r *Record) OutcomeOf(res *Result, err error) (o Outcome, code Code, reason string) {
+	if o, code, reason = OutcomeOf(res, err); r != nil && code == CodeNotFound && r.Decision == "deny" {
+		o = OutcomeRefused
+	}
+	return o, code, reason
+}
+
+// AsTold returns a record as its caller may see it: without what is known of a tool that is hidden from it.
+func (r *Record) AsTold() *Record {
+	if r.Outcome != OutcomeRefused || r.Code != CodeNotFound {
+		return r
+	}
+	told := *r
+	told.Outcome, told.Tool, told.Asked = OutcomeError, "", cmp.Or(r.Asked, r.Tool)
+	told.Source, told.Protocol, told.Tier, told.ReadOnly = "", "", 0, false
+	told.Decision, told.Rule, told.Walls, told.Args = "", "", "", nil
+	return &told
 }
 
 // An Approval is the part of a record that describes an approval.

@@ -77,7 +77,7 @@ func (o Options) show(ctx context.Context, c *define.Call, a ShowArgs) (s Shown,
 	if !s.Running { // its row has more: what it touched, its place in the log
 		// The record begins a moment after the call.
 		f := audit.Filter{Since: call.Since, Until: call.Since.Add(time.Second), Caller: call.Caller}
-		if row, err := o.find(ctx, f, call.Call); err == nil && row != nil {
+		if row, err := o.find(ctx, c.Caller, f, call.Call); err == nil && row != nil {
 			record = row
 		}
 	}
@@ -94,7 +94,7 @@ func (o Options) fromLog(ctx context.Context, c *define.Call, a ShowArgs) (s Sho
 	if a.Row > 0 {
 		f.After, f.Limit = a.Row+1, 1
 	}
-	r, err := o.find(ctx, f, a.Call)
+	r, err := o.find(ctx, c.Caller, f, a.Call)
 	switch {
 	case err != nil:
 		return s, err
@@ -115,8 +115,9 @@ func (o Options) fromLog(ctx context.Context, c *define.Call, a ShowArgs) (s Sho
 // mostRows is how many rows are searched for one call: about a second.
 const mostRows = 200_000
 
-// find searches the log for a call, the newest rows first. It returns nil if the call is missing, or too far back.
-func (o Options) find(ctx context.Context, f audit.Filter, id string) (found *tool.Record, err error) {
+// find searches the log for a call, the newest rows first, and returns it as p may see it. It returns nil if the call is
+// missing, or too far back.
+func (o Options) find(ctx context.Context, p tool.Principal, f audit.Filter, id string) (found *tool.Record, err error) {
 	if o.Log == nil {
 		return nil, nil
 	}
@@ -132,6 +133,9 @@ func (o Options) find(ctx context.Context, f audit.Filter, id string) (found *to
 	})
 	if errors.Is(err, enough) {
 		err = nil
+	}
+	if found != nil && !p.Operator() {
+		found = found.AsTold()
 	}
 	return found, err
 }

@@ -212,6 +212,17 @@ func TestDroppedCallIsShownFromTheLog(t *testing.T) {
 			t.Errorf("%s, %v", out, err)
 		}
 	}
+	w.Log = log{&tool.Record{
+		Call: "old", Caller: "ada", Tool: "closed", Source: "one", Protocol: "p", Tier: 3, Decision: "deny", Rule: "no-closed",
+		Outcome: tool.OutcomeRefused, Code: tool.CodeNotFound,
+	}}
+	for _, who := range []tool.Principal{ada, operator} { // the tool is hidden from ada
+		out, err := w.ask(t.Context(), who, "showCall", `{"call":"old"}`, tool.Discard)
+		if err != nil || strings.Contains(out, "no-closed") != who.Operates || strings.Contains(out, `"asked":"closed"`) == who.Operates ||
+			strings.Contains(out, "refused") != who.Operates {
+			t.Errorf("%s, %v", out, err)
+		}
+	}
 	w.Log = nil
 	if _, err := w.ask(t.Context(), operator, "showCall", `{"call":"old"}`, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Error(err)

@@ -134,10 +134,10 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 	req.call.Caller = me()
 	spec, err := b.Lookup(ctx, me(), req.call.Tool)
 	if err != nil {
-		if a.server.url == "" || tool.CodeOf(err) == tool.CodeNotFound { // otherwise the server does not answer
-			refused(ctx, b, req)
+		if a.server.url != "" && tool.CodeOf(err) != tool.CodeNotFound { // the server does not answer
+			return nil, err
 		}
-		return nil, suggest(ctx, b, req.call.Tool, err)
+		return a.callUnknown(ctx, b, req, out)
 	}
 	if req.call.Args, err = arguments(req.words, spec, a.in); err != nil {
 		return nil, withInputs(spec, err)
@@ -183,15 +183,16 @@ func (a *app) converse(ctx context.Context, h tool.Handler, req callRequest, out
 	}
 }
 
-// refused calls a tool that was not found, so that the attempt is recorded. It is a dry run: if the tool has appeared
-// meanwhile, it does not run with arguments that were not checked against its schema.
-func refused(ctx context.Context, h tool.Handler, req callRequest) {
-	call := req.call
-	call.DryRun = true
-	if args, err := arguments(req.words, &tool.Spec{}, strings.NewReader("{}")); err == nil {
-		call.Args = args
+// callUnknown calls a tool that was not found. The call records the attempt, and tells an operator which rule hides the
+// tool.
+func (a *app) callUnknown(ctx context.Context, b *backend, req callRequest, out tool.Sink) (r *tool.Result, err error) {
+	if req.call.Args, err = arguments(req.words, &tool.Spec{}, a.in); err != nil {
+		req.call.Args = raw(strings.Join(req.words, " ")) // text, which no tool takes if it has appeared meanwhile
 	}
-	_, _ = h.Invoke(ctx, &call, tool.Discard) // the caller learns that the tool is missing
+	if r, err = b.Invoke(ctx, &req.call, out); err != nil {
+		return nil, suggest(ctx, b, req.call.Tool, err)
+	}
+	return r, nil
 }
 
 // explained names our own --timeout as the reason if it was.

@@ -72,8 +72,8 @@ func (a *app) callOwn(ctx context.Context, b *backend, call tool.Call, does stri
 func (a *app) callOwnTo(ctx context.Context, b *backend, call tool.Call, out tool.Sink, does string, into any) error {
 	call.Tool, call.Caller = "toolpost."+call.Tool, me()
 	r, err := b.Invoke(ctx, &call, out)
-	switch {
-	case tool.CodeOf(err) == tool.CodeNotFound:
+	switch code := tool.CodeOf(err); {
+	case code == tool.CodeNotFound, code == tool.CodeAccessDenied: // an operator is told of a tool that policy hides
 		return a.missing(ctx, b, call.Tool, does, err)
 	case err != nil:
 		return err

@@ -111,6 +111,17 @@ func (t *Trail) Named() tool.Middleware {
 	return tool.First(t.name)
 }
 
+// Refused records that a call was refused because the tool is hidden from its caller. Its outcome is refused then, even
+// if the caller is told that there is no such tool.
+func (t *Trail) Refused(c *tool.Call, hidden *tool.Spec, rule string) {
+	if t != nil && c.Record != nil {
+		known := *c
+		known.Spec = hidden
+		_ = t.name(context.Background(), &known)
+		c.Record.Judged("deny", rule)
+	}
+}
+
 func (t *Trail) name(_ context.Context, c *tool.Call) error {
 	r := c.Record
 	if r == nil || c.Spec == nil {
@@ -183,7 +194,7 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	}
 	rec.Duration = time.Since(rec.Time)
 	noted := rec.Reason
-	rec.Outcome, rec.Code, rec.Reason = tool.OutcomeOf(r, err)
+	rec.Outcome, rec.Code, rec.Reason = rec.OutcomeOf(r, err)
 	rec.Reason = cmp.Or(rec.Reason, noted)
 	if r != nil {
 		rec.Out = int64(len(r.Output))

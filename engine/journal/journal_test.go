@@ -86,6 +86,19 @@ func TestJournalKeepsLogEventsAndOutcomes(t *testing.T) {
 	}
 }
 
+func TestDryRunIsALineOfItsOwnKind(t *testing.T) {
+	var j journal.Journal
+	h := chain(&j, silent, &tool.Spec{Name: "greet"}, func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true, Output: []byte(`{"dry_run":true}`)}, nil
+	})
+	if _, err := h.Invoke(t.Context(), &tool.Call{Tool: "greet", DryRun: true}, tool.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if lines, _ := j.Next(0, 1); len(lines) != 1 || lines[0].Message != "only judged" {
+		t.Errorf("%+v", lines)
+	}
+}
+
 func TestACallThatPanicsHasALine(t *testing.T) {
 	var j journal.Journal
 	h := chain(&j, silent, &tool.Spec{Name: "a"}, func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { panic("!") })

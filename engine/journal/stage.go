@@ -50,7 +50,7 @@ func ended(c *tool.Call, r *tool.Result, err error, start time.Time) Line {
 	l := of(c)
 	took := time.Since(start)
 	l.From, l.Time, l.Millis = Call, start.Add(took), float64(took.Microseconds())/1000
-	l.Outcome, l.Code, _ = tool.OutcomeOf(r, err)
+	l.Outcome, l.Code, _ = c.Record.OutcomeOf(r, err)
 	l.Code = tool.Code(short(string(l.Code))) // a tool may choose it
 	l.Level = l.Outcome.Level()
 	switch {
@@ -60,7 +60,9 @@ func ended(c *tool.Call, r *tool.Result, err error, start time.Time) Line {
 		l.Message = short(r.Failure.Message)
 	case r != nil:
 		l.Tool = cmp.Or(r.Trace.Tool, l.Tool)
-		l.Message = short(r.Summary)
+		if l.Message = short(r.Summary); c.DryRun {
+			l.Message = "only judged"
+		}
 	}
 	return l
 }

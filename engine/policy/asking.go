@@ -12,6 +12,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/tool"
+	"toolpost/wire/duration"
 )
 
 // Ways are the ways in which an approval may be remembered; nil means all.
@@ -46,7 +47,8 @@ func (r *Rule) checkAsking() error {
 	case r.Effect != Ask && asks:
 		return fmt.Errorf("rule %q: approvers, self, timeout and remember belong to `effect: ask`", r.Name)
 	case t != 0 && (t < minTimeout || t > maxTimeout):
-		return fmt.Errorf("rule %q: timeout is from %v to %v, not %v", r.Name, minTimeout, maxTimeout, t)
+		return fmt.Errorf("rule %q: timeout is from %s to %s, not %s", cmp.Or(r.Name, string(Ask)), duration.Text(minTimeout),
+			duration.Text(maxTimeout), duration.Text(t))
 	case r.Approvers != nil && len(r.Approvers) == 0:
 		return errors.New("approvers is an empty list: nobody could approve; leave it out for the owner")
 	}

@@ -35,14 +35,12 @@ type Finding struct {
 // engine does, so that the explanation is what would happen. Without arguments it reports only what is certain.
 func (j *Judge) Explain(c *tool.Call, at time.Time) Explanation {
 	in := &input{call: c, spec: j.spec, now: at}
+	hidden := j.Hidden(c.Caller)
 	x := Explanation{
-		Tool: j.spec.Name, Caller: c.Caller.ID, Door: c.Caller.Door, Visible: j.Visible(c.Caller), Rules: []Finding{},
+		Tool: j.spec.Name, Caller: c.Caller.ID, Door: c.Caller.Door, Visible: hidden == nil, Rules: []Finding{},
 	}
-	if !c.Caller.May(j.spec) {
-		x.Visible, x.Decision = false, Decision{
-			Rule:   ByRights,
-			Reason: fmt.Sprintf("the roles and tools that the config gives %q leave it out", c.Caller.ID),
-		}
+	if hidden != nil && hidden.Rule == ByRights {
+		x.Decision = *hidden
 		return x
 	}
 	unfit := j.touch(in, c.Args != nil)

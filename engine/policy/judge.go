@@ -34,7 +34,7 @@ type Judge struct {
 // For returns the judge of a tool. toucher may be nil.
 func (p *Policy) For(spec *tool.Spec, toucher tool.Toucher) *Judge {
 	p = cmp.Or(p, &Policy{env: Env{Now: time.Now}})
-	j := &Judge{policy: p, spec: spec, toucher: toucher, strict: p.o.Default == Deny}
+	j := &Judge{policy: p, spec: spec, toucher: toucher, strict: Effect(p.o.Default) == Deny}
 	for _, r := range p.rules {
 		if r.speaksOf(spec) {
 			j.add(r)
@@ -66,13 +66,22 @@ func (j *Judge) add(r *Rule) {
 	j.touches = j.touches || r.aboutPaths() || r.Commands != nil || r.When.touches
 }
 
-// Visible reports whether a caller may know of the tool. It is the part of the decision that depends only on caller,
-// door and tool: a call of a visible tool may still be refused.
-func (j *Judge) Visible(p tool.Principal) bool {
-	if slices.ContainsFunc(j.deny, func(r *Rule) bool { return r.always() && r.from(p) }) {
-		return false
+// Hidden returns why a caller may not know of the tool, or nil if it may. It is the part of the decision that depends
+// only on caller, door and tool: a call of a tool that is not hidden may still be refused.
+func (j *Judge) Hidden(p tool.Principal) *Decision {
+	if !p.May(j.spec) {
+		why := fmt.Sprintf("the roles and tools that the config gives %q leave it out", p.ID)
+		return &Decision{Rule: ByRights, Reason: why}
 	}
-	return !j.strict || slices.ContainsFunc(j.allow, func(r *Rule) bool { return r.from(p) })
+	if i := slices.IndexFunc(j.deny, func(r *Rule) bool { return r.always() && r.from(p) }); i >= 0 {
+		d, _ := j.deny[i].denies(tool.Touches{})
+		return &d
+	}
+	if j.strict && !slices.ContainsFunc(j.allow, func(r *Rule) bool { return r.from(p) }) {
+		d := unlisted("", nil)
+		return &d
+	}
+	return nil
 }
 
 // A Decision is the policy's answer to a call.
@@ -166,7 +175,7 @@ func (j *Judge) judge(c *tool.Call) (Decision, *Scope, error) {
 	if d.Allowed {
 		return d, scope, nil
 	}
-	return d, nil, d.refusal(c, j.policy.env.Dir)
+	return d, nil, d.Refusal(c, j.policy.env.Dir)
 }
 
 // touch asks the runner what the call is going to touch. If that fails, the call is refused.
@@ -315,8 +324,9 @@ func (r *Rule) why(verb string) string {
 	return fmt.Sprintf("rule %q %s", r.Name, verb)
 }
 
-// refusal returns the error of a refused call. It names the refused thing as the caller wrote it.
-func (d Decision) refusal(c *tool.Call, dir string) *tool.Error {
+// Refusal returns the error of a refused call. It names the refused thing as the caller wrote it; dir is the folder of
+// the config.
+func (d Decision) Refusal(c *tool.Call, dir string) *tool.Error {
 	format, subject, reason := "%s is not allowed: %s", c.Tool, "policy"
 	switch {
 	case d.Path != "":
@@ -379,7 +389,7 @@ var _ tool.Scope = (*Scope)(nil)
 // Path implements tool.Scope.
 func (s *Scope) Path(abs string, write bool) error {
 	if d := s.path(abs, write); !d.Allowed {
-		return d.refusal(s.call, s.dir)
+		return d.Refusal(s.call, s.dir)
 	}
 	return nil
 }

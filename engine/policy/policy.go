@@ -21,10 +21,10 @@ import (
 
 // Options is the policy section of a config. The zero value allows everything.
 type Options struct {
-	Default Effect `yaml:"default" schema:"enum=allow|deny default=allow" doc:"what happens to a call that no rule decides"`
-	Rules   []Rule `yaml:"rules" doc:"deny wins over ask, and ask over allow; the order does not matter"`
-	Limits  Limits `yaml:"limits" doc:"limits that apply to every call"`
-	Record  string `yaml:"record" doc:"file to append every judged call to, as a line of JSON with its arguments, secrets redacted; for 'toolpost policy replay'"`
+	Default Fallback `yaml:"default" schema:"enum=allow|deny default=allow" doc:"what happens to a call that no rule decides"`
+	Rules   []Rule   `yaml:"rules" doc:"deny wins over ask, and ask over allow; the order does not matter"`
+	Limits  Limits   `yaml:"limits" doc:"limits that apply to every call"`
+	Record  string   `yaml:"record" doc:"file to append every judged call to, as a line of JSON with its arguments, secrets redacted; for 'toolpost policy replay'"`
 }
 
 // A Rule applies to the calls that match all of its fields. An unset field matches everything.
@@ -89,7 +89,7 @@ func (r *Rule) Validate() error {
 	}
 	if list := config.EmptyList(r, "remember"); list != "" {
 		return fmt.Errorf("rule %q: %s is an empty list and would match nothing; leave it out to match everything",
-			r.Name, list)
+			cmp.Or(r.Name, string(Ask)), list)
 	}
 	return nil
 }
@@ -102,14 +102,11 @@ func (o *Options) Validate() error {
 		switch {
 		case seen[r.Name]:
 			return fmt.Errorf("two rules are called %q; give one of them another name", r.Name)
-		case r.Effect == Allow && o.Default != Deny:
+		case r.Effect == Allow && Effect(o.Default) != Deny:
 			return fmt.Errorf("rule %q allows what is allowed anyway; say `default: deny`, or leave the rule out",
 				r.Name)
 		}
 		seen[r.Name] = true
-	}
-	if o.Default == Confine || o.Default == Ask {
-		return fmt.Errorf("default is allow or deny; %s is for rules", o.Default)
 	}
 	if o.Limits.Arguments < 0 {
 		return errors.New("limits: arguments cannot be negative")
@@ -132,6 +129,17 @@ const (
 func (e *Effect) UnmarshalText(b []byte) error {
 	if *e = Effect(b); !slices.Contains([]Effect{Allow, Ask, Deny, Confine}, *e) {
 		return fmt.Errorf("expected allow, ask, deny or confine, got %q", b)
+	}
+	return nil
+}
+
+// A Fallback is the effect on calls that no rule decides.
+type Fallback Effect
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (f *Fallback) UnmarshalText(b []byte) error {
+	if *f = Fallback(b); Effect(*f) != Allow && Effect(*f) != Deny {
+		return fmt.Errorf("expected allow or deny, got %q", b)
 	}
 	return nil
 }

@@ -209,7 +209,7 @@ func TestWindows(t *testing.T) {
 func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"defalt: deny", `policy.yaml:1:1: unknown field "defalt"; did you mean "default"?`},
-		{"default: maybe", `policy.yaml:1:10: expected allow, ask, deny or confine, got "maybe"`},
+		{"default: maybe", `policy.yaml:1:10: expected allow or deny, got "maybe"`},
 		{"rules:\n- {effect: deny}", "policy.yaml:2:3: a rule has no name"},
 		{"rules:\n- {name: x}", `policy.yaml:2:3: rule "x" does not say its effect`},
 		{"rules:\n- {name: default, effect: deny}", "cannot be called"},
@@ -239,7 +239,8 @@ func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 		{"rules:\n- {effect: ask, timeout: 1ms}", "timeout is from 1s"},
 		{"rules:\n- {effect: ask, remember: ever}", "expected session, arguments, hour"},
 		{"rules:\n- {effect: ask}\n- {name: ask-1, effect: deny}", `two rules are called "ask-1"`},
-		{"default: ask", "default is allow or deny"},
+		{"default: ask", "expected allow or deny"},
+		{"rules:\n- {effect: ask, timeout: 31d}", `rule "ask": timeout is from 1s to 30d, not 31d`},
 		{"limits: {arguments: -1}", "cannot be negative"},
 		{"limits: {arguments: many}", "expected a whole number"},
 	} {
@@ -450,7 +451,7 @@ func TestUncallableToolIsHidden(t *testing.T) {
 		{"rules: [{name: d, effect: deny, paths: x}]", true}, {"rules: [{name: d, effect: deny, when: 'true'}]", true}, {"rules: [{name: d, effect: deny, time: {days: [sun]}}]", true}, {"rules: [{name: d, effect: deny, commands: x}]", true},
 		{"default: deny\nrules: [{name: a, effect: allow, doors: http, paths: x}]", true}, {"default: deny\nrules: [{name: a, effect: allow, doors: nats}]", false}, {"default: deny\nrules: [{name: a, effect: allow, tools: other}]", false},
 	} {
-		if got := made(t, c.rules).For(writeSpec(), toucher{}).Visible(call(`{}`).Caller); got != c.want {
+		if got := made(t, c.rules).For(writeSpec(), toucher{}).Hidden(call(`{}`).Caller) == nil; got != c.want {
 			t.Errorf("%s: %v", c.rules, got)
 		}
 	}
@@ -613,7 +614,7 @@ func decided(t *rapid.T, text string, c *tool.Call) (allowed bool, scope map[str
 	var inner ran
 	j := p.For(writeSpec(), toucher{})
 	_, err = j.Stage(&inner).Invoke(context.Background(), c, tool.Discard)
-	if err == nil && !j.Visible(c.Caller) {
+	if err == nil && j.Hidden(c.Caller) != nil {
 		t.Fatalf("%s: what %v does not see was allowed", text, c.Caller)
 	}
 	if x := j.Explain(c, sunday()); x.Allowed != (err == nil) {

@@ -187,7 +187,9 @@ func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err e
 	if r != nil {
 		size = len(r.Output)
 	}
-	t.calls.of(l).add(took, len(c.Args), size)
+	if !c.DryRun || err != nil { // otherwise nothing was called: a job is judged before it runs
+		t.calls.of(l).add(took, len(c.Args), size)
+	}
 	if span == nil {
 		return
 	}

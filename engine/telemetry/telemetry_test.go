@@ -82,7 +82,8 @@ func invoke(t testing.TB, tel *telemetry.Telemetry, names ...string) {
 	t.Helper()
 	h := tel.For(nil)(tool.HandlerFunc(fake))
 	for _, name := range names {
-		c := &tool.Call{Tool: name, Args: json.RawMessage(`{"a":"` + canary + `"}`), Caller: tool.Principal{ID: "ada", Door: "http"}}
+		name, dry := strings.CutPrefix(name, "dry ")
+		c := &tool.Call{Tool: name, DryRun: dry, Args: json.RawMessage(`{"a":"` + canary + `"}`), Caller: tool.Principal{ID: "ada", Door: "http"}}
 		if r, err := h.Invoke(t.Context(), c, tool.Discard); r == nil && err == nil {
 			t.Fatalf("%s: neither a result nor an error", name)
 		}
@@ -123,6 +124,7 @@ func TestCallsAreCountedByLabelsAndOutcome(t *testing.T) {
 	tel := open(t, telemetry.Options{}, telemetry.Env{Version: "1.2"})
 	defer tel.Close(t.Context())
 	invoke(t, tel, "reads", "reads", "reads", "fails", "refused", "breaks", "asks", "nobody-1", "nobody-2")
+	invoke(t, tel, "dry reads", "dry reads") // as a job is judged before it runs
 	_, families := scrape(t, tel)
 	for labels, want := range map[string]float64{
 		"tool=reads source=src protocol=fake door=http outcome=ok code=": 3,
