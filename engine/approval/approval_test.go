@@ -244,7 +244,7 @@ func TestOnlyApproversSeeAndDecide(t *testing.T) {
 	ops := tool.Principal{ID: "otto", Rights: &tool.Rights{Roles: []string{"ops"}}}
 	both := tool.Principal{ID: "olga", Rights: &tool.Rights{Roles: []string{"ops", "security"}}}
 	fake := tool.Principal{ID: "eve", Rights: &tool.Rights{Roles: []string{"owner "}}}
-	for _, p := range []tool.Principal{eve, ops, fake, owner, {ID: "ada"}, {}} {
+	for _, p := range []tool.Principal{eve, ops, fake, {ID: "ada"}, {}} {
 		_, shown := w.Show(t.Context(), p, id)
 		_, decided := w.Decide(t.Context(), p, id, yes(""))
 		_, revoked := w.Revoke(t.Context(), p, id)
@@ -267,6 +267,25 @@ func TestOnlyApproversSeeAndDecide(t *testing.T) {
 	_, err := w.Decide(t.Context(), bob, id, approval.Decision{})
 	if tool.CodeOf(err) != tool.CodeConflict || !strings.Contains(err.Error(), "olga") {
 		t.Errorf("the second decision gives %v", err)
+	}
+}
+
+// Otherwise a call whose approvers are misspelt would wait, and no one could see it.
+func TestOperatorSeesAndDeniesWhatOthersApprove(t *testing.T) {
+	w := newWorld()
+	for _, by := range []string{"ada", owner.ID} { // also its own call
+		id := w.asked(t, call(rules(asks("onwer")), caller(by)))
+		if list, err := w.List(t.Context(), owner, approval.Waiting, 100); err != nil || len(list) != 1 || list[0].ID != id {
+			t.Errorf("the operator sees %+v, %v", list, err)
+		}
+		if _, err := w.Show(t.Context(), owner, id); err != nil {
+			t.Error(err)
+		}
+		_, err := w.Decide(t.Context(), owner, id, yes(""))
+		if tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), "only onwer can approve this call of") {
+			t.Errorf("an approval gives %v", err)
+		}
+		w.decide(t, owner, id, approval.Decision{})
 	}
 }
 

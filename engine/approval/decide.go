@@ -12,18 +12,25 @@ import (
 	"toolpost/tool"
 )
 
-// sees reports whether p may know of an approval: every rule that asks for it must name p.
-func (a *Approval) sees(p tool.Principal) bool {
+// sees reports whether p may know of an approval. Operators may, so that they can deny one whose approvers do not exist.
+func (a *Approval) sees(p tool.Principal) bool { return p.Operator() || a.names(p) }
+
+// names reports whether every rule that asks for the approval names p.
+func (a *Approval) names(p tool.Principal) bool {
 	return !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !p.Is(r.Approvers) })
 }
 
-// may returns why p cannot decide about an approval, or nil if it can. If the rules do not name p, the approval is not
-// found.
-func (a *Approval) may(p tool.Principal) error {
+// may returns why p cannot approve or deny an approval, or nil if it can. If the rules do not name p, the approval is not
+// found; an operator can deny it.
+func (a *Approval) may(p tool.Principal, approve bool) error {
 	self := !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !r.Self })
 	switch {
 	case !a.sees(p):
 		return missing(a.ID)
+	case !a.names(p) && !approve:
+	case !a.names(p):
+		return tool.Errorf(tool.CodeAccessDenied, "only %s can approve this call of %s; an operator can deny it: "+
+			"`toolpost deny %s`", strings.Join(a.approvers(), ", "), a.Tool, a.ID).Because(NoRight)
 	case p.ID == a.Caller && !self:
 		return tool.Errorf(tool.CodeAccessDenied, "%q made this call of %s, and nobody decides about their own calls; "+
 			"somebody else has to, or rule %q has to say `self: true`", p.ID, a.Tool, a.Rules[0].Name).Because(OwnCall)
@@ -118,10 +125,11 @@ func (e *Entry) decide(by, reason, way string, approve bool, now time.Time) {
 	}
 }
 
-// Decide decides about a waiting call, once. A principal that its rules do not name learns nothing of it.
+// Decide decides about a waiting call, once. A principal that its rules do not name learns nothing of it, unless it is an
+// operator.
 func (s *Approvals) Decide(ctx context.Context, p tool.Principal, id string, d Decision) (Approval, error) {
 	e, err := s.change(ctx, id, func(e *Entry) error {
-		if err := e.may(p); err != nil {
+		if err := e.may(p, d.Approve); err != nil {
 			return err
 		}
 		return e.settle(p.ID, d, s.o.Now())
@@ -163,7 +171,7 @@ func (s *Approvals) change(ctx context.Context, id string, f func(*Entry) error)
 	return e, err
 }
 
-// Show returns an approval to a principal that its rules name.
+// Show returns an approval to a principal that its rules name, or to an operator.
 func (s *Approvals) Show(ctx context.Context, p tool.Principal, id string) (Approval, error) {
 	if !IsID(id) {
 		return Approval{}, missing(id)
@@ -187,7 +195,7 @@ const (
 	Remembered = "remembered"
 )
 
-// List returns the approvals whose rules name p, of a state or All or Remembered ones, the newest first.
+// List returns the approvals that p may know of, of a state or All or Remembered ones, the newest first.
 func (s *Approvals) List(ctx context.Context, p tool.Principal, state string, most int) ([]Approval, error) {
 	now := s.o.Now()
 	f := Filter{Remembered: state == Remembered, Most: most, Keep: func(e *Entry) bool {

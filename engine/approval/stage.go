@@ -302,7 +302,7 @@ func (s *Approvals) mayAnswer(ctx context.Context, c *tool.Call, e *Entry) error
 		return tool.Errorf(tool.CodeAccessDenied, "%q is not an approver of its own call of %s; the approvers are %s",
 			c.Caller.ID, c.Tool, strings.Join(e.approvers(), ", ")).Because(NoRight)
 	}
-	if err := e.may(c.Caller); err != nil {
+	if err := e.may(c.Caller, true); err != nil {
 		return err
 	}
 	if s.o.Decider == nil || s.o.Decider.May(ctx, c.Caller) != nil {
