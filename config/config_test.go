@@ -103,7 +103,8 @@ var refused = []struct{ name, text, want string }{
 	{"name in capitals", "sources: [{name: Files, protocol: p}]", `source name "Files"`},
 	{"name that is a path", "sources: [{name: ../x, protocol: p}]", "lower-case letters"},
 	{"name that is a number", "sources: [{name: 12, protocol: p}]", "put it in quotes"},
-	{"list at the top", "- a", "expected a mapping"},
+	{"list at the top", "- a", "expected a mapping, such as `{sources: ...}`"},
+	{"a tab", "sources:\n\t- {name: a}", ":2:1: not valid YAML: the line begins with a tab; indent with spaces"},
 	{"text at the top", "hello", "expected a mapping"},
 	{"sources as a mapping", "sources: {a: b}", "expected a list"},
 	{"an empty item", "sources:\n  -\n", "empty item"},
@@ -192,7 +193,10 @@ func TestASourcesFaultsNameTheirPlace(t *testing.T) {
 		"tier: 9999999999999999999999":  "expected a whole number",
 		"ratio: much":                   "expected a number",
 		"guarantees: {no_netwrk: true}": `did you mean "no_network"?`,
-		"roots: [{path: .}, .]":         "expected a mapping",
+		"roots: [{path: .}, .]":         "expected a mapping, such as `{path: ...}`",
+		"guarantees: [no_network]":      "expected a mapping, such as `{no_filesystem_read: true}`",
+		"env: [A=1]":                    "expected a mapping, such as `{NAME: VALUE}`",
+		"command: python3 x.py":         `expected a list, got the string "python3 x.py"; write [python3, x.py]`,
 		"env: {A: 1}":                   "expected a string",
 	} {
 		t.Run(text, func(t *testing.T) {

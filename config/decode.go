@@ -35,7 +35,7 @@ func decodeSome(n ast.Node, into any) error {
 
 // decodeKnown reads the fields that the struct has, and passes the others to unknown.
 func decodeKnown(n ast.Node, v reflect.Value, unknown func(pair) error) error {
-	pairs, err := pairsOf(n)
+	pairs, err := pairsLike(n, v.Type())
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,10 @@ func decodePointer(n ast.Node, v reflect.Value) error {
 func decodeSlice(n ast.Node, v reflect.Value) error {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		return faultAt(n, "expected a list, got %s%s", kindOf(n), listQuotes(n, v.Type()))
+		if e, ok := v.Addr().Interface().(interface{ Expected() string }); ok {
+			return faultAt(n, "expected %s, got %s", e.Expected(), kindOf(n))
+		}
+		return faultAt(n, "expected a list, got %s%s", kindOf(n), listHint(n, v.Type()))
 	}
 	out := reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values))
 	for i, item := range seq.Values {
@@ -160,7 +163,7 @@ func decodeSlice(n ast.Node, v reflect.Value) error {
 }
 
 func decodeMap(n ast.Node, v reflect.Value) error {
-	pairs, err := pairsOf(n)
+	pairs, err := pairsLike(n, v.Type())
 	if err != nil {
 		return err
 	}
@@ -189,10 +192,14 @@ func quotes(n ast.Node) string {
 	return "; put it in quotes"
 }
 
-// listQuotes is quotes for a list that may be written as text alone.
-func listQuotes(n ast.Node, t reflect.Type) string {
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+// listHint returns how to write a list, which some types allow to be text alone.
+func listHint(n ast.Node, t reflect.Type) string {
+	s, isText := text(n)
+	switch {
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
 		return quotes(n)
+	case isText && t.Elem().Kind() == reflect.String:
+		return "; write [" + strings.Join(strings.Fields(s), ", ") + "]"
 	}
 	return ""
 }
@@ -246,7 +253,10 @@ type pair struct {
 	key, value ast.Node
 }
 
-func pairsOf(n ast.Node) ([]pair, error) {
+func pairsOf(n ast.Node) ([]pair, error) { return pairsLike(n, nil) }
+
+// pairsLike is pairsOf with the type that the mapping is read into, or nil, for an example in the error.
+func pairsLike(n ast.Node, t reflect.Type) ([]pair, error) {
 	var values []*ast.MappingValueNode
 	switch m := n.(type) {
 	case nil:
@@ -256,7 +266,7 @@ func pairsOf(n ast.Node) ([]pair, error) {
 		values = []*ast.MappingValueNode{m}
 	default:
 		if !isNull(n) {
-			return nil, faultAt(n, "expected a mapping, such as `name: files`, got %s", kindOf(n))
+			return nil, faultAt(n, "expected a mapping, such as `%s`, got %s", example(t), kindOf(n))
 		}
 	}
 	pairs := make([]pair, 0, len(values))
@@ -268,6 +278,18 @@ func pairsOf(n ast.Node) ([]pair, error) {
 		pairs = append(pairs, pair{name, v.Key, v.Value})
 	}
 	return pairs, nil
+}
+
+// example returns a mapping that a type may be written as: with its first field.
+func example(t reflect.Type) string {
+	if t == nil || t.Kind() != reflect.Struct || len(fieldsOf(t)) == 0 {
+		return "{NAME: VALUE}"
+	}
+	first, value := fieldsOf(t)[0], "..."
+	if first.Type.Kind() == reflect.Bool {
+		value = "true"
+	}
+	return "{" + first.Name + ": " + value + "}"
 }
 
 // child returns the value of one key of a mapping, or the mapping itself.

@@ -149,7 +149,11 @@ func syntaxFault(err error) error {
 	if !errors.As(err, &e) || e.GetToken() == nil {
 		return fmt.Errorf("not valid YAML: %w", err)
 	}
-	return &fault{e.GetToken().Position, "not valid YAML: " + e.GetMessage()}
+	message := e.GetMessage()
+	if strings.Contains(message, "'\t'") {
+		message = "the line begins with a tab; indent with spaces"
+	}
+	return &fault{e.GetToken().Position, "not valid YAML: " + message}
 }
 
 // A fault is a mistake at one position of the file.

@@ -69,19 +69,28 @@ func (n *Node) mistakes(cfg *config.Config) []Problem {
 	for _, p := range n.planners.Problems() {
 		note(p.About, p.Err)
 	}
-	return append(found, n.strayNames(cfg)...)
+	strays, _ := n.strayNames(cfg)
+	return append(found, strays...)
 }
 
 // Warnings finds parts of a config that work but are not safe: a source whose programs can replace their own code; rules
-// about files that scripts evade, because they judge what a command names and not what it opens; and arguments that are not
-// checked as the tool's schema asks.
+// about files that scripts evade, because they judge what a command names and not what it opens; arguments that are not
+// checked as the tool's schema asks; and callers that the config does not list.
 func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []Problem) {
+	_, found = n.strayNames(n.cfg)
 	for _, src := range n.cfg.Sources {
 		if home := n.claim(src).Own(); home != "" {
 			found = append(found, Problem{"source " + src.Name, fmt.Errorf("walls.write names %s, which its program lies in or "+
 				"runs in: what a call writes there, the next one may run; name a folder in it, such as ./data", home)})
 		}
 	}
+	n.mu.Lock()
+	for _, s := range n.sources {
+		if _, lists := s.runner.(tool.Source); lists && !s.waits && len(s.specs) == 0 {
+			found = append(found, Problem{"source " + s.Name, errors.New("it has no tools: is the folder or the server that it names the right one?")})
+		}
+	}
+	n.mu.Unlock()
 	for spec, err := range n.Catalog().Specs(ctx, p) {
 		if err == nil {
 			for _, one := range schema.Unchecked(spec) {
@@ -170,20 +179,31 @@ func (n *Node) undefinedSecrets(src config.Source) error {
 }
 
 // strayNames finds roles, callers and tools in rules that do not exist: such a rule has no effect, which is dangerous if it
-// denies. Patterns may match nothing. A caller may be known by a token alone, and a tool may belong to a source that is not
-// open, so those names are reported only if they look like a typo.
-func (n *Node) strayNames(cfg *config.Config) []Problem {
+// denies, and a call that only unknown callers may approve never runs. Patterns may match nothing. A tool may belong to a
+// source that is not open, so its name is reported only if it looks like a typo. A caller may be known by a token alone, so
+// a name that does not look like a typo is unsure.
+func (n *Node) strayNames(cfg *config.Config) (found, unsure []Problem) {
 	var callers identity.Options
 	var rules policy.Options
 	_ = cfg.Callers.Decode(&callers) // the node was opened with both
 	_ = cfg.Section(policy.Section().Name).Decode(&rules)
 	roles, people, tools := slices.Sorted(maps.Keys(callers.Roles)), n.CallerNames(), n.toolNames()
 	complete := len(n.Unopened()) == 0 && !slices.ContainsFunc(n.Sources(), func(s Status) bool { return s.Err != nil })
-	var found []Problem
 	stray := func(about, what, name string, known []string, all bool) {
 		hint := nearest.Hint(name, known)
 		if !slices.Contains(known, name) && (all || hint != "") {
 			found = append(found, Problem{about, tool.Errorf(tool.CodeInvalidInput, "there is no %s %q%s", what, name, hint)})
+		}
+	}
+	strayCallers := func(about, what string, names tool.Globs, known ...string) {
+		known = append(known, people...)
+		for _, g := range names {
+			if name := string(g); g.Plain() && !slices.Contains(known, name) && nearest.Hint(name, known) == "" {
+				unsure = append(unsure, Problem{about, fmt.Errorf("the config has no %s %q; only a token can give a caller "+
+					"that name", what, name)})
+			} else if g.Plain() {
+				stray(about, what, name, known, false)
+			}
 		}
 	}
 	strayTools := func(about string, patterns tool.Patterns) {
@@ -200,12 +220,12 @@ func (n *Node) strayNames(cfg *config.Config) []Problem {
 				stray(about, "role", string(g), roles, true)
 			}
 		}
-		for _, g := range r.Callers {
-			if g.Plain() {
-				stray(about, "caller", string(g), people, false)
-			}
-		}
+		strayCallers(about, "caller", r.Callers)
+		strayCallers(about, "approver", r.Approvers, roles...)
 		strayTools(about, r.Tools)
+	}
+	for _, m := range n.models.Models() {
+		strayCallers("model "+m.Name, "caller", m.Callers, roles...)
 	}
 	for _, name := range roles {
 		strayTools("role "+name, callers.Roles[name].Tools)
@@ -213,7 +233,7 @@ func (n *Node) strayNames(cfg *config.Config) []Problem {
 	for _, name := range slices.Sorted(maps.Keys(callers.List)) {
 		strayTools("caller "+name, callers.List[name].Tools)
 	}
-	return found
+	return found, unsure
 }
 
 // toolNames lists the names of tools, for hints.

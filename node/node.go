@@ -361,14 +361,6 @@ func (n *Node) fixedParts() []fixedPart {
 	return parts
 }
 
-// Restart lists the parts of a config whose changes need a restart.
-func (n *Node) Restart() (names []string) {
-	for _, p := range n.fixedParts() {
-		names = append(names, p.name)
-	}
-	return names
-}
-
 // fixed lists the fixed parts that differ in another config.
 func (n *Node) fixed(cfg *config.Config) (changed []string) {
 	for _, p := range n.fixedParts() {

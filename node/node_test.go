@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"toolpost/config"
+	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/node"
 	"toolpost/tool"
@@ -351,6 +352,26 @@ func TestReloadKeepsWhatDidNotChange(t *testing.T) {
 		if f.opened[name] != want || f.closed[name] != want {
 			t.Errorf("%s: opened %d times and closed %d times, want %d", name, f.opened[name], f.closed[name], want)
 		}
+	}
+}
+
+// A source that cannot be read keeps its claim on its files: what is off limits for the others does not change.
+func TestTypoInOneSourceReopensNoOther(t *testing.T) {
+	f := newFake()
+	protocols, dir := f.protocol(), t.TempDir()
+	protocols[0].Claim = func(s config.Source) (offlimits.Claim, error) {
+		return offlimits.Claim{Starts: []string{filepath.Join(s.Dir, s.Name)}, Stays: true}, nil
+	}
+	const text = "sources: [{name: same, protocol: fake}, {name: other, protocol: fake}]"
+	n := open(t, parse(t, dir, text), node.Options{Protocols: protocols})
+	n.Reload(t.Context(), parse(t, dir, strings.Replace(text, "other, protocol: fake", "other, protocol: fke", 1)))
+	if s := n.Sources(); s[1].Err == nil || !strings.Contains(s[1].Err.Error(), `did you mean "fake"?`) {
+		t.Errorf("%+v", s[1])
+	}
+	n.Reload(t.Context(), parse(t, dir, text))
+	shut(t, n)
+	if f.opened["same"] != 1 || f.opened["other"] != 2 {
+		t.Errorf("opened %v", f.opened)
 	}
 }
 

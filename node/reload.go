@@ -17,7 +17,7 @@ import (
 
 // Reload switches to the sources, the callers and the secrets of another config, and to the settings of those stages that
 // can reread them, all at once. Unchanged sources with unchanged secrets keep their runner and their calls; calls in flight
-// on the others end normally, under the policy that admitted them. Changes of parts that Restart lists take effect at the
+// on the others end normally, under the policy that admitted them. Changes of fixed parts take effect at the
 // next start. If a config cannot be read, that is logged, and the previous one stays.
 func (n *Node) Reload(ctx context.Context, cfg *config.Config) {
 	_, _ = n.reload(ctx, func() (*config.Config, error) { return cfg, nil })
@@ -113,7 +113,9 @@ func (n *Node) takeFiles() (changes []tool.Change) {
 // openAgain reopens a source with its current files, and returns the changes of its tools. Calls in flight end on the
 // previous runner. If it cannot be opened, the previous runner stays, and Stale has the reason. The caller holds opening.
 func (n *Node) openAgain(s *source) tool.Change {
-	claim := n.claim(s.Source)
+	n.mu.Lock()
+	claim := n.claimed(s.Source)
+	n.mu.Unlock()
 	sight := n.look(claim) // before it is opened: later changes are noticed
 	n.mu.Lock()
 	taken := s.sight

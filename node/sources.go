@@ -174,7 +174,9 @@ func (n *Node) replace(ctx context.Context, to wanted, keep func(*source) bool, 
 	for i, w := range to.sources {
 		if next[i] = n.kept(w, to, keep); next[i] == nil {
 			next[i] = n.newSource(w, to)
-			next[i].waits, next[i].claim, next[i].list = true, n.claim(w), n.checker.Now()
+			n.mu.Lock()
+			next[i].waits, next[i].claim, next[i].list = true, n.claimed(w), n.checker.Now()
+			n.mu.Unlock()
 			fresh = append(fresh, next[i])
 			n.tasks.Go(func() { n.openFirst(next[i]) })
 		}
@@ -415,7 +417,7 @@ func (n *Node) limit() {
 		if s := n.sourceOf(w); s != nil {
 			return s.claim
 		}
-		return n.claim(w)
+		return n.claimed(w)
 	})
 	for _, s := range n.sources {
 		if s.trying != nil {
@@ -471,6 +473,17 @@ func (n *Node) claim(src config.Source) offlimits.Claim {
 	claim, _ := p.Claim(src) // a source whose options cannot be read is not opened
 	claim.Source = src.Name
 	return claim
+}
+
+// claimed returns the files that a source claims which is about to be opened. If its entry cannot be read, they are those
+// of the source of this name before it: a typo neither exposes what that source protects, nor reopens the sources around
+// it. The caller holds mu.
+func (n *Node) claimed(w config.Source) offlimits.Claim {
+	i := slices.IndexFunc(n.sources, func(s *source) bool { return s.Name == w.Name })
+	if i >= 0 && n.unreadable(w) != nil {
+		return n.sources[i].claim
+	}
+	return n.claim(w)
 }
 
 // storeClaim returns the files of the store: the key of its log, and the files of SQLite, which come and go. Some of those

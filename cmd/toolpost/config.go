@@ -36,7 +36,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Read the config and say what is wrong with it",
 		Long: "Reads the config and says what would fail: what cannot be read, programs and files that are missing, secrets\n" +
-			"without a value, addresses that cannot be listened on, names in rules that nobody has. No program is started\n" +
+			"without a value, addresses that cannot be listened on, names in rules that do not exist. No program is started\n" +
 			"and no server is asked, unless --deep says so. Exit code 1: something is wrong; 2: the config cannot be read.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.checkConfig(c.Context(), deep) },
 	})
@@ -67,10 +67,7 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 		fmt.Fprintf(a.err, "%s %s: %s\n", a.err.amber("warning:"), clean(w.About), because(w.Err))
 	}
 	r := a.checked(ctx, n)
-	err = a.conclude(r, func() { a.showCheck(r, n, deep) }, !r.OK)
-	fmt.Fprintf(a.err, "a change of %s takes effect when `toolpost serve` is started again; it takes all other changes "+
-		"while it runs\n", strings.Join(n.Restart(), ", "))
-	return err
+	return a.conclude(r, func() { a.showCheck(r, n, deep) }, !r.OK)
 }
 
 // A report is the result of checking a config.
@@ -98,7 +95,7 @@ type problem struct {
 func (a *app) checked(ctx context.Context, n *node.Node) report {
 	r := report{State: n.StateDir(), Sources: []checkedSource{}, Problems: []problem{}}
 	wrong := func(about string, err error) {
-		p := problem{about, because(err)}
+		p := problem{about, strings.TrimPrefix(because(err), "the "+about+", ")}
 		if !slices.Contains(r.Problems, p) {
 			r.Problems = append(r.Problems, p)
 		}
@@ -128,6 +125,10 @@ func (a *app) checked(ctx context.Context, n *node.Node) report {
 	for _, p := range n.Problems() {
 		wrong(p.About, p.Err)
 	}
+	r.Problems = slices.DeleteFunc(r.Problems, func(p problem) bool { // what a source lacks is not told of its tools, too
+		_, of, isTool := strings.Cut(p.About, " of ")
+		return isTool && slices.Contains(r.Problems, problem{"source " + of, p.Message})
+	})
 	r.OK = len(r.Problems) == 0
 	return r
 }

@@ -6,6 +6,8 @@ package spawn
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -22,6 +24,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // Options are the fields of every source whose programs we start, whatever its protocol. They are embedded in the
@@ -294,8 +297,8 @@ func (p *Program) Unavailable() error {
 	return nil
 }
 
-// Missing returns an error if the program of a source, or its folder, is missing, without building the source. It is for
-// protocols whose sources have a command.
+// Missing returns an error if the program of a source, its script, its folder, or a folder that it may write is missing,
+// without building the source. It is for protocols whose sources have a command.
 func Missing(src config.Source) error {
 	var o struct {
 		Command   []string `yaml:"command"`
@@ -303,16 +306,36 @@ func Missing(src config.Source) error {
 		Container struct {
 			Image string `yaml:"image"`
 		} `yaml:"container"`
+		Walls struct {
+			Write []string `yaml:"write"`
+		} `yaml:"walls"`
 	}
-	if err := src.Peek(&o); err != nil || len(o.Command) == 0 || o.Command[0] == "" || o.Container.Image != "" {
+	if err := src.Peek(&o); err != nil || o.Container.Image != "" {
 		return nil // there is nothing to find, or the decoder of the options reports the mistake
+	}
+	for _, path := range o.Walls.Write {
+		if _, err := os.Stat(offlimits.Under(src.Dir, path)); errors.Is(err, fs.ErrNotExist) {
+			return tool.Errorf(tool.CodeUnavailable, "walls.write names %s, which does not exist; make it", path)
+		}
+	}
+	if len(o.Command) == 0 || o.Command[0] == "" {
+		return nil
 	}
 	p := Program{Argv: slices.Clone(o.Command), Dir: offlimits.Under(src.Dir, o.Dir)}
 	if strings.Contains(p.Argv[0], "/") {
 		p.Argv[0] = offlimits.Under(p.Dir, p.Argv[0])
 	}
-	return p.Unavailable()
+	if err := p.Unavailable(); err != nil || len(p.Argv) == 1 || !script().MatchString(p.Argv[1]) {
+		return err
+	}
+	if _, err := os.Stat(offlimits.Under(p.Dir, p.Argv[1])); errors.Is(err, fs.ErrNotExist) {
+		return tool.Errorf(tool.CodeUnavailable, "its command names %s, which does not exist in %s", p.Argv[1], p.Dir)
+	}
+	return nil
 }
+
+// script matches an argument behind an interpreter that is a file.
+var script = regex.Lazy(`^[^-].*\.(py|js|mjs|cjs|ts|sh|rb|pl)$`)
 
 // A Run is one start of a program.
 type Run struct {

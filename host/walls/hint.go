@@ -350,13 +350,17 @@ func (a *advice) read(line string) {
 // pathWord matches an absolute path in a text, but not the rest of a URL or of a longer word.
 var pathWord = regex.Lazy("(?:^|[\\s'\"=(\u201c\u2018`])(/[^\\s'\"`:,;()\\[\\]{}<>|\u201d\u2019]+)")
 
-// pathIn finds the first path in a line.
+// pathIn finds the first path in a line, except that of the program that says it, as in "/usr/bin/cat: /x: ...".
 func pathIn(line string) string {
-	found := pathWord().FindStringSubmatch(line)
+	found := pathWord().FindAllStringSubmatchIndex(line, 2)
 	if found == nil {
 		return ""
 	}
-	return filepath.Clean(found[1])
+	at := found[0]
+	if len(found) == 2 && strings.HasPrefix(line[at[3]:], ": ") {
+		at = found[1]
+	}
+	return filepath.Clean(line[at[2]:at[3]])
 }
 
 // guess suggests, from a tool's message, which walls may have been the cause.

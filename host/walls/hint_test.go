@@ -55,6 +55,8 @@ func TestHintNamesAConfigLine(t *testing.T) {
 		"a file that may be walled":      {room, nil, "open '/srv/in.csv': ENOENT", "`walls: {read: [/srv/in.csv]}`"},
 		"a file that is not":             {room, nil, "/home/ada/tools/in.csv: No such file or directory", ""},
 		"a file of the system":           {room, nil, "/usr/lib/x.so: No such file or directory", ""},
+		"a file behind a program":        {room, nil, "/opt/py/python3: can't open file '/home/ada/tools/no.py': [Errno 2] No such file or directory", ""},
+		"another behind a program":       {room, nil, "/usr/bin/cat: /srv/in.csv: No such file or directory", "`walls: {read: [/srv/in.csv]}`"},
 		"a page":                         {room, nil, "http://x/srv/in.csv: No such file or directory", ""},
 		"a read-only folder":             {room, nil, "mkdir: cannot create '/srv/a': Read-only file system", "`walls: {write: [data, /srv]}`"},
 		"memory":                         {room, nil, "MemoryError", "`walls: {memory: 134217728}`"},

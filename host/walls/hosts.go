@@ -21,6 +21,9 @@ func (n *Network) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Expected completes the error "expected …" of the config.
+func (Network) Expected() string { return "none, loopback, all, or a list of hosts" }
+
 // kind returns the network of the sandbox, and its hosts if it has some.
 func (n Network) kind() (sandbox.Network, []host, error) {
 	words := []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkLoopback, sandbox.NetworkAll}

@@ -104,6 +104,9 @@ func optionsOf(src config.Source) (Options, error) {
 // change.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
+	if err == nil {
+		err = o.check()
+	}
 	c := o.Granted(src.Dir)
 	c.Starts, c.Stays = o.Container.Starts(src.Dir), true
 	for _, folder := range offlimits.Given(o.Folder(src.Dir), o.Skills, o.Skill) {
@@ -116,7 +119,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	for _, folder := range offlimits.Given(src.Dir, o.Data) {
 		c.Keeps = append(c.Keeps, filepath.Clean(folder)+"/")
 	}
-	list, _ := o.read(o.Folder(src.Dir)) // an unreadable skill starts nothing
+	list, unread := o.read(o.Folder(src.Dir)) // an unreadable skill starts nothing
 	for _, s := range list {
 		if s.Manifest == nil {
 			continue
@@ -125,7 +128,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 			c.Homes = append(c.Homes, filepath.Dir(s.Dir)+"/", said.dir+"/.")
 		}
 	}
-	return c, err
+	return c, cmp.Or(err, unread)
 }
 
 // Opens returns how long a source may take to open: its skills start concurrently, each with its own time to start and load.

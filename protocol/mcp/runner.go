@@ -230,6 +230,9 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o := SourceOptions{Options: spawn.Of(src)}
 	err := src.Decode(&o)
+	if err == nil {
+		err = o.check()
+	}
 	if o.URL != "" {
 		return offlimits.Claim{Keeps: []string{filepath.Dir(TokenFile(src)) + "/"}}, err
 	}
