@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"hash/maphash"
 	"io"
+	"math/bits"
 	"mime"
 	"net/http"
 	"slices"
@@ -46,6 +48,9 @@ func (t *Talk) Pass(ctx context.Context, route string, from http.Header, body []
 		return nil, t.unreachable(ctx, err)
 	}
 	p := &Passed{Status: resp.StatusCode, Header: t.cleaned(resp.Header), body: resp.Body, talk: t}
+	if coding := resp.Header["Content-Encoding"]; coding != nil { // one that this program does not know
+		p.Header["Content-Encoding"] = coding
+	}
 	if code := resp.StatusCode; code/100 == 3 || code == http.StatusUnauthorized || code == http.StatusForbidden {
 		p.Close()
 		return nil, t.refused(&reply{status: code})
@@ -58,7 +63,7 @@ func (t *Talk) Pass(ctx context.Context, route string, from http.Header, body []
 // passOn copies a client's headers, except those about its connection.
 func passOn(to, from http.Header) {
 	for name, values := range from {
-		if (to[name] == nil || name == "Anthropic-Version") && !kept(name) {
+		if (to[name] == nil || name == "Anthropic-Version" || name == "Content-Type") && !kept(name) {
 			to[name] = values
 		}
 	}
@@ -101,194 +106,176 @@ func (p *Passed) Document(ctx context.Context) ([]byte, error) {
 	return p.talk.env.Redactor.JSON(doc), nil
 }
 
-// Events passes on the events of a stream, each as it came.
+// Events passes on the events of a stream, each as it came and at once.
 func (p *Passed) Events(ctx context.Context, to func(event []byte) error) error {
-	lines := process.NewLines(p.body, process.LineLimits{Line: maxAnswer, Total: maxStream})
-	out := &cleaner{to: to, redactor: p.talk.env.Redactor, tracks: map[string]*track{}}
+	lines := process.NewLines(p.body, process.LineLimits{Line: maxStream, Total: maxStream})
+	out := &cleaner{redactor: p.talk.env.Redactor, texts: map[any]*secret.Stream{}, seed: maphash.MakeSeed()}
 	now := new(passing)
 	for {
 		line, err := lines.Next()
-		if errors.Is(err, io.EOF) {
-			err = out.take(now, true)
-			if err != nil {
-				return &goneError{err}
-			}
-			return nil
-		}
-		if err != nil {
+		last := errors.Is(err, io.EOF) || line != nil && errors.Is(err, io.ErrUnexpectedEOF) // its last line is not ended
+		if err != nil && !last {
 			return p.talk.misread(ctx, err)
 		}
-		now.raw = append(append(now.raw, line...), '\n')
-		line = bytes.TrimSuffix(line, []byte("\r"))
-		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
-			now.data = append(now.data, bytes.TrimPrefix(data, []byte(" "))...)
+		now.add(line, out.redactor)
+		if err == nil {
+			now.raw = append(now.raw, '\n')
 		}
-		if name, ok := bytes.CutPrefix(line, []byte("event:")); ok {
-			now.name = string(bytes.TrimPrefix(name, []byte(" ")))
+		if len(line) > 0 && string(line) != "\r" && !last {
+			continue
 		}
-		switch {
-		case len(now.raw) > maxAnswer:
-			return p.talk.misread(ctx, &process.LimitError{What: "an event", Max: maxAnswer})
-		case len(line) == 0:
-			if err := out.take(now, false); err != nil {
-				return p.talk.misread(ctx, &goneError{err})
-			}
-			now = new(passing)
+		if err := to(out.event(now)); err != nil {
+			return p.talk.misread(ctx, &goneError{err})
+		}
+		if now = new(passing); last {
+			return nil
 		}
 	}
 }
 
 // A passing is an event that is being passed on.
 type passing struct {
-	raw, data []byte
-	name      string
-	waits     int // number of pieces of texts it waits for
+	raw    []byte // as it came
+	others []byte // its lines without data, without secrets
+	data   []byte
+	secret bool // there is one in the others
 }
 
-// A cleaner removes secrets from a stream of events. A secret may be split over several events: an event whose text may
-// end in the beginning of a secret waits for the next.
+func (e *passing) add(line []byte, r *secret.Redactor) {
+	e.raw = append(e.raw, line...)
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+		if len(e.data) > 0 {
+			e.data = append(e.data, '\n')
+		}
+		e.data = append(e.data, bytes.TrimPrefix(data, []byte(" "))...)
+	} else if len(line) > 0 {
+		clean := r.Bytes(line)
+		e.others, e.secret = append(append(e.others, clean...), '\n'), e.secret || !bytes.Equal(clean, line)
+	}
+}
+
+// A cleaner removes secrets from a stream of events. A secret may be split over several of them: the strings that clients
+// join are read as one text. No event waits for the next, so the first bytes of a split secret are passed on, but never
+// as many as identify it.
 type cleaner struct {
-	to       func([]byte) error
 	redactor *secret.Redactor
-	waiting  []*passing
-	tracks   map[string]*track // by the name of the member with their pieces
+	texts    map[any]*secret.Stream // those that may end in the beginning of a secret
+	seed     maphash.Seed
 }
 
-// A track is a text that comes in pieces.
-type track struct {
-	stream  secret.Stream
-	in, out string // of the waiting pieces
-	pieces  []piece
-}
-
-// A piece is a part of a text, at its place in an event.
-type piece struct {
-	of   *passing
-	at   jsontext.Pointer
-	text string
-}
-
-// maxWaiting bounds how many events wait. A secret in more pieces than that is not removed.
-const maxWaiting = 512
-
-// take takes the next event. A text that it does not continue has ended, except for events between two blocks.
-func (c *cleaner) take(e *passing, last bool) error {
+// event returns an event without secrets. One that has none stays as it came.
+func (c *cleaner) event(e *passing) []byte {
 	if c.redactor.Idle() {
-		return c.to(e.raw)
+		return e.raw
 	}
-	if clean := c.redactor.JSON(e.data); !bytes.Equal(clean, e.data) {
-		e.rewrite(clean)
-	} else if len(e.data) == 0 { // a comment, or a field that no API has
-		e.raw = c.redactor.Bytes(e.raw)
+	data := c.redactor.JSON(c.data(e.data))
+	if !e.secret && bytes.Equal(data, e.data) {
+		return e.raw
 	}
-	c.waiting = append(c.waiting, e)
-	goesOn := map[string]bool{}
-	for _, p := range e.pieces() {
-		name := p.at.LastToken()
-		if c.tracks[name] == nil {
-			c.tracks[name] = &track{stream: secret.Stream{Redactor: c.redactor}}
-		}
-		goesOn[name] = true
-		c.tracks[name].add(p)
+	out := e.others
+	if len(data) > 0 {
+		out = slices.Concat(out, []byte("data: "), bytes.ReplaceAll(data, []byte("\n"), []byte("\ndata: ")), []byte("\n"))
 	}
-	between := len(e.data) == 0 || e.name == "ping" || e.name == "content_block_stop"
-	for name, t := range c.tracks {
-		if last || len(c.waiting) > maxWaiting || !goesOn[name] && !between {
-			t.end()
-		}
-	}
-	for len(c.waiting) > 0 && c.waiting[0].waits == 0 {
-		if err := c.to(c.waiting[0].raw); err != nil {
-			return err
-		}
-		c.waiting = c.waiting[1:]
-	}
-	return nil
+	return append(out, '\n')
 }
 
-// add adds a piece. If the text contains no secret, its events are passed on unchanged.
-func (t *track) add(p piece) {
-	p.of.waits++
-	t.pieces = append(t.pieces, p)
-	t.in += p.text
-	t.out += t.stream.Write(p.text)
+// data removes the secrets from the strings of an event. Each is part of two texts: of the choice, item or block that it
+// belongs to, and of all strings of its member.
+func (c *cleaner) data(data []byte) []byte {
+	all := &texts{data: data, seed: c.seed, in: jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))}
+	if err := all.read("", maxNesting); err != nil {
+		return []byte(c.clean("", string(data)))
+	}
+	var out []byte
+	from := 0
+	for _, t := range all.list {
+		literal := data[t.from:t.to]
+		was, _ := jsontext.AppendUnquote(nil, literal) // half of a surrogate pair becomes U+FFFD
+		if clean := c.clean(t.member, c.clean(t.place, string(was))); clean != string(was) {
+			out = append(append(out, data[from:t.from]...), strictjson.Quote(clean)...)
+			from = t.to
+		}
+	}
+	return append(out, data[from:]...)
+}
+
+// clean returns the next part of a text without secrets.
+func (c *cleaner) clean(name any, part string) string {
+	s := c.texts[name]
+	if s == nil {
+		s = &secret.Stream{Redactor: c.redactor}
+	}
+	part = s.Write(part) + s.Pause()
+	if delete(c.texts, name); s.Open() {
+		c.texts[name] = s
+	}
+	return part
+}
+
+// texts are the strings of an event.
+type texts struct {
+	in   *jsontext.Decoder
+	data []byte
+	seed maphash.Seed
+	list []text
+}
+
+// An event that nests deeper, or has more strings, is searched as one text.
+const (
+	maxNesting = 64
+	maxTexts   = 100_000
+)
+
+// A text is a string at its place: a digest of the members that lead to it, and of the numbers of the choices, items and
+// blocks that it is in.
+type text struct {
+	from, to int
+	member   string
+	place    uint64
+}
+
+// read reads the next value.
+func (t *texts) read(member string, depth int) error {
+	kind, from := t.in.PeekKind(), len(t.list)
 	switch {
-	case t.out == t.in:
-		t.release()
-	case !strings.HasPrefix(t.in, t.out):
-		t.end()
-	}
-}
-
-// end ends the text. If it contained a secret, the first piece gets the redacted text, and the others become empty.
-func (t *track) end() {
-	if t.out += t.stream.Pause(); t.out != t.in {
-		for _, p := range t.pieces {
-			p.of.rewrite(replaceText(p.of.data, p.at, t.out))
-			t.out = ""
+	case depth == 0 || from == maxTexts:
+		return errors.New("too large")
+	case kind != '{' && kind != '[':
+		value, err := t.in.ReadValue()
+		if to := int(t.in.InputOffset()); err == nil && kind == '"' {
+			t.list = append(t.list, text{from: to - len(value), to: to, member: member})
 		}
+		return err
 	}
-	t.release()
-}
-
-func (t *track) release() {
-	for _, p := range t.pieces {
-		p.of.waits--
-	}
-	t.in, t.out, t.pieces = "", "", nil
-}
-
-func (e *passing) rewrite(data []byte) {
-	e.data, e.raw = data, nil
-	if e.name != "" {
-		e.raw = append(append(append(e.raw, "event: "...), e.name...), '\n')
-	}
-	e.raw = append(append(append(e.raw, "data: "...), data...), "\n\n"...)
-}
-
-// pieceNames are the members that hold pieces of a text in the APIs.
-func pieceNames() []string {
-	return []string{"content", "reasoning_content", "reasoning", "refusal", "arguments", "text", "thinking",
-		"partial_json", "signature", "delta", "data"}
-}
-
-// pieces finds the pieces of texts in an event.
-func (e *passing) pieces() (all []piece) {
-	_ = eachText(e.data, func(at jsontext.Pointer, value []byte, _ int64) { // without JSON there are none
-		all = append(all, piece{e, at, strictjson.Text(value)})
-	})
-	return all
-}
-
-func eachText(doc []byte, each func(at jsontext.Pointer, value []byte, from int64)) error {
-	in := jsontext.NewDecoder(bytes.NewReader(doc))
-	for {
-		kind, before := in.StackIndex(in.StackDepth())
-		if in.PeekKind() != '"' || kind == '{' && before%2 == 0 { // the name of a member
-			if _, err := in.ReadToken(); err != nil {
+	_, err := t.in.ReadToken()
+	numbers := uint64(0)
+	for next := t.in.PeekKind(); err == nil && next != '}' && next != ']'; next = t.in.PeekKind() {
+		if kind == '{' {
+			name, err := t.in.ReadToken()
+			if err != nil {
 				return err
 			}
-			continue
+			member = name.String()
 		}
-		value, err := in.ReadValue()
-		if err != nil {
-			return err
+		first, begin, digest := len(t.list), t.in.InputOffset(), maphash.String(t.seed, member)
+		if err = t.read(member, depth-1); kind == '{' && (strings.HasSuffix(member, "index") || member == "item_id") {
+			numbers += digest ^ maphash.Bytes(t.seed, t.data[begin:t.in.InputOffset()])
 		}
-		if at := in.StackPointer(); slices.Contains(pieceNames(), at.LastToken()) {
-			each(at, value, in.InputOffset()-int64(len(value)))
-		}
+		t.into(first, digest)
 	}
+	if t.into(from, numbers); err == nil {
+		_, err = t.in.ReadToken()
+	}
+	return err
 }
 
-// replaceText returns an event with one text replaced.
-func replaceText(doc []byte, place jsontext.Pointer, text string) []byte {
-	var out []byte
-	_ = eachText(doc, func(at jsontext.Pointer, value []byte, from int64) {
-		if at == place && out == nil {
-			out = slices.Concat(doc[:from], strictjson.Quote(text), doc[from+int64(len(value)):])
-		}
-	})
-	return out
+// into adds a digest to the places of the strings from one on.
+func (t *texts) into(from int, digest uint64) {
+	for i := range t.list[from:] {
+		t.list[from+i].place = bits.RotateLeft64(t.list[from+i].place, 1) ^ digest
+	}
 }
 
 // KeyRefused is the reason of an error of a server that rejects our key, which no caller can fix.

@@ -11,7 +11,11 @@ type Stream struct {
 	held     string
 	shown    string // the end of the text shown before a pause, if a secret may have begun there
 	begun    bool   // something was shown, so the next part is not the beginning of the text
+	named    bool   // the text shown before a pause ends in the name of a secret, which stands for the rest of it too
 }
+
+// Open reports whether the text may end in the beginning of a secret. Otherwise the Stream is like a new one.
+func (s *Stream) Open() bool { return s.held+s.shown != "" }
 
 // Write takes the next part and returns as much of the text as can be shown.
 func (s *Stream) Write(part string) string { return s.show(part, false) }
@@ -41,21 +45,32 @@ func (s *Stream) show(part string, all bool) string {
 	if s.shown, s.begun = "", !all; all {
 		s.shown = text[m.begun(text, depth):]
 	}
-	return m.redactFrom(text[:at], before, which)
+	text, s.named = m.redactFrom(text[:at], before, which, s.named)
+	return text
 }
 
-// redactFrom returns a text from a position on, without secrets. Those may begin before the position.
-func (m *matcher) redactFrom(text string, at int, which cuts) string {
+// redactFrom returns a text from a position on, without secrets, and whether it ends in one. A secret may begin before
+// the position, and may have been named there.
+func (m *matcher) redactFrom(text string, at int, which cuts, named bool) (string, bool) {
+	hits := merge(m.everywhere(text, nil, depth, which))
+	if len(hits) == 0 {
+		return text[at:], false
+	}
+	ends := hits[len(hits)-1].to == len(text)
 	if at == 0 {
-		return m.redact(text, which)
+		return m.redact(text, which), ends
 	}
 	var rest []hit
-	for _, h := range merge(m.everywhere(text, nil, depth, which)) {
-		if h.to > at {
+	for _, h := range hits {
+		switch {
+		case h.to <= at:
+		case h.from < at && named:
+			at = h.to
+		default:
 			rest = append(rest, hit{max(h.from, at) - at, h.to - at, h.secret})
 		}
 	}
-	return m.replace(text[at:], rest)
+	return m.replace(text[at:], rest), ends
 }
 
 // holdFrom returns the beginning of the part of a text to hold back. Secrets that reach into it are held back as a whole.

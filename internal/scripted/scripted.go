@@ -28,7 +28,7 @@ type Step struct {
 	Body   string
 	Cut    bool            // the stream ends in the middle of the text
 	Hold   <-chan struct{} // the answer waits until it is closed, or the client is gone
-	Midway <-chan struct{} // a stream stops after its first word until it is closed
+	Midway <-chan struct{} // a stream stops after its first word, or the first event of Body, until it is closed
 	Bare   bool            // usage is left out
 }
 
@@ -166,6 +166,13 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, req Request, step 
 			w.Header().Set("Content-Type", "application/json")
 		}
 		w.WriteHeader(step.Status)
+		first, rest, _ := strings.Cut(step.Body, "\n\n")
+		if step.Midway != nil {
+			_, _ = io.WriteString(w, first+"\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-step.Midway
+			step.Body = rest
+		}
 		_, _ = io.WriteString(w, step.Body)
 		return
 	}

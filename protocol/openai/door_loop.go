@@ -60,6 +60,7 @@ type requestedTool struct {
 	own    model.Tool
 	origin *toolOrigin // if the caller's tool is not among its functions
 	hosted bool        // the model's server runs it
+	bare   bool        // it has only a name
 }
 
 // A wire is one of the APIs that the door speaks.

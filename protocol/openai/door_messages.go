@@ -195,9 +195,11 @@ func readMessageTool(api model.API, raw json.RawMessage) ([]requestedTool, error
 	if t.Type == "" || t.Type == "custom" {
 		own.Input = schema.Object(t.Input)
 	}
+	// This API requires a schema: the shortest one says nothing.
+	bare := own.Input != nil && t.Description == "" && (len(t.Input) == 0 || len(members(t.Input)) == 1 && schema.Is(t.Input, "object"))
 	hosted := slices.ContainsFunc([]string{"web_", "code_execution", "tool_search", "mcp_", "advisor"},
 		func(kind string) bool { return strings.HasPrefix(t.Type, kind) })
-	return []requestedTool{{name: t.Name, own: own, hosted: hosted}}, nil
+	return []requestedTool{{name: t.Name, own: own, hosted: hosted, bare: bare}}, nil
 }
 
 // document implements wire.

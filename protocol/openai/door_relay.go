@@ -90,6 +90,7 @@ func (s *server) relay(ctx context.Context, on wire, m *model.Model, route strin
 	}
 	maps.Copy(w.Header(), got.Header)
 	out := s.PassStream(w, got.Status)
+	_ = out.Pass(nil) // the header; a client that has disconnected ends the request
 	if err := got.Events(ctx, out.Pass); err != nil && on != nil {
 		err = timeoutOr(ctx, late, err)
 		s.Log.Warn("a request to a model failed", "model", m.Name, "error", err)

@@ -55,18 +55,20 @@ func (s *server) find(ctx context.Context, p tool.Principal, all toolset, name s
 	return tool.Slug(spec.Name), spec // an unlisted tool
 }
 
-// ours returns the tool of ours that a request's tool refers to, or nil if it is the caller's own: a tool whose
-// definition differs from ours.
+// ours returns the tool of ours that a request's tool refers to, by its name alone or by the definition that we offer, or
+// nil if it is the caller's own.
 func (s *server) ours(ctx context.Context, p tool.Principal, all toolset, w requestedTool) *tool.Spec {
 	if w.origin != nil || w.hosted {
 		return nil
 	}
 	_, spec := s.find(ctx, p, all, w.name)
-	if spec == nil || len(schema.Properties(w.own.Input)) == 0 {
+	if spec == nil || w.bare {
 		return spec
 	}
+	offered := define(w.name, spec)
 	own, err := strictjson.Decode(w.own.Input)
-	if listed, _ := strictjson.Decode(schema.Object(spec.Input)); err != nil || !reflect.DeepEqual(own, listed) {
+	listed, _ := strictjson.Decode(offered.Input)
+	if err != nil || w.own.Description != offered.Description || !reflect.DeepEqual(own, listed) {
 		return nil
 	}
 	return spec

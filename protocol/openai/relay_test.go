@@ -3,6 +3,7 @@ package openai_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -35,7 +36,7 @@ func strangers() map[string]struct{ path, model, body string } {
 func TestRequestWithoutOurToolsPassesUnchanged(t *testing.T) {
 	const whole = "{\"id\":\"x\", \"usage\":{\"cache_creation\":{\"e\":1}},\"content\":[{\"type\":\"text\",\"text\":\"s\"}],\n \"z\":1.0}"
 	const events = ": hello\n\nevent: message_start\r\ndata: {\"type\":\"message_start\", \"x\": 1.0}\r\n\r\n" +
-		"id: 7\nevent: future\ndata: {\"delta\":\"the-\"}\n\nevent: ping\ndata: {}\n\ndata: {\"delta\":\"end\"}\n\ndata: not JSON\n\ndata: [DONE]\n\n"
+		"id: 7\nevent: future\ndata: {\"delta\":\"the-\"}\n\nevent: ping\ndata: {}\n\ndata: {\"delta\":\"end\"}\n\ndata: not JSON\n\ndata: [DONE]"
 	for name, c := range strangers() {
 		for _, stream := range []string{"false", "true"} {
 			t.Run(name+" "+stream, func(t *testing.T) {
@@ -97,6 +98,66 @@ func TestServerRefusalIsPassedOnUnlessItConcernsOurKey(t *testing.T) {
 	}
 }
 
+// A key that is split over the events of a passed stream is removed, whatever comes in between and whatever its member is
+// called, and no event waits for the next.
+func TestASplitKeyIsRemovedFromAPassedStream(t *testing.T) {
+	const key = "the-key-itself"
+	text := regexp.MustCompile(`"(?:content|delta|newfield|partial_json|text)": ?"([^"]*)"`)
+	for name, c := range map[string]struct{ piece, between string }{
+		"one text":            {`data: {"choices":[{"index":0,"delta":{"content":"PIECE"}}]}`, ""},
+		"two choices":         {`data: {"choices":[{"index":0,"delta":{"content":"PIECE"}}]}`, `data: {"choices":[{"index":1,"delta":{"content":"yo"}}]}`},
+		"numbers at the end":  {`data: {"choices":[{"delta":{"content":"PIECE"},"index":0}]}`, `data: {"choices":[{"delta":{"content":"yo"},"index":1}]}`},
+		"two calls":           {`data: {"output_index":0,"delta":"PIECE"}`, `data: {"output_index":1,"delta":"yo"}`},
+		"two items":           {`data: {"item_id":"a","delta":"PIECE"}`, `data: {"item_id":"b","delta":"yo"}`},
+		"empty deltas":        {`data: {"choices":[{"index":0,"delta":{"content":"PIECE"}}]}`, `data: {"choices":[{"index":0,"delta":{}}]}`},
+		"a member of its own": {`data: {"delta":{"newfield":"PIECE"}}`, "event: ping\ndata: {}"},
+		"a member twice":      {`data: {"x":1,"x":2,"delta":{"content":"PIECE"}}`, ": comment"},
+		"half of a pair":      {`data: {"x":"\ud800","delta":{"content":"PIECE"}}`, ""},
+		"blocks":              {`data: {"index":N,"content_block":{"text":"PIECE"}}`, `data: {"type":"content_block_stop","index":N}`},
+		"lines":               {"id: 7\ndata: {\"delta\":\ndata: \"PIECE\"}", ""},
+	} {
+		for _, size := range []int{1, 4, 5, 13, 14} {
+			var all []string
+			for i, piece := range slices.Collect(slices.Chunk([]byte("A "+key+" Z"), size)) {
+				all = append(all, strings.NewReplacer("PIECE", string(piece), "N", fmt.Sprint(i)).Replace(c.piece))
+				if c.between != "" {
+					all = append(all, strings.ReplaceAll(c.between, "N", fmt.Sprint(i)))
+				}
+			}
+			h := serve(t, scripted.New(t, scripted.Step{Status: 200, Body: strings.Join(all, "\n\n") + "\n\n",
+				Header: map[string]string{"Content-Type": "text/event-stream"}}), "")
+			got := h.Do("POST", "/v1/chat/completions", strings.Replace(chat(`,"stream":true`), "demo", "bare-openai", 1)).Text
+			said := ""
+			for _, found := range text.FindAllStringSubmatch(strings.ReplaceAll(got, "\ndata: ", ""), -1) {
+				said += strings.TrimPrefix(found[1], "yo")
+			}
+			if !strings.HasPrefix(said, "A ") || !strings.HasSuffix(said, " Z") || strings.Count(said, "[secret KEY]") != 1 ||
+				strings.Contains(said, key[:8]) || strings.Contains(said, key[6:]) {
+				t.Errorf("%s in pieces of %d: %q: %s", name, size, said, got)
+			}
+			if strings.Count(got, "\n\n") != len(all) {
+				t.Errorf("%s: %d events became %d: %s", name, len(all), strings.Count(got, "\n\n"), got)
+			}
+		}
+	}
+}
+
+// An event is passed on at once, even if its text ends as a secret begins.
+func TestAnEventOfAPassedStreamNeverWaits(t *testing.T) {
+	for _, first := range []string{`data: {"delta":"so the-"}`, `data: {"delta":"the-key"}`, ": comment"} {
+		on := make(chan struct{})
+		m := scripted.New(t, scripted.Step{Status: 200, Body: first + "\n\ndata: [DONE]", Midway: on,
+			Header: map[string]string{"Content-Type": "text/event-stream"}})
+		resp := serve(t, m, "").Send(t.Context(), "POST", "/v1/chat/completions", strings.Replace(chat(`,"stream":true`), "demo", "bare-openai", 1))
+		line, err := bufio.NewReader(resp.Body).ReadString('\n')
+		close(on)
+		rest, _ := io.ReadAll(resp.Body)
+		if resp.Body.Close(); err != nil || strings.TrimSpace(line) == "" || strings.Contains(string(rest), "error") {
+			t.Errorf("%q, %v, and then %q", line, err, rest)
+		}
+	}
+}
+
 // An interrupted stream ends with an error in the form of its API.
 func TestAPassedStreamThatBreaksOffSaysSo(t *testing.T) {
 	for name, want := range map[string]string{"messages": "event: error", "responses": "response.failed", "chat": `data: {"error":`} {
@@ -142,6 +203,64 @@ func TestToolsAreOfferedOnlyOnRequest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A tool is only ours if the request names it and says no more, or repeats our definition: an agent's own tool of the
+// same name is left to the agent.
+func TestAToolOfTheClientIsNeverTakenForOurs(t *testing.T) {
+	apis := map[string]struct{ path, model, rest, left string }{
+		"chat":      {"/v1/chat/completions", "bare-openai", `"messages":[{"role":"user","content":"x"}]`, `"finish_reason":"tool_calls"`},
+		"responses": {"/v1/responses", "bare-responses", `"input":"x"`, `"type":"function_call"`},
+		"messages":  {"/v1/messages", "bare-anthropic", `"max_tokens":9,"messages":[{"role":"user","content":"x"}]`, `"type":"tool_use"`},
+	}
+	for _, c := range []struct {
+		api, tool string // OURS and OTHER are our definition, and the same with another description
+		ours      bool
+	}{
+		{"chat", `{"type":"function","function":{"name":"echo"}}`, true},
+		{"chat", `OURS`, true},
+		{"chat", `OTHER`, false},
+		{"chat", `{"type":"function","function":{"name":"echo","description":"mine"}}`, false},
+		{"chat", `{"type":"function","function":{"name":"echo","parameters":{"type":"object","properties":{}}}}`, false},
+		{"chat", `{"type":"custom","custom":{"name":"echo"}}`, false},
+		{"responses", `{"type":"function","name":"echo"}`, true},
+		{"responses", `OURS`, true},
+		{"responses", `OTHER`, false},
+		{"responses", `{"type":"function","name":"echo","parameters":null}`, false},
+		{"responses", `{"type":"function","name":"echo","description":"mine","parameters":null,"strict":true}`, false},
+		{"messages", `{"name":"echo","input_schema": {"type": "object"}}`, true},
+		{"messages", `OURS`, true},
+		{"messages", `OTHER`, false},
+		{"messages", `{"type":"bash_20250124","name":"echo"}`, false},
+		{"messages", `{"name":"echo","input_schema":{"type":"object","properties":{}}}`, false},
+		{"messages", `{"name":"echo","description":"mine","input_schema":{"type":"object"}}`, false},
+	} {
+		at := apis[c.api]
+		m := scripted.New(t, scripted.Calling(scripted.Call{ID: "c", Name: "echo", Args: `{"own":1}`}), scripted.Says("done"))
+		h := serve(t, m, "")
+		list, _ := h.Do("GET", "/v1/openai/tools?form="+c.api, "").Doc["tools"].([]any)
+		ours := mustJSON(t, list[slices.IndexFunc(list, func(one any) bool {
+			return dig(one, "name") == "echo" || dig(one, "function", "name") == "echo"
+		})])
+		tool := strings.NewReplacer("OURS", ours, "OTHER", strings.Replace(ours, "Returns its", "Prints its", 1)).Replace(c.tool)
+		a := h.Do("POST", at.path, `{"model":"`+at.model+`","tools":[`+tool+`],`+at.rest+`}`)
+		sent := mustJSON(t, dig(m.Asked()[0].Body, "tools", 0))
+		if ran := len(h.Records()); a.Status != 200 || ran == 1 != c.ours || strings.Contains(a.Text, at.left) == c.ours {
+			t.Errorf("%s, %s: %d calls ran here: %s", c.api, tool, ran, a.Text)
+		}
+		if !c.ours && !sameJSON(t, sent, tool) {
+			t.Errorf("%s: the model was told of %s, not %s", c.api, sent, tool)
+		}
+	}
+}
+
+func sameJSON(t *testing.T, a, b string) bool {
+	t.Helper()
+	var x, y any
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
+		t.Fatal(a, b)
+	}
+	return reflect.DeepEqual(x, y)
 }
 
 // Between two APIs, tools of a namespace and those that take a text become functions; tools that the server runs are
