@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
+	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -200,13 +201,18 @@ func (t *Talk) post(ctx context.Context, r *Request, body []byte, to *Listener) 
 		return nil, &reply{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After")), doc}, nil
 	}
 	var answer *Answer
-	if to != nil {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch {
+	case to == nil:
+		answer, err = t.read(resp.Body)
+	case kind == "application/json":
+		err = tool.Errorf(tool.CodeProtocol, "is one document, though a stream was requested: its server does not stream; send "+
+			"the request without stream")
+	default:
 		if to.Begun != nil {
 			to.Begun(t.cleaned(resp.Header))
 		}
 		answer, err = t.listen(resp.Body, to)
-	} else {
-		answer, err = t.read(resp.Body)
 	}
 	if err != nil {
 		return nil, nil, t.misread(ctx, err)
@@ -243,7 +249,11 @@ func (t *Talk) read(r io.Reader) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.wire().decode(doc)
+	a, err := t.wire().decode(doc)
+	if err == nil {
+		err = strictjson.Unmarshal(doc, &a.Rest)
+	}
+	return a, err
 }
 
 // listen reads an answer that comes in pieces.
@@ -299,10 +309,13 @@ func (t *Talk) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return tool.Ended(ctx)
 	}
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // the address is named below, and the method adds nothing
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner // those around it name the address, which is none of the caller's concern
 	}
-	return tool.Errorf(tool.CodeUnavailable, "the server of model %s at %s does not answer: %s", t.Name, t.URL,
+	if lookup, ok := err.(*net.DNSError); ok {
+		err = errors.New(lookup.Err)
+	}
+	return tool.Errorf(tool.CodeUnavailable, "the server of model %s does not answer: %s; check its url", t.Name,
 		t.env.Redactor.String(err.Error()))
 }
 
@@ -333,7 +346,8 @@ func (t *Talk) refused(got *reply) *tool.Error {
 	code, hint := tool.CodeUnavailable, ""
 	switch got.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return keyRefused(t.Model, got.status)
+		return tool.Errorf(code, "the server of model %s answered HTTP %d %s; check the key of the model", t.Name, got.status,
+			http.StatusText(got.status)).Because(KeyRefused)
 	case http.StatusNotFound:
 		hint = "; check its url, which ends in /v1 for most servers, and its model"
 	case http.StatusTooManyRequests:

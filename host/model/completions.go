@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"strings"
 
 	"toolpost/host/sse"
@@ -112,6 +113,7 @@ func (c completions) message(m *Model, message Message) ([]any, error) {
 			if p.Of == OpenAI {
 				doc["reasoning_content"] = p.Text
 			}
+		case p.Kind == Extra:
 		case p.Kind == Refusal:
 			doc["refusal"] = p.Text
 		case p.Raw != nil && p.Of == OpenAI:
@@ -215,6 +217,7 @@ type said struct {
 			Args words  `json:"arguments"`
 		} `json:"function"`
 	} `json:"tool_calls"`
+	More map[string]json.RawMessage `json:",embed"` // all other members
 }
 
 // words are a text; some servers write it as a list of texts, and some write arguments as plain JSON.
@@ -287,6 +290,8 @@ type completionReader struct {
 	calls                   []*callWriter
 	finish                  string
 	usage                   Usage
+	extra                   []Part                     // the message's other members
+	rest                    map[string]json.RawMessage // members of the document
 }
 
 // A callWriter is a call that comes in pieces.
@@ -309,10 +314,10 @@ func (in *completionReader) event(e sse.Event) (last bool, err error) {
 		in.usage = c.Usage.usage() // some report it repeatedly, and then the last is the sum
 	}
 	if len(c.Choices) == 0 {
-		return false, nil
+		return false, strictjson.Unmarshal(e.Data, &in.rest)
 	}
 	in.finish = cmp.Or(c.Choices[0].Finish, in.finish)
-	return false, in.take(c.Choices[0].Delta)
+	return false, cmp.Or(in.take(c.Choices[0].Delta), strictjson.Unmarshal(e.Data, &in.rest))
 }
 
 func (in *completionReader) take(s said) error {
@@ -324,6 +329,14 @@ func (in *completionReader) take(s said) error {
 		{Kind: Refusal, Text: s.Refusal},
 	} {
 		if err := in.to.hear(p); err != nil {
+			return err
+		}
+	}
+	maps.DeleteFunc(s.More, func(name string, v json.RawMessage) bool { return name == "role" || string(v) == "null" })
+	if len(s.More) > 0 {
+		raw, _ := strictjson.Marshal(s.More) // JSON that was read
+		in.extra = []Part{{Kind: Extra, Raw: raw, Of: OpenAI}}
+		if err := in.to.hear(in.extra[0]); err != nil {
 			return err
 		}
 	}
@@ -367,7 +380,7 @@ func (in *completionReader) answer() (*Answer, error) {
 	if in.finish == "" {
 		return nil, errCut
 	}
-	a := &Answer{Usage: in.usage, Finish: finishes[in.finish]}
+	a := &Answer{Parts: in.extra, Usage: in.usage, Finish: finishes[in.finish], Rest: in.rest}
 	for _, p := range []Part{
 		{Kind: Thinking, Text: in.thoughts.String(), Of: OpenAI}, {Kind: Text, Text: in.text.String()},
 		{Kind: Refusal, Text: in.refusal.String()},

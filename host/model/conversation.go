@@ -89,6 +89,7 @@ const (
 	Calls    Kind = "call"   // the model calls a tool
 	Results  Kind = "result" // the result of a call
 	Other    Kind = "other"  // specific to one API, in Raw
+	Extra    Kind = "extra"  // what only one API has beside a text, in Raw: a piece of its block, or members of its message
 )
 
 // A Part is a piece of a message.
@@ -181,6 +182,7 @@ type Answer struct {
 	Parts  []Part
 	Finish Finish
 	Usage  Usage
+	Rest   map[string]json.RawMessage // members of the server's document, as they came
 }
 
 // Text returns the text of the answer.
@@ -214,6 +216,9 @@ func (a *Answer) clean(r *secret.Redactor) {
 		}
 		p.Seal, p.Raw = r.String(p.Seal), r.JSON(p.Raw)
 		p.Call = Call{r.String(p.Call.ID), r.String(p.Call.Name), string(r.JSON(json.RawMessage(p.Call.Args)))}
+	}
+	for name, value := range a.Rest {
+		a.Rest[name] = r.JSON(value)
 	}
 }
 

@@ -157,6 +157,7 @@ type block struct {
 	Name      string          `json:"name"`
 	Input     json.RawMessage `json:"input"`
 	Partial   string          `json:"partial_json"`
+	Citation  json.RawMessage `json:"citation"`
 }
 
 type messageUsage struct {
@@ -166,7 +167,7 @@ type messageUsage struct {
 	Written int64 `json:"cache_creation_input_tokens"`
 }
 
-// add updates the usage: later numbers replace earlier ones, and missing ones leave them unchanged.
+// add updates the usage.
 func (u messageUsage) add(to *Usage) {
 	if in := u.In + u.Cached + u.Written; in > 0 {
 		to.In, to.Cached, to.Written = in, u.Cached, u.Written
@@ -212,6 +213,7 @@ type messageReader struct {
 	calls int
 	stop  string
 	usage Usage
+	rest  map[string]json.RawMessage // members of the message
 
 	whole   bool // blocks come whole
 	open    bool
@@ -220,26 +222,26 @@ type messageReader struct {
 	text    strings.Builder // of the open block
 	seal    strings.Builder
 	partial strings.Builder // of its input
+	cited   []json.RawMessage
 }
 
 func (in *messageReader) event(e sse.Event) (last bool, err error) {
 	var m struct {
-		Type    string `json:"type"`
-		Index   int    `json:"index"`
-		Message struct {
-			Usage messageUsage `json:"usage"`
-		} `json:"message"`
-		Block json.RawMessage `json:"content_block"`
-		Delta json.RawMessage `json:"delta"`
-		Usage messageUsage    `json:"usage"`
-		Error json.RawMessage `json:"error"`
+		Type    string          `json:"type"`
+		Index   int             `json:"index"`
+		Message json.RawMessage `json:"message"`
+		Block   json.RawMessage `json:"content_block"`
+		Delta   json.RawMessage `json:"delta"`
+		Usage   json.RawMessage `json:"usage"`
+		Error   json.RawMessage `json:"error"`
 	}
 	if err := strictjson.Unmarshal(e.Data, &m); err != nil {
 		return false, tool.Errorf(tool.CodeProtocol, "is no stream of a message: %w", err)
 	}
 	switch m.Type {
 	case "message_start":
-		m.Message.Usage.add(&in.usage)
+		_ = strictjson.Unmarshal(m.Message, &in.rest) // without it there is nothing to keep
+		in.count(in.rest["usage"])
 	case "content_block_start":
 		return false, in.begin(m.Index, m.Block)
 	case "content_block_delta":
@@ -250,15 +252,27 @@ func (in *messageReader) event(e sse.Event) (last bool, err error) {
 		var d struct {
 			Stop string `json:"stop_reason"`
 		}
-		err = strictjson.Unmarshal(m.Delta, &d)
+		err = cmp.Or(strictjson.Unmarshal(m.Delta, &d), strictjson.Unmarshal(m.Delta, &in.rest))
 		in.stop = cmp.Or(d.Stop, in.stop)
-		m.Usage.add(&in.usage)
+		in.count(m.Usage)
 	case "message_stop":
 		return true, in.end()
 	case "error":
 		return false, brokenOff(m.Error)
 	}
 	return false, err
+}
+
+// count takes a report of the usage so far: later numbers replace earlier ones, and missing ones leave them unchanged.
+func (in *messageReader) count(raw json.RawMessage) {
+	var u messageUsage
+	all := map[string]json.RawMessage{}
+	_ = strictjson.Unmarshal(in.rest["usage"], &all) // nothing before the first
+	if strictjson.Unmarshal(raw, &all) == nil && strictjson.Unmarshal(raw, &u) == nil {
+		whole, _ := strictjson.Marshal(object{"usage": all}) // JSON that was read
+		_ = strictjson.Unmarshal(whole, &in.rest)
+		u.add(&in.usage)
+	}
 }
 
 // begin opens a block. The first event of a block may already contain it whole, as in an answer that is not streamed.
@@ -276,6 +290,11 @@ func (in *messageReader) begin(index int, raw json.RawMessage) error {
 	}
 	switch b.Type {
 	case "text":
+		if b.Text == "" && !in.whole {
+			if err := in.to.hear(Part{Kind: Text, Raw: raw, Of: Anthropic}); err != nil {
+				return err
+			}
+		}
 		return in.say(b.Text, "")
 	case "thinking":
 		in.now.Kind = Thinking
@@ -300,10 +319,15 @@ func (in *messageReader) delta(index int, raw json.RawMessage) error {
 		in.partial.WriteString(d.Partial)
 		return in.to.room(len(d.Partial))
 	}
-	if in.now.Kind == Text || in.now.Kind == Thinking {
+	switch {
+	case in.now.Kind != Text && in.now.Kind != Thinking:
+		return nil
+	case d.Text+d.Thinking+d.Signature != "":
 		return in.say(d.Text+d.Thinking, d.Signature)
+	case d.Citation != nil:
+		in.cited = append(in.cited, d.Citation)
 	}
-	return nil
+	return in.to.hear(Part{Kind: Extra, Raw: raw, Of: Anthropic})
 }
 
 // say passes on a piece of the open block.
@@ -327,6 +351,10 @@ func (in *messageReader) end() error {
 	in.text.Reset()
 	in.seal.Reset()
 	in.partial.Reset()
+	if in.cited != nil {
+		p.Raw, _ = strictjson.Marshal(object{"type": "text", "text": p.Text, "citations": in.cited}) // JSON that was read
+		in.cited = nil
+	}
 	if p.Kind == Calls && partial != "" {
 		p.Call.Args = partial
 	}
@@ -357,7 +385,7 @@ func (in *messageReader) answer() (*Answer, error) {
 	if in.stop == "" || in.open {
 		return nil, errCut
 	}
-	a := &Answer{Parts: in.parts, Usage: in.usage, Finish: Stopped}
+	a := &Answer{Parts: in.parts, Usage: in.usage, Finish: Stopped, Rest: in.rest}
 	if f, known := stopReasons[in.stop]; known {
 		a.Finish = f
 	}

@@ -16,7 +16,6 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/host/secret"
-	"toolpost/tool"
 	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
@@ -48,9 +47,6 @@ func (t *Talk) Pass(ctx context.Context, route string, from http.Header, body []
 		return nil, t.unreachable(ctx, err)
 	}
 	p := &Passed{Status: resp.StatusCode, Header: t.cleaned(resp.Header), body: resp.Body, talk: t}
-	if coding := resp.Header["Content-Encoding"]; coding != nil { // one that this program does not know
-		p.Header["Content-Encoding"] = coding
-	}
 	if code := resp.StatusCode; code/100 == 3 || code == http.StatusUnauthorized || code == http.StatusForbidden {
 		p.Close()
 		return nil, t.refused(&reply{status: code})
@@ -89,7 +85,7 @@ func kept(name string) bool {
 	return slices.Contains(envelope.Headers(), name) || slices.ContainsFunc(
 		[]string{"Proxy-", "Sec-", "X-Forwarded-", "Access-Control-", "Toolpost-"},
 		func(family string) bool { return strings.HasPrefix(name, family) }) || slices.Contains([]string{
-		"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Content-Encoding",
+		"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
 		"Accept-Encoding", "Host", "Authorization", "X-Api-Key", "Cookie", "Set-Cookie", "Origin", "Referer", "Forwarded",
 		"Via", "X-Real-Ip", "Alt-Svc", "Date", "Server", "Strict-Transport-Security"}, name)
 }
@@ -138,7 +134,6 @@ type passing struct {
 	raw    []byte // as it came
 	others []byte // its lines without data, without secrets
 	data   []byte
-	secret bool // there is one in the others
 }
 
 func (e *passing) add(line []byte, r *secret.Redactor) {
@@ -150,8 +145,7 @@ func (e *passing) add(line []byte, r *secret.Redactor) {
 		}
 		e.data = append(e.data, bytes.TrimPrefix(data, []byte(" "))...)
 	} else if len(line) > 0 {
-		clean := r.Bytes(line)
-		e.others, e.secret = append(append(e.others, clean...), '\n'), e.secret || !bytes.Equal(clean, line)
+		e.others = append(append(e.others, r.Bytes(line)...), '\n')
 	}
 }
 
@@ -170,14 +164,11 @@ func (c *cleaner) event(e *passing) []byte {
 		return e.raw
 	}
 	data := c.redactor.JSON(c.data(e.data))
-	if !e.secret && bytes.Equal(data, e.data) {
-		return e.raw
+	if bytes.Equal(data, e.data) {
+		return c.redactor.Bytes(e.raw)
 	}
-	out := e.others
-	if len(data) > 0 {
-		out = slices.Concat(out, []byte("data: "), bytes.ReplaceAll(data, []byte("\n"), []byte("\ndata: ")), []byte("\n"))
-	}
-	return append(out, '\n')
+	data = bytes.ReplaceAll(data, []byte("\n"), []byte("\ndata: "))
+	return slices.Concat(e.others, []byte("data: "), data, []byte("\n\n"))
 }
 
 // data removes the secrets from the strings of an event. Each is part of two texts: of the choice, item or block that it
@@ -280,8 +271,3 @@ func (t *texts) into(from int, digest uint64) {
 
 // KeyRefused is the reason of an error of a server that rejects our key, which no caller can fix.
 const KeyRefused = "model_key"
-
-func keyRefused(m *Model, status int) *tool.Error {
-	return tool.Errorf(tool.CodeUnavailable, "the server of model %s answered HTTP %d %s; check the key of the model", m.Name,
-		status, http.StatusText(status)).Because(KeyRefused)
-}

@@ -266,6 +266,7 @@ type responseReader struct {
 	to    *hearing
 	items []json.RawMessage
 	end   *response
+	rest  map[string]json.RawMessage // its members
 }
 
 func (in *responseReader) event(e sse.Event) (last bool, err error) {
@@ -295,8 +296,7 @@ func (in *responseReader) event(e sse.Event) (last bool, err error) {
 		return false, cmp.Or(err, in.to.room(len(m.Item)))
 	case "response.completed", "response.incomplete", "response.failed":
 		in.end = new(response)
-		err = strictjson.Unmarshal(m.Response, in.end)
-		return true, err
+		return true, cmp.Or(strictjson.Unmarshal(m.Response, in.end), strictjson.Unmarshal(m.Response, &in.rest))
 	case "error":
 		return false, brokenOff(e.Data)
 	}
@@ -310,5 +310,9 @@ func (in *responseReader) answer() (*Answer, error) {
 	if len(in.items) == 0 {
 		in.items = in.end.Output
 	}
-	return responses{}.answer(in.end, in.items)
+	a, err := responses{}.answer(in.end, in.items)
+	if err == nil {
+		a.Rest = in.rest
+	}
+	return a, err
 }

@@ -11,7 +11,6 @@ type Stream struct {
 	held     string
 	shown    string // the end of the text shown before a pause, if a secret may have begun there
 	begun    bool   // something was shown, so the next part is not the beginning of the text
-	named    bool   // the text shown before a pause ends in the name of a secret, which stands for the rest of it too
 }
 
 // Open reports whether the text may end in the beginning of a secret. Otherwise the Stream is like a new one.
@@ -45,32 +44,21 @@ func (s *Stream) show(part string, all bool) string {
 	if s.shown, s.begun = "", !all; all {
 		s.shown = text[m.begun(text, depth):]
 	}
-	text, s.named = m.redactFrom(text[:at], before, which, s.named)
-	return text
+	return m.redactFrom(text[:at], before, which)
 }
 
-// redactFrom returns a text from a position on, without secrets, and whether it ends in one. A secret may begin before
-// the position, and may have been named there.
-func (m *matcher) redactFrom(text string, at int, which cuts, named bool) (string, bool) {
-	hits := merge(m.everywhere(text, nil, depth, which))
-	if len(hits) == 0 {
-		return text[at:], false
-	}
-	ends := hits[len(hits)-1].to == len(text)
+// redactFrom returns a text from a position on, without secrets. Those may begin before the position.
+func (m *matcher) redactFrom(text string, at int, which cuts) string {
 	if at == 0 {
-		return m.redact(text, which), ends
+		return m.redact(text, which)
 	}
 	var rest []hit
-	for _, h := range hits {
-		switch {
-		case h.to <= at:
-		case h.from < at && named:
-			at = h.to
-		default:
+	for _, h := range merge(m.everywhere(text, nil, depth, which)) {
+		if h.to > at {
 			rest = append(rest, hit{max(h.from, at) - at, h.to - at, h.secret})
 		}
 	}
-	return m.replace(text[at:], rest), ends
+	return m.replace(text[at:], rest)
 }
 
 // holdFrom returns the beginning of the part of a text to hold back. Secrets that reach into it are held back as a whole.

@@ -120,7 +120,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	step, ok := s.next(req)
 	complain := complaint(req)
 	switch {
-	case err != nil || r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json":
+	case err != nil || r.Method != http.MethodPost || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json"):
 		fail(w, http.StatusBadRequest, "this is no request")
 	case complain != "":
 		fail(w, http.StatusBadRequest, complain)

@@ -143,7 +143,7 @@ func (s *server) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if bad != nil {
 		return nil, &statusError{bad, status}
 	}
-	if err := strictjson.CheckObject(body); err != nil {
+	if err := strictjson.CheckObject(body); err != nil && !strictjson.Loose(body) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the body is not a JSON object: %w", err)
 	}
 	return body, nil

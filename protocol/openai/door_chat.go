@@ -398,6 +398,13 @@ func readChoice(raw json.RawMessage) (_ model.Choice, allowed []string, err erro
 // document implements wire.
 func (chat) document(t *transcript) []byte {
 	message := object{"role": "assistant", "content": nil, "refusal": nil}
+	for _, turn := range t.turns {
+		for _, p := range turn.parts {
+			if p.Kind == model.Extra && p.Of == model.OpenAI {
+				_ = strictjson.Unmarshal(p.Raw, &message) // JSON that was read
+			}
+		}
+	}
 	if text := t.words(model.Text, paragraph); text != "" {
 		message["content"] = text
 	}
@@ -416,13 +423,13 @@ func (chat) document(t *transcript) []byte {
 	doc := t.completion("chat.completion")
 	doc["choices"] = []object{{"index": 0, "message": message, "logprobs": nil, "finish_reason": chatFinish(t)}}
 	doc["usage"] = chatUsage(t.usage)
-	body, _ := strictjson.Marshal(doc) // texts and numbers of our own, and JSON that was read
+	body, _ := strictjson.Marshal(t.fill(doc)) // texts and numbers of our own, and JSON that was read
 	return body
 }
 
 // completion returns the members that every document of this wire has.
 func (t *transcript) completion(kind string) object {
-	return object{"id": "chatcmpl-" + t.id, "object": kind, "created": t.created.Unix(), "model": t.model}
+	return t.fill(object{"id": "chatcmpl-" + t.id, "object": kind, "created": t.created.Unix(), "model": t.model})
 }
 
 // paragraph separates the texts of two answers, if the wire has room for only one.

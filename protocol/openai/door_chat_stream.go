@@ -47,6 +47,9 @@ func (s *chatWriter) turn() { s.apart = s.spoke }
 func (s *chatWriter) part(p model.Part) {
 	switch p.Kind {
 	case model.Text:
+		if p.Text == "" {
+			return
+		}
 		if s.apart {
 			p.Text = paragraph + p.Text
 		}
@@ -55,6 +58,10 @@ func (s *chatWriter) part(p model.Part) {
 	case model.Thinking:
 		if p.Text != "" {
 			s.chunk(object{"reasoning_content": p.Text}, nil, nil)
+		}
+	case model.Extra:
+		if delta := (object{}); p.Of == model.OpenAI && strictjson.Unmarshal(p.Raw, &delta) == nil {
+			s.chunk(delta, nil, nil)
 		}
 	case model.Refusal:
 		s.chunk(object{"refusal": p.Text}, nil, nil)
@@ -86,7 +93,7 @@ func (s *chatWriter) end() {
 	if s.usage {
 		doc := s.completion("chat.completion.chunk")
 		doc["choices"], doc["usage"] = []object{}, chatUsage(s.transcript.usage)
-		s.send(doc)
+		s.send(s.fill(doc))
 	}
 	s.out.Finish("", []byte("[DONE]"))
 }

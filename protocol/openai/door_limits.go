@@ -2,13 +2,17 @@ package openai
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"toolpost/config"
 	"toolpost/host/model"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Limits are the limits of one request to a model.
@@ -52,8 +56,7 @@ func (s *stop) words() string {
 func unapproved(done []callOutcome) *stop {
 	for _, r := range done {
 		if r.ask != nil && r.ask.Kind == tool.AskApproval {
-			return &stop{tool.AskApproval, fmt.Sprintf("%s waits for the approval %s (%s); `toolpost approve %s` "+
-				"lets it run", r.Name, r.ask.ID, r.ask.Message, r.ask.ID)}
+			return &stop{tool.AskApproval, fmt.Sprintf("%s waits for the approval %s (`toolpost approve`)", r.Name, r.ask.ID)}
 		}
 	}
 	return nil
@@ -61,6 +64,44 @@ func unapproved(done []callOutcome) *stop {
 
 // pauses reports whether the conversation continues as before if it is sent again.
 func (s *stop) pauses() bool { return s.limit == "rounds" || s.limit == "calls" }
+
+// addUsage adds two reports of usage, member by member. What is no number is as the later report has it.
+func addUsage(before, now json.RawMessage) json.RawMessage {
+	switch {
+	case strictjson.KindOf(now) != "object":
+		return before
+	case strictjson.KindOf(before) != "object":
+		return now
+	}
+	sum := members(before)
+	for name, value := range members(now) {
+		switch strictjson.KindOf(value) {
+		case "object":
+			value = addUsage(sum[name], value)
+		case "number":
+			a, _ := strconv.ParseFloat(string(sum[name]), 64) // 0 if it was missing
+			b, _ := strconv.ParseFloat(string(value), 64)
+			value = strconv.AppendFloat(nil, a+b, 'f', -1, 64)
+		}
+		sum[name] = value
+	}
+	b, _ := strictjson.Marshal(sum) // JSON that was read
+	return b
+}
+
+// fill adds the members of the server's last answer that we have no own for, and writes the usage in its terms.
+func (t *transcript) fill(doc object) object {
+	if doc["usage"] != nil && t.spent != nil {
+		doc["usage"] = t.spent
+	}
+	for name, value := range t.rest {
+		if !slices.Contains([]string{"id", "object", "type", "role", "model", "created", "created_at", "content", "choices",
+			"output", "stop_reason", "status", "error", "incomplete_details", "usage", "tools", label}, name) {
+			doc[name] = value
+		}
+	}
+	return doc
+}
 
 // spent returns the limit that a request has reached after so many rounds, or nil.
 func (l Limits) spent(rounds int, used model.Usage, prices model.Prices) *stop {

@@ -100,7 +100,9 @@ type transcript struct {
 	origins map[string]*toolOrigin // of the caller's tools
 	usage   model.Usage
 	finish  model.Finish
-	stopped *stop // the limit that ended it, or nil
+	stopped *stop                      // the limit that ended it, or nil
+	rest    map[string]json.RawMessage // members of the server's last answer, if it speaks the API of the request
+	spent   json.RawMessage            // the sum of its usage, in its own terms
 }
 
 // A turn is one answer of the model, and the outcomes of our calls in it.
@@ -347,6 +349,9 @@ func (l *loop) run(ctx context.Context, open func()) error {
 			l.passOn(answer.Header)
 		}
 		l.usage.Add(answer.Usage)
+		if l.ask.Of == l.talk.API {
+			l.rest, l.spent = answer.Rest, addUsage(l.spent, answer.Rest["usage"])
+		}
 		t := l.take(answer)
 		switch answer.Finish {
 		case model.Called:
@@ -382,7 +387,9 @@ func (l *loop) listener(open func()) *model.Listener {
 		l.write(streamWriter.turn)
 	}
 	return &model.Listener{Begun: begun, Said: func(p model.Part) error {
-		l.partial = appendPiece(l.partial, p)
+		if p.Kind == model.Other || p.Raw == nil {
+			l.partial = appendPiece(l.partial, p)
+		}
 		l.write(func(s streamWriter) { s.part(p) })
 		return nil
 	}}

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -32,6 +31,8 @@ func (messages) read(body []byte) (*request, error) {
 		Choice json.RawMessage `json:"tool_choice"`
 		Stream bool            `json:"stream"`
 		Thread json.RawMessage `json:"thread"`
+
+		Servers []served `json:"mcp_servers"`
 	}
 	if err := strictjson.Unmarshal(body, &doc); err != nil {
 		return nil, unreadable("the request", err)
@@ -48,8 +49,12 @@ func (messages) read(body []byte) (*request, error) {
 		return nil, err
 	}
 	conversation.add(model.System, system...)
-	r := &request{model: doc.Model, stream: doc.Stream, ours: bytes.Contains(body, []byte(`"mcp_tool_use"`))}
+	r := &request{model: doc.Model, stream: doc.Stream}
+	own := slices.ContainsFunc(doc.Servers, func(s served) bool { return s.Name == label })
 	for _, m := range doc.Messages {
+		var blocks []served
+		_ = strictjson.Unmarshal(m.Content, &blocks) // a text has none
+		r.ours = r.ours || !own && slices.ContainsFunc(blocks, func(b served) bool { return b.Server == label })
 		parts, err := readBlocks(m.Content)
 		if err == nil && !slices.Contains([]string{"user", "assistant", "system"}, m.Role) {
 			err = tool.Errorf(tool.CodeInvalidInput, "messages: a message has the role %.60q, which only a model with api: "+
@@ -70,6 +75,12 @@ func (messages) read(body []byte) (*request, error) {
 	}
 	r.settings, err = settings(model.Anthropic, model.Anthropic, body, nil)
 	return r, err
+}
+
+// served is a server of the caller's, which may have our name, or a block about a call to a server.
+type served struct {
+	Name   string `json:"name"`
+	Server string `json:"server_name"`
 }
 
 // threadUnsupported refuses a conversation that only its server would have: we keep none. The details tell the official
@@ -217,7 +228,7 @@ func (messages) document(t *transcript) []byte {
 	}
 	doc := t.message()
 	doc["content"], doc["stop_reason"], doc["usage"] = blocks, stopReason(t), messageUsage(t.usage)
-	body, _ := strictjson.Marshal(doc) // texts and numbers of our own, and JSON that was read
+	body, _ := strictjson.Marshal(t.fill(doc)) // texts and numbers of our own, and JSON that was read
 	return body
 }
 

@@ -41,7 +41,7 @@ func (s *messageWriter) add(kind model.Kind, block any) {
 	s.next++
 }
 
-func (s *messageWriter) delta(doc object) {
+func (s *messageWriter) delta(doc any) {
 	s.send("content_block_delta", object{"index": s.next - 1, "delta": doc})
 }
 
@@ -61,6 +61,10 @@ func (s *messageWriter) whole(kind model.Kind, block any) {
 func (s *messageWriter) part(p model.Part) {
 	switch p.Kind {
 	case model.Text, model.Refusal:
+		if p.Raw != nil { // it begins
+			s.add(model.Text, p.Raw)
+			return
+		}
 		if s.open != model.Text {
 			s.add(model.Text, object{"type": "text", "text": ""})
 		}
@@ -79,6 +83,10 @@ func (s *messageWriter) part(p model.Part) {
 	case model.Other:
 		if p.Of == model.Anthropic {
 			s.whole(model.Other, p.Raw)
+		}
+	case model.Extra:
+		if p.Of == model.Anthropic && s.open != "" {
+			s.delta(p.Raw)
 		}
 	}
 }
@@ -107,10 +115,10 @@ func (s *messageWriter) ended(r callOutcome) {
 func (s *messageWriter) end() {
 	s.close()
 	doc := object{
-		"delta": object{"stop_reason": stopReason(s.transcript), "stop_sequence": nil}, "usage": messageUsage(s.usage),
-		"toolpost": s.about(),
+		"delta": object{"stop_reason": stopReason(s.transcript), "stop_sequence": s.rest["stop_sequence"]},
+		"usage": messageUsage(s.usage), "toolpost": s.about(),
 	}
-	s.send("message_delta", doc)
+	s.send("message_delta", s.fill(doc))
 	s.out.Finish("message_stop", []byte(`{"type":"message_stop"}`))
 }
 

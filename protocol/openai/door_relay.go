@@ -148,19 +148,14 @@ func (s *server) limit(asked time.Duration) time.Duration {
 
 // readForModel reads the body of a request, and returns the model that it names.
 func (s *server) readForModel(w http.ResponseWriter, r *http.Request, p tool.Principal) ([]byte, *model.Model, error) {
-	var doc struct {
-		Model string `json:"model"`
-	}
 	body, err := s.read(w, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := strictjson.Unmarshal(body, &doc); err != nil {
-		return nil, nil, unreadable("the request", err)
-	}
-	if doc.Model == "" {
+	named := members(body)["model"]
+	if strictjson.KindOf(named) != "string" || len(named) == len(`""`) {
 		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "the request names no model; GET /v1/models lists them")
 	}
-	m, err := s.Models.Models().For(p).Named(doc.Model)
+	m, err := s.Models.Models().For(p).Named(strictjson.Text(named))
 	return body, m, err
 }

@@ -46,6 +46,9 @@ func (responses) read(body []byte) (*request, error) {
 	if err := r.readTools(model.Responses, doc.Tools, doc.Choice); err != nil {
 		return nil, err
 	}
+	r.ours = r.ours && !slices.ContainsFunc(r.tools, func(t requestedTool) bool { // the caller may have a server with our name
+		return t.hosted && string(members(t.own.Raw)["server_label"]) == `"`+label+`"`
+	})
 	var err error
 	if r.settings, err = responseSettings(body); err != nil {
 		r.setUnsupported(err)
@@ -114,9 +117,12 @@ type item struct {
 }
 
 func readInput(raw json.RawMessage, conversation *history, r *request) error {
-	if strictjson.KindOf(raw) == "string" {
+	switch strictjson.KindOf(raw) {
+	case "string":
 		conversation.add(model.User, model.Part{Kind: model.Text, Text: strictjson.Text(raw)})
 		return nil
+	case "nothing", "null":
+		return tool.Errorf(tool.CodeInvalidInput, "input is missing; send a text, or the conversation so far")
 	}
 	var items []json.RawMessage
 	if err := strictjson.Unmarshal(raw, &items); err != nil {
@@ -384,5 +390,5 @@ func (t *transcript) response(items any) object {
 		"input_tokens": u.In, "input_tokens_details": object{"cached_tokens": u.Cached},
 		"output_tokens": u.Out, "output_tokens_details": object{"reasoning_tokens": u.Thoughts}, "total_tokens": u.Total(),
 	}
-	return doc
+	return t.fill(doc)
 }

@@ -154,6 +154,7 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 			"application/x-www-form-urlencoded"}},
 		"no model": {"/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, 400,
 			"names no model", nil},
+		"no input":       {"/v1/responses", `{"model":"demo"}`, 400, "input is missing", nil},
 		"another model":  {"/v1/responses", `{"model":"dem","input":"x"}`, 404, "demo", nil},
 		"no messages":    {"/v1/messages", `{"model":"demo","messages":[]}`, 400, "messages is empty", nil},
 		"no role":        {"/v1/chat/completions", `{"model":"claude","messages":[{"content":"x"}]}`, 400, "api: openai", nil},

@@ -45,17 +45,17 @@ func TestRequestWithoutOurToolsPassesUnchanged(t *testing.T) {
 					answer, kind = events, "text/event-stream; charset=utf-8"
 				}
 				m := scripted.New(t, scripted.Step{Status: 201, Body: answer, Header: map[string]string{"Content-Type": kind,
-					"Request-Id": "req_1", "X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "a=b", "X-Echo": "the-key-itself"}})
+					"Request-Id": "req_1", "X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "a=b", "X-Echo": "the-key-itself", "Content-Encoding": "br"}})
 				h := serve(t, m, "")
 				body := strings.NewReplacer("STREAM", stream, "NAME", c.model).Replace(c.body)
 				resp := h.Send(t.Context(), "POST", c.path+"?beta=true", body, "Anthropic-Beta", "one,two", "X-Stainless-Lang", "js",
-					"User-Agent", "agent/1", "Cookie", "c=d", "Toolpost-Run", "r-1")
+					"User-Agent", "agent/1", "Cookie", "c=d", "Toolpost-Run", "r-1", "Content-Type", "application/json; charset=utf-8")
 				got, err := io.ReadAll(resp.Body)
 				if resp.Body.Close(); err != nil || resp.StatusCode != 201 || string(got) != answer {
 					t.Errorf("%d, %v: %q", resp.StatusCode, err, got)
 				}
 				for header, want := range map[string]string{"Content-Type": kind, "Request-Id": "req_1",
-					"X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "", "X-Echo": "[secret KEY]"} {
+					"X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "", "X-Echo": "[secret KEY]", "Content-Encoding": "br"} {
 					if resp.Header.Get(header) != want {
 						t.Errorf("%s: %q", header, resp.Header.Get(header))
 					}
@@ -66,7 +66,7 @@ func TestRequestWithoutOurToolsPassesUnchanged(t *testing.T) {
 				}
 				sent := asked[0].Header
 				if sent.Get("Anthropic-Beta") != "one,two" || sent.Get("X-Stainless-Lang") != "js" || sent.Get("User-Agent") != "agent/1" ||
-					sent.Get("Cookie") != "" || sent.Get("Toolpost-Run") != "" || strings.Contains(sent.Get("Authorization"), token) {
+					sent.Get("Content-Type") != "application/json; charset=utf-8" || sent.Get("Cookie") != "" || sent.Get("Toolpost-Run") != "" || strings.Contains(sent.Get("Authorization"), token) {
 					t.Error(sent)
 				}
 				if key := sent.Get("X-Api-Key") + sent.Get("Authorization"); !strings.HasSuffix(key, "the-key-itself") {
@@ -76,6 +76,137 @@ func TestRequestWithoutOurToolsPassesUnchanged(t *testing.T) {
 					t.Errorf("tools ran behind the client's back: %+v", records)
 				}
 			})
+		}
+	}
+}
+
+// Requests with a history that only looks like ours, or with JSON that only we are strict about, pass as they came.
+func TestRequestThatLooksLikeOursPassesUnchanged(t *testing.T) {
+	used := func(server string) string {
+		return `{"role":"assistant","content":[{"type":"mcp_tool_use","id":"i","name":"x","server_name":"` + server + `","input":{"a":1.0}},
+			{"type":"mcp_tool_result","tool_use_id":"i","is_error":false,"content":[{"type":"text","text":"r"}]}]},{"role":"user","content":"go on"}`
+	}
+	called := `"input":[{"type":"mcp_call","id":"m","server_label":"toolpost","name":"x","arguments":"{}","output":"o"},{"role":"user","content":"x"}]`
+	for name, c := range map[string]struct{ path, model, rest string }{
+		"another server's calls": {"/v1/messages", "bare-anthropic", `"max_tokens":9,"messages":[{"role":"user","content":"toolpost"},` + used("github") + `]`},
+		"a server of our name": {"/v1/messages", "bare-anthropic", `"max_tokens":9,"messages":[{"role":"user","content":"x"},` + used("toolpost") +
+			`],"mcp_servers":[{"type":"url","name":"toolpost","url":"https://x"}]`},
+		"a hosted server of our name": {"/v1/responses", "bare-responses", called + `,"tools":[{"type":"mcp","server_label":"toolpost","server_url":"https://x"}]`},
+		"a name in a text":            {"/v1/chat/completions", "bare-openai", `"messages":[{"role":"user","content":"x","name":"toolpost"}]`},
+		"half of a pair, chat":        {"/v1/chat/completions", "bare-openai", `"messages":[{"role":"user","content":"x\ud800"}]`},
+		"half of a pair, messages":    {"/v1/messages", "bare-anthropic", `"max_tokens":9,"messages":[{"role":"user","content":"\udc00"}]`},
+		"half of a pair, responses":   {"/v1/responses", "bare-responses", `"input":"x\ud83d"`},
+		"a member twice":              {"/v1/chat/completions", "bare-openai", `"messages":[{"role":"user","content":"x","content":"y"}]`},
+	} {
+		m := scripted.New(t, scripted.Says("ok"))
+		h := serve(t, m, "")
+		body := `{"model":"` + c.model + `",` + c.rest + `}`
+		a := h.Do("POST", c.path, body)
+		if asked := m.Asked(); len(asked) != 1 || asked[0].Text != strings.Replace(body, c.model, "m-1", 1) {
+			t.Errorf("%s: %d %s, asked %+v", name, a.Status, a.Text, asked)
+		}
+		other := map[string]string{"bare-openai": "claude", "bare-anthropic": "demo", "bare-responses": "demo"}[c.model]
+		if a := h.Do("POST", c.path, strings.Replace(body, c.model, other, 1)); strings.Contains(name, "half") && a.Status != 400 {
+			t.Errorf("%s, to another API: %d %s", name, a.Status, a.Text)
+		}
+	}
+}
+
+// With tools of ours, too, a client gets what only its API has, and so does the server in the next round.
+func TestAnswerKeepsWhatOnlyItsAPIHas(t *testing.T) {
+	whole := map[string][]string{
+		"chat": {`{"id":"1","choices":[{"index":0,"message":{"role":"assistant","content":null,"reasoning_details":[{"data":"sealed"}],"tool_calls":[{"id":"c","type":"function","function":{"name":"echo","arguments":"{}"}}]},
+			"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"cost":0.25}}`,
+			`{"id":"2","system_fingerprint":"fp","service_tier":"fast","choices":[{"index":0,"message":{"role":"assistant","content":"ok","annotations":[{"type":"url_citation"}]},"finish_reason":"stop"}],
+			"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"cost":0.5,"prompt_tokens_details":{"audio_tokens":4}}}`},
+		"messages": {`{"id":"1","content":[{"type":"text","text":"so","citations":[{"url":"u"}]},{"type":"tool_use","id":"c","name":"echo","input":{}}],"stop_reason":"tool_use",
+			"usage":{"input_tokens":1,"output_tokens":2,"cache_creation":{"e":3},"service_tier":"fast"}}`,
+			`{"id":"2","content":[{"type":"text","text":"ok"}],"stop_reason":"stop_sequence","stop_sequence":"END","container":{"id":"k"},
+			"usage":{"input_tokens":1,"output_tokens":2,"cache_creation":{"e":4},"service_tier":"fast","server_tool_use":{"web_search_requests":1}}}`},
+		"responses": {`{"id":"1","status":"completed","output":[{"type":"function_call","id":"f","call_id":"c","name":"echo","arguments":"{}"}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3,"new":1}}`,
+			`{"id":"2","status":"completed","service_tier":"fast","temperature":0.5,"output":[{"type":"message","id":"m","role":"assistant","status":"completed","content":[{"type":"output_text","text":"ok","annotations":[{"type":"url_citation"}]}]}],
+			"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3,"new":1}}`},
+	}
+	streams := map[string][]string{
+		"chat": {`data: {"choices":[{"index":0,"delta":{"role":"assistant","reasoning_details":[{"data":"sea"}]}}]}` + "\n\n" +
+			`data: {"choices":[{"index":0,"delta":{"reasoning_details":[{"data":"led"}],"tool_calls":[{"index":0,"id":"c","function":{"name":"echo","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}` + "\n\n" +
+			`data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"cost":0.25}}` + "\n\ndata: [DONE]\n\n",
+			`data: {"system_fingerprint":"fp","service_tier":"fast","choices":[{"index":0,"delta":{"content":"ok","annotations":[{"type":"url_citation"}]},"finish_reason":"stop"}]}` + "\n\n" +
+				`data: {"system_fingerprint":"fp","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"cost":0.5,"prompt_tokens_details":{"audio_tokens":4}}}` + "\n\ndata: [DONE]\n\n"},
+		"messages": {`data: {"type":"message_start","message":{"usage":{"input_tokens":1,"output_tokens":1,"cache_creation":{"e":3},"service_tier":"fast"}}}` + "\n\n" +
+			`data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"","citations":[]}}` + "\n\n" +
+			`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"so"}}` + "\n\n" +
+			`data: {"type":"content_block_delta","index":0,"delta":{"type":"citations_delta","citation":{"url":"u"}}}` + "\n\n" +
+			`data: {"type":"content_block_delta","index":0,"delta":{"type":"future_delta","z":1}}` + "\n\n" +
+			`data: {"type":"content_block_stop","index":0}` + "\n\n" +
+			`data: {"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"c","name":"echo","input":{}}}` + "\n\n" +
+			`data: {"type":"content_block_stop","index":1}` + "\n\n" +
+			`data: {"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":2}}` + "\n\n" + `data: {"type":"message_stop"}` + "\n\n",
+			`data: {"type":"message_start","message":{"usage":{"input_tokens":1,"output_tokens":1,"cache_creation":{"e":4}}}}` + "\n\n" +
+				`data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"ok"}}` + "\n\n" + `data: {"type":"content_block_stop","index":0}` + "\n\n" +
+				`data: {"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"END"},"usage":{"output_tokens":2,"server_tool_use":{"web_search_requests":1}}}` + "\n\n" + `data: {"type":"message_stop"}` + "\n\n"},
+		"responses": {"data: {\"type\":\"response.completed\",\"response\":" + strings.ReplaceAll(whole["responses"][0], "\n", "") + "}\n\n",
+			"data: {\"type\":\"response.completed\",\"response\":" + strings.ReplaceAll(whole["responses"][1], "\n", "") + "}\n\n"},
+	}
+	for name, c := range map[string]struct {
+		path, model, rest string
+		want, again       []string
+	}{
+		"chat": {"/v1/chat/completions", "bare-openai", `"messages":[{"role":"user","content":"x"}],"stream_options":{"include_usage":true}`,
+			[]string{`"annotations":[{"type":"url_citation"}]`, `"reasoning_details":[{"data":"sea`, `"system_fingerprint":"fp"`, `"service_tier":"fast"`, `"cost":0.75`, `"audio_tokens":4`, `"total_tokens":6`},
+			nil},
+		"messages": {"/v1/messages", "bare-anthropic", `"max_tokens":9,"messages":[{"role":"user","content":"x"}]`,
+			[]string{`"cache_creation":{"e":7}`, `"server_tool_use":{"web_search_requests":1}`, `"service_tier":"fast"`, `"stop_sequence":"END"`, `"input_tokens":2`, `"url":"u"`},
+			[]string{`"citations":[{"url":"u"}]`}},
+		"responses": {"/v1/responses", "bare-responses", `"input":"x"`, []string{`"service_tier":"fast"`, `"temperature":0.5`, `"new":2`, `"total_tokens":6`}, nil},
+	} {
+		for stream, script := range map[string][]string{"false": whole[name], "true": streams[name]} {
+			kind := map[string]string{"Content-Type": map[string]string{"false": "application/json", "true": "text/event-stream"}[stream]}
+			m := scripted.New(t, scripted.Step{Status: 200, Body: script[0], Header: kind}, scripted.Step{Status: 200, Body: script[1], Header: kind})
+			a := serve(t, m, "").Do("POST", c.path, `{"model":"`+c.model+`","stream":`+stream+`,"tools":{"echo":{}},`+c.rest+`}`)
+			for _, want := range c.want {
+				if a.Status != 200 || !strings.Contains(a.Text, want) {
+					t.Errorf("%s, stream %s: %d, no %s in %s", name, stream, a.Status, want, a.Text)
+				}
+			}
+			if asked := m.Asked(); len(asked) != 2 {
+				t.Errorf("%s, stream %s: asked %d times", name, stream, len(asked))
+			} else {
+				for _, want := range c.again {
+					if !strings.Contains(mustJSON(t, asked[1].Body), want) {
+						t.Errorf("%s, stream %s: no %s in %s", name, stream, want, asked[1].Text)
+					}
+				}
+			}
+			if stream == "true" && name == "messages" && !strings.Contains(a.Text, `"future_delta"`) {
+				t.Error(a.Text)
+			}
+		}
+	}
+}
+
+// A server that does not stream is named as such.
+func TestAServerThatDoesNotStreamIsNamed(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/chat/completions": chat(`,"stream":true`), "/v1/responses": `{"model":"demo","input":"x","stream":true}`,
+		"/v1/messages": chat(`,"max_tokens":9,"stream":true`),
+	} {
+		m := scripted.New(t, scripted.Step{Status: 200, Body: `{"choices":[{"message":{"content":"The end."}}]}`})
+		if a := serve(t, m, "").Do("POST", path, body); a.Status != 502 || !strings.Contains(a.Text, "its server does not stream") {
+			t.Errorf("%s: %d %s", path, a.Status, a.Text)
+		}
+	}
+}
+
+// Where a model's server is concerns its operator, not its callers.
+func TestTheAddressOfAServerReachesNoCaller(t *testing.T) {
+	m := scripted.New(t)
+	h := serve(t, m, "")
+	m.Close()
+	for _, model := range []string{"demo", "bare-openai"} {
+		a := h.Do("POST", "/v1/chat/completions", strings.Replace(chat(""), "demo", model, 1))
+		if a.Status != 503 || !strings.Contains(a.Text, "connection refused") || strings.Contains(a.Text, strings.TrimPrefix(m.URL, "http://")) {
+			t.Errorf("%d %s", a.Status, a.Text)
 		}
 	}
 }
@@ -131,7 +262,7 @@ func TestASplitKeyIsRemovedFromAPassedStream(t *testing.T) {
 			for _, found := range text.FindAllStringSubmatch(strings.ReplaceAll(got, "\ndata: ", ""), -1) {
 				said += strings.TrimPrefix(found[1], "yo")
 			}
-			if !strings.HasPrefix(said, "A ") || !strings.HasSuffix(said, " Z") || strings.Count(said, "[secret KEY]") != 1 ||
+			if !strings.HasPrefix(said, "A ") || !strings.HasSuffix(said, " Z") || !strings.Contains(said, "[secret KEY]") ||
 				strings.Contains(said, key[:8]) || strings.Contains(said, key[6:]) {
 				t.Errorf("%s in pieces of %d: %q: %s", name, size, said, got)
 			}
@@ -416,7 +547,8 @@ store: {}
 						}
 					}
 				}
-				if id == "" || stream == "true" != strings.Contains(said, "It") {
+				once := "[Stopped by Toolpost: readFile waits for the approval " + id + " (`toolpost approve`). Send the conversation again to go on.]"
+				if id == "" || stream == "true" != strings.Contains(said, "It") || stream == "true" == strings.Contains(said, once) {
 					t.Fatalf("%q: %s", id, said)
 				}
 				if stream == "false" {

@@ -15,6 +15,7 @@ import (
 	"math"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -53,6 +54,19 @@ func CheckObject(b []byte) error {
 		return fmt.Errorf("expected a JSON object, got %s", k)
 	}
 	return nil
+}
+
+// Loose reports whether b is one JSON object that can be passed on though it is not strict: below its top level names may
+// repeat, and strings may have half of a surrogate pair.
+func Loose(b []byte) bool {
+	var doc map[string]jsontext.Value
+	if _, err := Weigh(b); err != nil || !utf8.Valid(b) ||
+		json.Unmarshal(b, &doc, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
+		return false
+	}
+	names := 0
+	err := Walk(b, func(_, _ []byte) error { names++; return nil })
+	return err == nil && names == len(doc)
 }
 
 // KindOf names the kind of a JSON value by its first byte, for messages: object, array, string,
