@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -307,7 +308,8 @@ type Claim struct {
 	Homes []string
 	Gains string // what code in a home would gain: "with secrets", "without walls"; empty means nothing
 	// Stays means that rooms of the source may outlive a call. The cover of a file in a room disappears when a process
-	// outside replaces the file, as editors do: such rooms are rebuilt when the config changes.
+	// outside replaces the file, as editors do: such rooms are rebuilt when the config changes. It is set for every source
+	// that starts programs; a protocol whose programs end with the call clears it.
 	Stays bool
 	// Bare means that its programs run without walls.
 	Bare bool
@@ -415,18 +417,20 @@ func Given(dir string, paths ...string) []string {
 	return all
 }
 
-// Argv lists the files that a command starts from: its program, if given by a path, the files among its arguments, and
+// Argv lists the files that a command starts from: its program, wherever it is found, the files among its arguments, and
 // the folder named by its first argument, if interpreters would run it. An argument that names no existing file counts if
 // it looks like code: a tool must not be able to create it. Paths that the source itself may change are left out.
 func Argv(dir string, argv, writes []string) []string {
 	var files []string
-	first := slices.IndexFunc(argv[min(1, len(argv)):],
-		func(arg string) bool { return !strings.HasPrefix(arg, "-") }) + 1
+	first := firstArgument(argv)
 	for i, arg := range argv {
 		if strings.HasPrefix(arg, "-") {
 			_, arg, _ = strings.Cut(arg, "=") // such as --require=./first.js
 		}
-		if i == 0 && !strings.Contains(arg, "/") || strings.Contains(arg, "://") || arg == "" {
+		if i == 0 {
+			files = append(files, program(dir, arg)...)
+		}
+		if i == 0 || strings.Contains(arg, "://") || arg == "" {
 			continue
 		}
 		if i > 1 && argv[i-1] == "-m" {
@@ -436,37 +440,176 @@ func Argv(dir string, argv, writes []string) []string {
 		path := Given(dir, arg)[0]
 		info, err := os.Stat(path)
 		switch {
-		case i == 0, err != nil && isCode(path),
-			err == nil && (info.Mode().IsRegular() || strings.HasSuffix(path, "/")):
+		case err != nil && isCode(path), err == nil && (info.Mode().IsRegular() || strings.HasSuffix(path, "/")):
 			files = append(files, path)
 		case err == nil && i == first && isProgram(path):
 			files = append(files, path+"/")
+		case err != nil && i == first:
+			files = append(files, extended(path)...)
 		}
 	}
 	return slices.DeleteFunc(files, func(path string) bool { return slices.Contains(writes, filepath.Clean(path)) })
 }
 
-// Homes lists the folders that a command loads code from implicitly: those of the code among its arguments, those that
-// its options name if it is a runner such as uv, and those that its variables name. A file without an extension is code
-// if it comes first.
-func Homes(dir string, argv []string, env map[string]string) []string {
-	var homes []string
-	for i, path := range Argv(dir, argv, nil) {
+// firstArgument returns the place of the first argument that is no option.
+func firstArgument(argv []string) int {
+	return slices.IndexFunc(argv[min(1, len(argv)):], func(arg string) bool { return !strings.HasPrefix(arg, "-") }) + 1
+}
+
+// program lists the file of a program, given by a path or found on PATH, and those that it links to, except the system's.
+func program(dir, name string) []string {
+	path := Under(dir, name)
+	if !strings.Contains(name, "/") {
+		found, err := exec.LookPath(name)
+		if path, _ = filepath.Abs(found); err != nil {
+			return nil
+		}
+	}
+	files := chain(path)
+	if len(files) == 0 {
+		files = []string{path}
+	}
+	return slices.DeleteFunc(files, isSystem)
+}
+
+// chain lists a file and those that it links to, if it exists.
+func chain(path string) (all []string) {
+	for range maxLinks {
+		if _, err := os.Lstat(path); err != nil {
+			break
+		}
+		all = append(all, path)
+		target, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		path = Under(filepath.Dir(path), target)
+	}
+	return all
+}
+
+// extended lists the files that an interpreter finds under a name without their extension, as in `node index`.
+func extended(path string) []string {
+	files, _ := filepath.Glob(path + ".*") // an argument that is no pattern names no file
+	return files
+}
+
+// isSystem reports whether a path belongs to the operating system.
+func isSystem(path string) bool {
+	in := func(folder string) bool { return Within(path, folder) }
+	return path == "/" || slices.ContainsFunc([]string{"/bin", "/sbin", "/lib", "/lib64", "/dev", "/proc"}, in) ||
+		in("/usr") && !in("/usr/local")
+}
+
+// named lists the existing files and folders that a text names, wholly or in part: -Ipath, --option=path, path:path.
+func named(dir, text, separators string) (found []string) {
+	parts := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(separators, r) })
+	for _, part := range slices.Compact(append(parts, text)) {
+		if strings.HasPrefix(part, "-") && !strings.HasPrefix(part, "--") {
+			part = part[min(2, len(part)):]
+		}
+		if part = strings.TrimPrefix(part, "@"); part != "" {
+			found = append(found, chain(Under(dir, part))...)
+		}
+	}
+	return slices.DeleteFunc(found, isSystem)
+}
+
+// Homes lists the folders that a command in dir may load code from implicitly: those of its program and of every file that
+// its arguments name, and every folder that they name. An argument after the first file names data if the source may write
+// it, and if own is set, which means that its config says in which folder its code lies; unless it looks like code.
+func Homes(dir string, argv, writes []string, own bool) (homes []string) {
+	first := firstArgument(argv)
+	for i, arg := range argv {
+		if i == 0 {
+			for _, file := range program(dir, arg) {
+				homes = append(homes, filepath.Dir(file)+"/")
+			}
+			continue
+		}
+		paths := named(dir, arg, "=:,")
 		switch {
-		case strings.HasSuffix(path, "/"):
-			homes = append(homes, path)
-		case i == 0 && strings.Contains(argv[0], "/"), i <= 1 && filepath.Ext(path) == "", isCode(path):
-			homes = append(homes, filepath.Dir(path)+"/")
+		case i > 1 && argv[i-1] == "-m":
+			paths = module(dir, arg)
+		case len(paths) == 0 && i == first:
+			paths = extended(Under(dir, arg))
+		case len(paths) == 0 && isCode(arg) && !strings.Contains(arg, "://"):
+			paths = Given(dir, arg)
+		}
+		attached := strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--")
+		for _, path := range paths {
+			info, err := os.Stat(path)
+			entry := i == first && err == nil && !info.IsDir()
+			code := entry && filepath.Ext(path) == "" || isCode(path) || i == first && isProgram(path) || argv[i-1] == "-m"
+			if entry || code || (i == first || attached || !own) && !isWritten(writes, path) {
+				homes = append(homes, homeOf(dir, path, code))
+			}
 		}
 	}
 	if len(argv) > 0 && isOne(filepath.Base(argv[0]), "uv uvx poetry npm npx pnpm yarn bun make cargo go") {
 		homes = append(homes, Given(dir, projects(argv)...)...)
 	}
+	return homes
+}
+
+// Variables lists the folders that a program in dir may load code from because of its variables: every path in those that
+// the config sets, unless the source may write it, and those of passed variables that are known to name code.
+func Variables(dir string, set, passed map[string]string, writes []string) (homes []string) {
 	for _, name := range []string{"PATH", "PYTHONPATH", "NODE_PATH", "PERL5LIB", "RUBYLIB", "CLASSPATH", "LD_LIBRARY_PATH"} {
-		homes = append(homes, Given(dir, filepath.SplitList(env[name])...)...)
+		homes = append(homes, Given(dir, filepath.SplitList(passed[name])...)...)
+	}
+	for _, value := range set {
+		for _, path := range named(dir, value, " \t\n=:,;") {
+			if !isWritten(writes, path) {
+				homes = append(homes, homeOf(dir, path, false))
+			}
+		}
+	}
+	for _, name := range []string{"BASH_ENV", "ENV", "NODE_OPTIONS", "PERL5OPT", "RUBYOPT", "PYTHONSTARTUP", "LD_PRELOAD"} {
+		for _, path := range named(dir, passed[name], " \t\n=:,;") {
+			homes = append(homes, homeOf(dir, path, false))
+		}
 	}
 	return homes
 }
+
+// homeOf returns the folder of a file, or the folder itself. If a program works in it, or below it, others may write the
+// folders in it, as they may without the path, unless the path is code.
+func homeOf(dir, path string, code bool) string {
+	home := filepath.Clean(path)
+	if info, err := os.Stat(path); (err != nil || !info.IsDir()) && !strings.HasSuffix(path, "/") {
+		home = filepath.Dir(home)
+	}
+	if !code && Within(dir, home) {
+		return home + "/."
+	}
+	return home + "/"
+}
+
+// isWritten reports whether a source may write a file or folder because its config names it, or the file's folder.
+func isWritten(writes []string, path string) bool {
+	return slices.Contains(writes, filepath.Clean(path)) || slices.Contains(writes, filepath.Dir(path))
+}
+
+// Inline reports whether an argument of a command is code, as in `sh -c 'cd work && ./run'`: it may name any file.
+func Inline(argv []string) bool {
+	text := func(arg string) bool { return strings.ContainsAny(arg, " \t\n;&|$()`'\"<>") }
+	for i, arg := range argv {
+		option, value, joined := strings.Cut(arg, "=")
+		long := isOne(option, "--eval --print --command --exec")
+		short := i > 0 && len(arg) > 1 && arg[0] == '-' && arg[1] != '-'
+		switch {
+		case long && joined && text(value), short && strings.ContainsAny(arg[1:2], inlines) && text(arg[2:]):
+			return true
+		case (long || short && strings.ContainsAny(arg[len(arg)-1:], inlines)) && i+1 < len(argv) && text(argv[i+1]):
+			return true
+		}
+	}
+	return false
+}
+
+// inlines are the options by which shells and interpreters take code.
+const inlines = "ceErpS"
 
 // projects lists the folders that the options of a runner name. The code that uvx runs may also come from elsewhere.
 func projects(argv []string) (folders []string) {

@@ -151,10 +151,14 @@ func TestTheFoldersThatARunnerLoadsCodeFrom(t *testing.T) {
 		"uvx --from ./srv server":                {"srv/"},
 		"uvx --from mcp-server-git server":       nil,
 		"npx server --directory":                 nil,
-		"mcp-server-filesystem --directory data": nil, // not a known runner: its own data
+		"mcp-server-filesystem --directory data": {"data/"}, // it may be code, unless the source says that it is data
+		"mcp-server-filesystem -v . srv":         {"/."},
 	} {
-		got := slices.DeleteFunc(Homes(dir, strings.Fields(argv), nil), func(home string) bool { return home == "/usr/bin/" })
-		if !slices.Equal(got, Given(dir, want...)) {
+		got := slices.Compact(Homes(dir, strings.Fields(argv), nil, true))
+		for i, home := range want {
+			want[i] = dir + "/" + strings.TrimPrefix(home, "/")
+		}
+		if !slices.Equal(got, want) {
 			t.Errorf("%s: %q", argv, got)
 		}
 	}
@@ -166,20 +170,81 @@ func TestStartFilesOfACommand(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	for _, c := range []struct{ argv, want []string }{
-		{[]string{"python3", "script", "data.txt", "none"}, []string{"script", "data.txt"}},
+		{[]string{"interpreter", "script", "data.txt", "none"}, []string{"script", "data.txt"}},
 		{[]string{"./bin/host", "--flag", "later.py", "https://x.example/y.py"}, []string{"bin/host", "later.py"}},
-		{[]string{"python3", "-m", "pkg.main", "out.db"}, []string{"pkg/"}},
-		{[]string{"python3", "-m", "mod"}, []string{"mod.py", "mod/"}},
-		{[]string{"python3", "-m", "json.tool"}, nil}, // it is Python's own, and an empty json.py would hide it
-		{[]string{"python3", "-u", "run", "pkg"}, []string{"run/"}},
-		{[]string{"python3", "script", "run"}, []string{"script"}},
-		{[]string{"python3", "code/", "", "out/"}, []string{"code/"}},
-		{[]string{"node", "--require=./first.js", "--max=3", "-v", "script"}, []string{"first.js", "script"}},
-		{[]string{"node"}, nil},
+		{[]string{"interpreter", "-m", "pkg.main", "out.db"}, []string{"pkg/"}},
+		{[]string{"interpreter", "-m", "mod"}, []string{"mod.py", "mod/"}},
+		{[]string{"interpreter", "-m", "json.tool"}, nil}, // it is Python's own, and an empty json.py would hide it
+		{[]string{"interpreter", "-u", "run", "pkg"}, []string{"run/"}},
+		{[]string{"interpreter", "script", "run"}, []string{"script"}},
+		{[]string{"interpreter", "code/", "", "out/"}, []string{"code/"}},
+		{[]string{"interpreter", "--require=./first.js", "--max=3", "-v", "script"}, []string{"first.js", "script"}},
+		{[]string{"interpreter"}, nil},
 	} {
 		want := Given(dir, c.want...)
 		if got := Argv(dir, c.argv, []string{dir + "/out.db", dir + "/out"}); !slices.Equal(got, want) {
 			t.Errorf("%q: %q", c.argv, got)
+		}
+	}
+}
+
+func TestTheFoldersOfArguments(t *testing.T) {
+	dir := ground(t, "lib", "data", "app", "bin")
+	for _, name := range []string{"app/run.plx", "app/index.js", "data/x.db", "lib/hook.js", "real/tool"} {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o755))
+	}
+	must(t, os.Symlink("../real/tool", filepath.Join(dir, "bin/tool")))
+	t.Setenv("PATH", dir+"/bin:"+os.Getenv("PATH"))
+	for _, c := range []struct {
+		argv string
+		own  bool
+		want []string
+	}{
+		{"interpreter -s app/run.plx", true, []string{"app/"}},
+		{"interpreter app/index", true, []string{"app/"}},
+		{"interpreter app/index.js data/x.db", false, []string{"app/", "data/"}},
+		{"interpreter app/index.js data/x.db", true, []string{"app/"}},
+		{"interpreter app/index.js lib", false, []string{"app/", "lib/"}},
+		{"interpreter -Ilib -Xlib app/index.js", true, []string{"lib/", "app/"}},
+		{"interpreter --require=./lib/hook.js app/run.plx", true, []string{"lib/", "app/"}},
+		{"interpreter -cp lib:app Main", false, []string{"lib/", "app/"}},
+		{"interpreter --see https://x.example/lib.js", false, nil},
+		{"tool", false, []string{"bin/", "real/"}},
+	} {
+		if got := slices.Compact(Homes(dir, strings.Fields(c.argv), nil, c.own)); !slices.Equal(got, Given(dir, c.want...)) {
+			t.Errorf("%s: %q", c.argv, got)
+		}
+	}
+	if got := Homes(dir, []string{"interpreter", "app/index.js", "data/x.db", "lib"}, Given(dir, "data", "lib"), false); !slices.Equal(got, Given(dir, "app/")) {
+		t.Errorf("what a source may write is data: %q", got)
+	}
+	set := map[string]string{"HOOK": "--require ./lib/hook.js", "DATA": "data", "MODE": "fast", "BASE": dir}
+	got := Variables(dir, set, map[string]string{"PYTHONPATH": "app:later"}, Given(dir, "data"))
+	slices.Sort(got)
+	if !slices.Equal(got, []string{dir + "/.", dir + "/app", dir + "/later", dir + "/lib/"}) {
+		t.Errorf("variables: %q", got)
+	}
+}
+
+func TestCodeInAnArgument(t *testing.T) {
+	for _, c := range []struct {
+		want bool
+		argv []string
+	}{
+		{true, []string{"sh", "-c", "cd work && ./run"}},
+		{true, []string{"env", "bash", "-lc", "run {x} | sort"}},
+		{true, []string{"python3", "-cimport html"}},
+		{true, []string{"node", "--eval=require('x')"}},
+		{true, []string{"node", "-p", "require('x')"}},
+		{false, []string{"docker", "run", "-e", "TOKEN", "image"}},
+		{false, []string{"server", "-c", "config.yaml"}},
+		{false, []string{"npx", "remote", "https://x.example", "--header", "Authorization: Bearer x"}},
+		{false, []string{"sh", "run.sh", "a b"}},
+		{false, nil},
+	} {
+		if Inline(c.argv) != c.want {
+			t.Errorf("%q", c.argv)
 		}
 	}
 }

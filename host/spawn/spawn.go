@@ -65,23 +65,35 @@ func (o Options) Folder(base string) string { return offlimits.Under(base, o.Dir
 
 // Claim returns the files that a command starts from, and those that its program may change, for a config in base.
 func (o Options) Claim(base string, argv []string) offlimits.Claim {
-	c := o.Granted(base)
+	c, dir := o.Granted(base), o.Folder(base)
 	// Also in a container: its root may be ours, and protecting a file of the same path elsewhere does no harm.
-	c.Starts = append(o.Container.Starts(base), offlimits.Argv(o.Folder(base), argv, c.Writes)...)
-	if o.contained() && !(o.Container.Own() && filepath.Clean(o.Container.Image) == "/") {
-		return c // its code is in the image
-	}
-	dir := o.Folder(base)
-	c.Homes = append(c.Homes, offlimits.Homes(dir, argv, o.Env)...)
-	if o.Dir != "" {
+	c.Starts = append(o.Container.Starts(base), offlimits.Argv(dir, argv, c.Writes)...)
+	c.Homes = append(c.Homes, o.Homes(dir, argv, c.Writes)...)
+	switch {
+	case o.inImage():
+	case o.Dir != "" || offlimits.Inline(argv):
 		c.Homes = append(c.Homes, dir+"/")
-	} else if !o.contained() {
+	case !o.contained():
 		c.Homes = append(c.Homes, dir+"/.") // folders for data are to be expected beside the config
 	}
-	for _, program := range argv[:min(1, len(argv))] {
-		c.Homes = append(c.Homes, walls.Installed(dir, program)...)
-	}
 	return c
+}
+
+// Homes lists the folders that a command in dir loads code from, if its source may change what writes names.
+func (o Options) Homes(dir string, argv, writes []string) []string {
+	if o.inImage() {
+		return nil
+	}
+	homes := offlimits.Homes(dir, argv, writes, o.Dir != "")
+	for _, program := range argv[:min(1, len(argv))] {
+		homes = append(homes, walls.Installed(dir, program)...)
+	}
+	return append(homes, offlimits.Variables(dir, o.Env, o.Given(), writes)...)
+}
+
+// inImage reports whether the code of the programs is in the image of a container.
+func (o Options) inImage() bool {
+	return o.contained() && !(o.Container.Own() && filepath.Clean(o.Container.Image) == "/")
 }
 
 // Granted returns what programs may change, and what code in them would gain, for a config in base.

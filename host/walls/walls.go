@@ -68,7 +68,7 @@ type Needs struct {
 
 // Claim returns what tools behind these walls may change, for a config in base.
 func (o Options) Claim(base string) offlimits.Claim {
-	c := offlimits.Claim{Writes: absolute(base, o.Write), Homes: absolute(base, o.Run), Bare: o.Off}
+	c := offlimits.Claim{Writes: absolute(base, o.Write), Homes: absolute(base, o.Run), Bare: o.Off, Stays: true}
 	if kind, _, err := o.Network.kind(); o.Off {
 		c.Gains = "without walls"
 	} else if o.Unix || err != nil || kind > sandbox.NetworkLoopback {

@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -26,6 +27,9 @@ type victim struct {
 	fields   string            // of the config; HOME is its folder
 	files    map[string]string // of its folder
 	plants   map[string]string // files that would run with its secret
+	env      string            // more variables
+	walls    string            // more walls
+	refused  bool              // it is not opened with a secret: no folder can be told that its code lies in
 }
 
 // The effect of a planted file: it writes a digest of the secret, which the redactor does not know, to the data of its
@@ -38,10 +42,13 @@ fs.writeFileSync(process.env.DATA + "/stolen", crypto.createHash("sha256").updat
 	plantedShell = `printf %s "$KEY" | sha256sum | cut -c1-64 > "$DATA/stolen"` + "\n"
 )
 
-// The effect of the program itself: it writes where its own walls allow it.
+// The effect of the program itself: it writes where its own walls allow it, and tries to where they do not.
 const (
-	ranPython = `import os; open(os.environ["DATA"] + "/ran", "w").write("ran")` + "\n"
-	ranNode   = `fs.writeFileSync(process.env.DATA + "/ran", "ran");` + "\n"
+	ranPython = `import os, subprocess; open(os.environ["DATA"] + "/ran", "w").write("ran"); ` +
+		`[subprocess.call(["sh", "-c", 'echo "# changed" >> "$0"', path], stderr=-3) for path in os.environ.get("TARGETS", "").split() if path]` + "\n"
+	ranNode = `fs.writeFileSync(process.env.DATA + "/ran", "ran"); ` +
+		`for (const path of (process.env.TARGETS || "").split(" ")) try { fs.appendFileSync(path, "# changed"); } catch {}` + "\n"
+	ranShell = `echo ran > "$DATA/ran"; for path in $TARGETS; do echo "# changed" >> "$path"; done 2>/dev/null; true` + "\n"
 )
 
 const besideSecret = "a-secret-of-the-program-8841"
@@ -56,7 +63,7 @@ exports.run = () => { ` + ranNode + ` return {}; };`
 			files:  map[string]string{"tool.py": event},
 			plants: map[string]string{"json.py": plantedPython, "colorsys/__init__.py": plantedPython}},
 		{name: "lines", protocol: "command", fields: "command: [sh, run.sh], dir: HOME",
-			files:  map[string]string{"run.sh": ". ./lib.sh\necho ran > \"$DATA/ran\"\n", "lib.sh": "true\n"},
+			files:  map[string]string{"run.sh": ". ./lib.sh\n" + ranShell, "lib.sh": "true\n"},
 			plants: map[string]string{"lib.sh": plantedShell}},
 		{name: "module", protocol: "command", fields: "command: [python3, -m, pkg], dir: HOME",
 			files:  map[string]string{"pkg/__init__.py": "", "pkg/__main__.py": "import json, random\n" + ranPython},
@@ -91,6 +98,49 @@ exports.run = () => { ` + ranNode + ` return {}; };`
 				"skills/one/__init__.py": "", "skills/one/helper.py": "",
 				"skills/one/manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`},
 			plants: map[string]string{"skills/__init__.py": plantedPython}},
+	}
+}
+
+// undirected returns victims whose config does not say by dir in which folder their code lies.
+func undirected() []victim {
+	python := "try: import colorsys\nexcept ImportError: pass\n" + ranPython
+	shell := "[ ! -e \"${0%/*}/lib.sh\" ] || . \"${0%/*}/lib.sh\"\n" + ranShell
+	perl := `use FindBin; use lib $FindBin::Bin; eval { require Helper }; open(my $f, ">", "$ENV{DATA}/ran"); print $f "ran";`
+	plantedPerl := `system(q(` + strings.TrimSpace(plantedShell) + `)); 1;`
+	node := `const fs = require("fs"); try { require("./helper.js"); } catch {}` + ranNode
+	return []victim{
+		{name: "text", protocol: "command", fields: "command: [python3, -s, -u, work/text/run.txt]",
+			files: map[string]string{"../work/text/run.txt": python}, plants: map[string]string{"../work/text/colorsys.py": plantedPython, "../work/text/run.txt": ""}},
+		{name: "plx", protocol: "command", fields: "command: [perl, work/plx/run.plx]",
+			files: map[string]string{"../work/plx/run.plx": perl}, plants: map[string]string{"../work/plx/Helper.pm": plantedPerl}},
+		{name: "incl", protocol: "command", fields: "command: [perl, -Iwork/incl, HOME/run.pl]",
+			files: map[string]string{"run.pl": perl, "../work/incl/x": ""}, plants: map[string]string{"../work/incl/Helper.pm": plantedPerl}},
+		{name: "ksh", protocol: "command", fields: "command: [bash, work/ksh/run.ksh]",
+			files: map[string]string{"../work/ksh/run.ksh": shell}, plants: map[string]string{"../work/ksh/lib.sh": plantedShell}},
+		{name: "index", protocol: "command", fields: "command: [node, work/index/index]",
+			files: map[string]string{"../work/index/index.js": node}, plants: map[string]string{"../work/index/helper.js": plantedCommon, "../work/index/index.js": plantedCommon}},
+		{name: "later", protocol: "command", fields: "command: [python3, -u, HOME/run.py, work/later/conf.txt]",
+			files:  map[string]string{"run.py": "import sys, os; sys.path.insert(0, os.path.dirname(sys.argv[1]))\n" + python, "../work/later/conf.txt": ""},
+			plants: map[string]string{"../work/later/colorsys.py": plantedPython}},
+		{name: "onpath", protocol: "command", fields: "command: [mytool]",
+			files: map[string]string{"../work/tools/mytool": "#!/usr/bin/bash\n" + shell}, plants: map[string]string{"../work/tools/lib.sh": plantedShell, "../work/tools/mytool": plantedShell}},
+		{name: "linked", protocol: "command", fields: "command: [seven]",
+			files:  map[string]string{"../work/seven/real.py": "#!/usr/bin/python3\n" + python},
+			plants: map[string]string{"../work/seven/colorsys.py": plantedPython, "../work/seven/real.py": "#!/usr/bin/python3\n" + plantedPython}},
+		{name: "bashenv", protocol: "command", fields: "command: [bash, HOME/run.sh]", env: ", BASH_ENV: work/rc/rc.sh",
+			files: map[string]string{"run.sh": ranShell, "../work/rc/rc.sh": ""}, plants: map[string]string{"../work/rc/rc.sh": plantedShell}},
+		{name: "options", protocol: "command", fields: "command: [node, HOME/run.js]", env: ", NODE_OPTIONS: --require ./work/hook/h.js",
+			files: map[string]string{"run.js": node, "../work/hook/h.js": ""}, plants: map[string]string{"../work/hook/h.js": plantedCommon}},
+		{name: "passed", protocol: "command", fields: "command: [python3, HOME/run.py], pass_env: [PYTHONPATH]",
+			files: map[string]string{"run.py": python, "../work/passed/x": ""}, plants: map[string]string{"../work/passed/colorsys.py": plantedPython}},
+		{name: "skillpath", protocol: "alphahuman", fields: "skill: HOME", env: ", PYTHONPATH: BASE/work/lib", walls: ", read: [work/lib]",
+			files: map[string]string{"skill.py": "try: import colorsys\nexcept ImportError: pass\n" + skill("skillpath"), "../work/lib/x": "",
+				"manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`},
+			plants: map[string]string{"../work/lib/colorsys.py": plantedPython}},
+		{name: "line", protocol: "command", fields: `command: [sh, -c, "cd work/line && exec python3 main.py"]`, refused: true,
+			files: map[string]string{"../work/line/main.py": python}, plants: map[string]string{"../work/line/colorsys.py": plantedPython}},
+		{name: "import", protocol: "command", fields: `command: [python3, -c, "import html, os; open(os.environ['DATA'] + '/ran', 'w')"]`, refused: true,
+			files: map[string]string{"../html/x": ""}, plants: map[string]string{"../html/__init__.py": plantedPython}},
 	}
 }
 
@@ -146,12 +196,14 @@ for line in sys.stdin:
 type street struct {
 	*place
 	victims []victim
+	env     []string // of the server
 }
 
-func newStreet(t *testing.T) *street {
+func newStreet(t *testing.T, victims []victim) *street {
 	t.Helper()
 	p := newPlace(t, os.Geteuid())
-	s := &street{place: p, victims: victims()}
+	s := &street{place: p, victims: victims}
+	s.env = []string{fmt.Sprintf("PATH=%s:%s/work/tools:%[2]s/links", os.Getenv("PATH"), p.dir), "PYTHONPATH=" + p.dir + "/work/passed"}
 	must(t, os.RemoveAll(p.dir))
 	must(t, os.MkdirAll(p.dir+"/envs", 0o755))
 	venv := exec.Command("python3", "-m", "venv", "--without-pip", p.dir+"/envs/py")
@@ -161,12 +213,15 @@ func newStreet(t *testing.T) *street {
 	libs, err := filepath.Glob(p.dir + "/envs/py/lib/python3*")
 	must(t, err)
 	s.put(t, "put/put.py", putter)
+	must(t, os.MkdirAll(p.dir+"/links", 0o755))
+	must(t, os.Symlink("../work/seven/real.py", p.dir+"/links/seven"))
 	s.put(t, "work/notes.txt", "notes")
 	s.put(t, "key.txt", besideSecret)
 	must(t, os.Chmod(p.dir+"/key.txt", 0o600))
 	for i, v := range s.victims {
 		for name, text := range v.files {
 			s.put(t, filepath.Join(v.name, name), text)
+			must(t, os.Chmod(filepath.Join(p.dir, v.name, name), 0o755))
 		}
 		must(t, os.MkdirAll(filepath.Join(p.dir, v.name, "data"), 0o755))
 		plants := map[string]string{}
@@ -190,8 +245,8 @@ func (s *street) config(t *testing.T, walls, more string, roots ...string) {
 	t.Helper()
 	text := "store: {url: none}\nsecrets: {KEY: {file: key.txt}}\ndoors: {http: {}}\nsources:\n"
 	for _, v := range s.victims {
-		text += fmt.Sprintf("- {name: %s, protocol: %s, %s, env: {DATA: %q}, walls: {write: [%[1]s/data]%[5]s}%[6]s, timeout: 2m}\n", v.name, v.protocol,
-			strings.ReplaceAll(v.fields, "HOME", v.name), filepath.Join(s.dir, v.name, "data"), walls, more)
+		text += fmt.Sprintf("- {name: %s, protocol: %s, %s, env: {DATA: %q%s}, walls: {write: [%[1]s/data]%[6]s}%[7]s, timeout: 2m}\n", v.name, v.protocol,
+			strings.ReplaceAll(v.fields, "HOME", v.name), filepath.Join(s.dir, v.name, "data"), strings.ReplaceAll(v.env, "BASE", s.dir), v.walls+walls, more)
 	}
 	var list []string
 	for _, root := range roots {
@@ -199,11 +254,11 @@ func (s *street) config(t *testing.T, walls, more string, roots ...string) {
 	}
 	text += "- {name: files, protocol: builtin, roots: [" + strings.Join(list, ", ") +
 		"], shell: {allow: [cp, tee, mv, ln, mkdir, rm, python3], rules: [{program: python3, code: any}]}}\n" +
-		"- {name: put, protocol: narratoria, command: [python3, put.py], dir: put, walls: {write: [.]}}\n"
+		"- {name: put, protocol: narratoria, command: [python3, put.py], dir: put, walls: {write: [" + strings.Join(roots, ", ") + "]}}\n"
 	s.write(t, s.dir+"/toolpost.yaml", text, 0o600)
 }
 
-// putter is a program of another source that may write around the folders of all others. It tries every way of writing.
+// putter is a program of another source that may write the roots. It tries every way of writing.
 const putter = `import json, os, shutil, sys
 o = json.load(sys.stdin)["input"]
 path, draft = o["path"], o["draft"]
@@ -223,28 +278,53 @@ for name, way in dict(
 print(json.dumps({"version": "0", "type": "done", "ok": True, "output": {"done": done}}))
 `
 
-// attempts returns the calls that put a file in its place, by every writer.
+// attempts returns the calls that put a file in its place, by every writer. The paths are absolute, so that they do not
+// depend on the roots.
 func (s *street) attempts(path, content string) []toolCall {
-	folder := filepath.Dir(path)
+	top, inside, _ := strings.Cut(path, "/")
+	if top == "work" { // a root, which cannot be moved
+		inside, _, _ = strings.Cut(inside, "/")
+		top = filepath.Join(top, inside)
+	}
+	path, top = filepath.Join(s.dir, path), filepath.Join(s.dir, top)
+	folder, draft, away := filepath.Dir(path), s.draft(path), s.dir+"/work/away"
 	shell := func(stdin string, argv ...string) toolCall {
 		return toolCall{"tool": "execShell", "args": toolCall{"command": argv[0], "args": argv[1:], "stdin": stdin}}
 	}
-	draft := toolCall{"tool": "writeFile", "args": toolCall{"path": "work/draft/" + filepath.Base(path), "content": content,
-		"parents": true}}
 	return []toolCall{
 		{"tool": "makeFolder", "args": toolCall{"path": folder + "/made"}},
 		{"tool": "writeFile", "args": toolCall{"path": path, "content": content}},
-		{"tool": "writeFile", "args": toolCall{"path": filepath.Join(s.dir, path), "content": content}},
-		{"tool": "makeFolder", "args": toolCall{"path": "work/draft"}}, draft,
-		{"tool": "moveFile", "args": toolCall{"from": "work/draft/" + filepath.Base(path), "to": path, "overwrite": true}}, draft,
-		{"tool": "moveFile", "args": toolCall{"from": strings.Split(path, "/")[0], "to": "work/away"}},
+		{"tool": "moveFile", "args": toolCall{"from": draft, "to": path, "overwrite": true}},
+		{"tool": "moveFile", "args": toolCall{"from": top, "to": away}},
 		{"tool": "deleteFile", "args": toolCall{"path": path}},
-		shell("", "cp", "work/draft/"+filepath.Base(path), path), shell("", "cp", "-r", "work/draft/.", folder), shell(content, "tee", path),
-		shell("", "ln", "work/draft/"+filepath.Base(path), path), shell("", "mkdir", "-p", folder+"/made"), shell("", "rm", "-rf", path),
-		shell("", "mv", strings.Split(path, "/")[0], "work/away"),
-		shell("import shutil; shutil.copy('work/draft/"+filepath.Base(path)+"', '"+path+"')", "python3", "-"),
-		{"tool": "put", "args": toolCall{"path": filepath.Join(s.dir, path), "content": content, "draft": s.dir + "/work/draft/drafted"}},
+		shell("", "cp", draft, path), shell("", "cp", "-r", filepath.Dir(draft)+"/.", folder), shell(content, "tee", path),
+		shell("", "ln", "-f", draft, path), shell("", "mkdir", "-p", folder+"/made"), shell("", "rm", "-rf", path), shell("", "mv", top, away),
+		shell("import shutil; shutil.copy('"+draft+"', '"+path+"')", "python3", "-"),
+		{"tool": "put", "args": toolCall{"path": path, "content": content, "draft": filepath.Dir(draft) + "/drafted"}},
 	}
+}
+
+// draft is where a writer prepares a file.
+func (s *street) draft(path string) string { return s.dir + "/work/draft/" + filepath.Base(path) }
+
+// try makes an attempt, with its draft in place, and reports whether it changed a folder.
+func (s *street) try(t *testing.T, server *served.Server, path, content string, c toolCall, before map[string]string) (said string, changed map[string]string) {
+	t.Helper()
+	must(t, os.RemoveAll(s.dir+"/work/away"))
+	must(t, os.RemoveAll(s.dir+"/work/draft"))
+	s.put(t, "work/draft/"+filepath.Base(path), cmp.Or(content, "# a draft\n"))
+	said = call(t, server, c["tool"].(string), c["args"])
+	now := s.trees(t)
+	if !maps.Equal(now, before) {
+		changed = maps.Clone(now)
+		maps.DeleteFunc(changed, func(path, text string) bool { return before[path] == text })
+		for path := range before {
+			if _, left := now[path]; !left {
+				changed[path] = "gone"
+			}
+		}
+	}
+	return said, changed
 }
 
 // call calls a tool, and returns everything that its caller receives.
@@ -265,7 +345,7 @@ func (s *street) trees(t *testing.T) map[string]string {
 		rel, _ := filepath.Rel(s.dir, path)
 		top, _, _ := strings.Cut(rel, "/")
 		switch {
-		case err != nil || top == "work" || top == ".toolpost" || d.Name() == "__pycache__" || d.Name() == "data":
+		case err != nil || rel == "work/draft" || rel == "work/away" || top == ".toolpost" || d.Name() == "__pycache__" || d.Name() == "data":
 			if d.IsDir() && err == nil {
 				return fs.SkipDir
 			}
@@ -290,7 +370,7 @@ func (s *street) after(t *testing.T, bin string, wait time.Duration) (ran, stole
 			_ = os.Remove(filepath.Join(s.dir, v.name, "data", name))
 		}
 	}
-	server := served.Start(t, bin, s.dir)
+	server := served.Start(t, bin, s.dir, s.env...)
 	defer server.Stop(t)
 	sum := sha256.Sum256([]byte(besideSecret))
 	for _, v := range s.victims {
@@ -314,9 +394,12 @@ func (s *street) after(t *testing.T, bin string, wait time.Duration) (ran, stole
 	}
 }
 
+// names returns the victims that open with a secret.
 func (s *street) names() (names []string) {
 	for _, v := range s.victims {
-		names = append(names, v.name)
+		if !v.refused {
+			names = append(names, v.name)
+		}
 	}
 	return names
 }
@@ -325,37 +408,69 @@ func (s *street) names() (names []string) {
 // would load them and give them their secret.
 func TestPlantedFileIsNotLoadedByAProgram(t *testing.T) {
 	bin := served.Build(t)
-	s := newStreet(t)
-	s.config(t, "", ", secrets: [KEY]", ".")
-	server := served.Start(t, bin, s.dir, "PATH="+os.Getenv("PATH"))
-	call(t, server, "execShell", toolCall{"command": "mkdir", "args": []string{"work/made"}})
-	before := s.trees(t) // including the empty placeholders that a room keeps for missing files
-	total := 0
-	for _, v := range s.victims {
-		for path, content := range v.plants {
-			for _, c := range s.attempts(path, content) {
-				said := call(t, server, c["tool"].(string), c["args"])
-				total++
-				if now := s.trees(t); !maps.Equal(now, before) {
-					maps.DeleteFunc(now, func(path, text string) bool { return before[path] == text })
-					t.Fatalf("%v changed the folder of a program: %.500s: %.500q", c, said, now)
+	for name, c := range map[string]struct {
+		victims []victim
+		roots   []string
+	}{
+		"with a folder of their own": {victims(), []string{"."}}, "without": {undirected(), []string{"work", "html"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStreet(t, c.victims)
+			s.put(t, "work/free/lib.py", "")
+			s.config(t, "", ", secrets: [KEY]", c.roots...)
+			server := served.Start(t, bin, s.dir, s.env...)
+			call(t, server, "execShell", toolCall{"command": "mkdir", "args": []string{s.dir + "/work/away"}})
+			before := s.trees(t) // including the empty placeholders that a room keeps for missing files
+			total := 0
+			for _, v := range s.victims {
+				if v.refused { // its log says so, below
+					continue
+				}
+				for path, content := range v.plants {
+					for _, c := range s.attempts(path, content) {
+						total++
+						if said, changed := s.try(t, server, path, content, c, before); changed != nil {
+							t.Fatalf("%v changed the folder of a program: %.500s: %.500q", c, said, changed)
+						}
+					}
 				}
 			}
+			for _, c := range s.attempts("work/free/lib.py", plantedPython) { // each attempt is effective if nothing forbids it
+				must(t, os.RemoveAll(s.dir+"/work/free"))
+				s.put(t, "work/free/lib.py", "")
+				said, changed := s.try(t, server, "lib.py", plantedPython, c, before)
+				if changed == nil {
+					t.Errorf("%v does not write: %.500s", c, said)
+				}
+			}
+			path := slices.Sorted(maps.Keys(s.victims[0].plants))[0]
+			said := call(t, server, "writeFile", toolCall{"path": filepath.Join(s.dir, path), "content": "x"})
+			if !strings.Contains(said, `a program of source \"`+s.victims[0].name+`\" loads code from that folder`) {
+				t.Errorf("the refusal does not say why: %s", said)
+			}
+			server.Stop(t)
+			s.refusals(t, server)
+			if ran, stolen := s.after(t, bin, 0); !slices.Equal(ran, s.names()) || len(stolen) > 0 {
+				t.Errorf("%d attempts: %q ran, and %q gave their secret away", total, ran, stolen)
+			}
+			t.Logf("%d attempts", total)
+		})
+	}
+}
+
+const besideRefusal = "could put code for its program there, which runs with"
+
+// refusals checks that the log names the victims that are not opened, and no other.
+func (s *street) refusals(t *testing.T, server *served.Server) {
+	t.Helper()
+	for _, v := range s.victims {
+		refused := slices.ContainsFunc(strings.Split(server.Log(), "\n"), func(line string) bool {
+			return strings.Contains(line, "source="+v.name+" ") && strings.Contains(line, besideRefusal)
+		})
+		if refused != v.refused {
+			t.Errorf("%s: refused: %v\n%s", v.name, refused, server.Log())
 		}
 	}
-	said := call(t, server, "writeFile", toolCall{"path": "events/json.py", "content": "x"})
-	if !strings.Contains(said, `a program of source \"events\" loads code from that folder`) {
-		t.Errorf("the refusal does not say why: %s", said)
-	}
-	if said := call(t, server, "writeFile", toolCall{"path": "work/more.txt", "content": "x"}); !strings.Contains(said, `"ok":true`) {
-		t.Errorf("other folders cannot be written: %s", said)
-	}
-	server.Stop(t)
-	ran, stolen := s.after(t, bin, 0)
-	if !slices.Equal(ran, s.names()) || len(stolen) > 0 {
-		t.Errorf("%d attempts: %q ran, and %q gave their secret away", total, ran, stolen)
-	}
-	t.Logf("%d attempts", total)
 }
 
 // TestAPlantedFileWouldTakeTheSecret shows that the attempts are effective: once planted, their files do take the secret
@@ -363,8 +478,8 @@ func TestPlantedFileIsNotLoadedByAProgram(t *testing.T) {
 func TestAPlantedFileWouldTakeTheSecret(t *testing.T) {
 	bin := served.Build(t)
 	for round := range 2 { // each victim has at most two that work on their own
-		s := newStreet(t)
-		s.config(t, "", ", secrets: [KEY]", "work")
+		s := newStreet(t, append(victims(), undirected()...))
+		s.config(t, "", ", secrets: [KEY]", t.TempDir())
 		var want []string
 		for _, v := range s.victims {
 			paths := slices.DeleteFunc(slices.Sorted(maps.Keys(v.plants)), func(path string) bool {
@@ -385,10 +500,56 @@ func TestAPlantedFileWouldTakeTheSecret(t *testing.T) {
 	}
 }
 
+// TestAReloadRebuildsTheRoomsOfServers saves the config as editors do, by renaming, while the servers of all protocols run
+// that may write its folder. None of them can then change the new config, or the folder of a program that it adds.
+func TestAReloadRebuildsTheRoomsOfServers(t *testing.T) {
+	bin := served.Build(t)
+	s := newStreet(t, victims())
+	s.put(t, "added/main.py", ranPython)
+	must(t, os.MkdirAll(s.dir+"/added/data", 0o755))
+	for i := range s.victims {
+		s.victims[i].env = fmt.Sprintf(`, TARGETS: "%s/toolpost.yaml %[1]s/added/colorsys.py"`, s.dir)
+	}
+	s.config(t, "", "", "work")
+	config, err := os.ReadFile(s.dir + "/toolpost.yaml")
+	must(t, err)
+	text := strings.ReplaceAll(string(config), "walls: {write: [", "walls: {write: [., ")
+	s.write(t, s.dir+"/toolpost.yaml", text, 0o600)
+	server := served.Start(t, bin, s.dir, s.env...)
+	defer server.Stop(t)
+	tried := func(config string) {
+		t.Helper()
+		for _, v := range s.victims {
+			ran := filepath.Join(s.dir, v.name, "data/ran")
+			_ = os.Remove(ran)
+			said := call(t, server, v.name, toolCall{})
+			if _, err := os.Stat(ran); err != nil {
+				t.Errorf("%s did not run: %.300s", v.name, said)
+			}
+			if now, _ := os.ReadFile(s.dir + "/toolpost.yaml"); string(now) != config {
+				t.Errorf("%s changed the config", v.name)
+				s.write(t, s.dir+"/toolpost.yaml", config, 0o600)
+			}
+			if err := os.Remove(s.dir + "/added/colorsys.py"); err == nil && config != text {
+				t.Errorf("%s wrote the folder of a program", v.name)
+			}
+		}
+	}
+	tried(text)
+	saved := text + fmt.Sprintf("- {name: added, protocol: command, command: [python3, main.py], dir: added, env: {DATA: %q}, walls: {write: [added/data]}}\n", s.dir+"/added/data")
+	s.write(t, s.dir+"/saved", saved, 0o600)
+	must(t, os.Rename(s.dir+"/saved", s.dir+"/toolpost.yaml"))
+	for end := time.Now().Add(served.Hang); !strings.Contains(call(t, server, "added", toolCall{}), `"ok":true`); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the config was not reloaded: %s", server.Log())
+		}
+	}
+	tried(saved)
+}
+
 // TestReplaceableProgramGetsNoSecretOrNetwork makes the folders of the programs themselves writable.
 func TestReplaceableProgramGetsNoSecretOrNetwork(t *testing.T) {
 	bin := served.Build(t)
-	const refusal = "could put code for its program there, which runs with"
 	for name, c := range map[string]struct {
 		walls, more, root string
 		opens             bool
@@ -401,7 +562,7 @@ func TestReplaceableProgramGetsNoSecretOrNetwork(t *testing.T) {
 		"a folder in it, and nothing":        {"", "", "%s/other", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStreet(t)
+			s := newStreet(t, victims())
 			// A skill is completely off limits, even if a root names it.
 			s.victims = slices.DeleteFunc(s.victims, func(v victim) bool { return v.protocol == "alphahuman" })
 			var roots []string
@@ -415,7 +576,7 @@ func TestReplaceableProgramGetsNoSecretOrNetwork(t *testing.T) {
 			for i, v := range s.victims {
 				said := call(t, server, v.name, toolCall{})
 				refused := slices.ContainsFunc(strings.Split(server.Log(), "\n"), func(line string) bool {
-					return strings.Contains(line, "source="+v.name+" ") && strings.Contains(line, refusal)
+					return strings.Contains(line, "source="+v.name+" ") && strings.Contains(line, besideRefusal)
 				})
 				if refused == c.opens || c.opens != strings.Contains(said, `"ok":true`) {
 					t.Errorf("%s: %.400s\n%s", v.name, said, server.Log())

@@ -108,7 +108,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 		err = o.check()
 	}
 	c := o.Granted(src.Dir)
-	c.Starts, c.Stays = o.Container.Starts(src.Dir), true
+	c.Starts = o.Container.Starts(src.Dir)
 	for _, folder := range offlimits.Given(o.Folder(src.Dir), o.Skills, o.Skill) {
 		c.Starts = append(c.Starts, filepath.Clean(folder)+"/")
 	}
@@ -124,7 +124,11 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 		if s.Manifest == nil {
 			continue
 		}
-		if said, err := s.Manifest.launch(s.Dir); err == nil && said.dir != s.Dir { // a package also loads from the folders above it
+		said, err := s.Manifest.launch(s.Dir)
+		if err == nil {
+			c.Homes = append(c.Homes, o.Homes(said.dir, said.argv, c.Writes)...)
+		}
+		if err == nil && said.dir != s.Dir { // a package also loads from the folders above it
 			c.Homes = append(c.Homes, filepath.Dir(s.Dir)+"/", said.dir+"/.")
 		}
 	}

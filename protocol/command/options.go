@@ -137,6 +137,7 @@ func (o Options) all() ([]Tool, error) {
 func (o Options) claim(base string) (offlimits.Claim, error) {
 	tools, err := o.all()
 	c := o.Claim(base, nil)
+	c.Stays = false
 	for _, t := range tools {
 		if argv := literals(t.Command, true); len(argv) > 0 {
 			one := o.Claim(base, argv)

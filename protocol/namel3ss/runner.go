@@ -373,12 +373,10 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 		settingsFile)
 	c.Starts = append(c.Starts, offlimits.Given(src.Dir, o.PackKeys...)...)
 	c.Starts = append(c.Starts, o.Container.Starts(src.Dir)...)
-	c.Homes = append(append(c.Homes, filepath.Clean(app)+"/"), offlimits.Homes(app, nil, o.Env)...)
+	c.Homes = append(append(c.Homes, filepath.Clean(app)+"/"), o.Homes(app, nil, c.Writes)...)
 	for _, program := range []string{cmp.Or(o.Interpreter, "python3"), cmp.Or(o.Node, "node")} {
-		if strings.Contains(program, "/") {
-			c.Starts = append(c.Starts, offlimits.Under(src.Dir, program))
-		}
-		c.Homes = append(c.Homes, walls.Installed(src.Dir, program)...)
+		c.Starts = append(c.Starts, offlimits.Argv(src.Dir, []string{program}, nil)...)
+		c.Homes = append(c.Homes, o.Homes(src.Dir, []string{program}, c.Writes)...)
 	}
 	if home, err := os.UserHomeDir(); err == nil { // packages that the user installed for Python, see systemInterpreter
 		c.Homes = append(c.Homes, offlimits.Given(home, ".local/lib/")...)

@@ -89,7 +89,9 @@ func optionsOf(src config.Source) (Options, error) {
 // Claim returns the files that a configured source starts from, and those that its tool may change.
 func Claim(src config.Source) (offlimits.Claim, error) {
 	o, err := optionsOf(src)
-	return o.Claim(src.Dir, o.Command), err
+	c := o.Claim(src.Dir, o.Command)
+	c.Stays = false
+	return c, err
 }
 
 // New makes a runner. Nothing is started until it is called. Relative paths are relative to base, the folder of the config.
