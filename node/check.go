@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/builtin"
 	"toolpost/config"
 	"toolpost/engine/policy"
 	"toolpost/host/offlimits"
@@ -99,12 +100,16 @@ func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []Problem)
 		}
 	}
 	var o policy.Options
-	_, none := n.Catalog().Lookup(ctx, p, "execShell")
-	if none != nil || n.cfg.Section(policy.Section().Name).Decode(&o) != nil {
+	scripts := func(src config.Source) bool {
+		var o builtin.Options
+		return src.Protocol == "builtin" && src.Decode(&o) == nil && o.Shell != nil && o.Shell.RunsCode()
+	}
+	if !slices.ContainsFunc(n.cfg.Sources, scripts) || n.cfg.Section(policy.Section().Name).Decode(&o) != nil {
 		return found
 	}
 	for _, rule := range o.Rules {
-		if rule.Effect != policy.Allow && (rule.Paths != nil || rule.Access != "") {
+		limits := rule.Effect != policy.Allow || o.Default == policy.Deny // an exception from a denial limits files, too
+		if limits && (rule.Paths != nil || rule.Access != "") {
 			found = append(found, Problem{"rule " + rule.Name, errors.New("it holds for files that a command names, and not " +
 				"for those that a script opens which execShell starts: offer them in another source, or let `shell` run no code")})
 		}

@@ -126,3 +126,16 @@ func (o *Options) rule(program string) Rule {
 	}
 	return Rule{Program: program}
 }
+
+// RunsCode reports whether a command that is allowed may run code, whose files no rule judges.
+func (o *Options) RunsCode() bool {
+	programs := slices.Clone(o.Allow)
+	for _, r := range o.Rules {
+		programs = append(programs, r.Program)
+	}
+	return slices.ContainsFunc(programs, func(words string) bool {
+		program, _, _ := strings.Cut(words, " ")
+		prof := profileOf(filepath.Base(program))
+		return prof == nil || prof.refused != "" || cmp.Or(o.rule(program).Code, prof.code, CodeNone) != CodeNone
+	})
+}

@@ -123,7 +123,7 @@ func undirected() []victim {
 			files:  map[string]string{"run.py": "import sys, os; sys.path.insert(0, os.path.dirname(sys.argv[1]))\n" + python, "../work/later/conf.txt": ""},
 			plants: map[string]string{"../work/later/colorsys.py": plantedPython}},
 		{name: "onpath", protocol: "command", fields: "command: [mytool]",
-			files: map[string]string{"../work/tools/mytool": "#!/usr/bin/bash\n" + shell}, plants: map[string]string{"../work/tools/lib.sh": plantedShell, "../work/tools/mytool": plantedShell}},
+			files: map[string]string{"../work/tools/mytool": "#!/usr/bin/bash\n" + shell}, plants: map[string]string{"../work/tools/lib.sh": plantedShell, "../work/tools/mytool": "#!/usr/bin/bash\n" + plantedShell}},
 		{name: "linked", protocol: "command", fields: "command: [seven]",
 			files:  map[string]string{"../work/seven/real.py": "#!/usr/bin/python3\n" + python},
 			plants: map[string]string{"../work/seven/colorsys.py": plantedPython, "../work/seven/real.py": "#!/usr/bin/python3\n" + plantedPython}},
@@ -477,8 +477,17 @@ func (s *street) refusals(t *testing.T, server *served.Server) {
 // of each program.
 func TestAPlantedFileWouldTakeTheSecret(t *testing.T) {
 	bin := served.Build(t)
-	for round := range 2 { // each victim has at most two that work on their own
-		s := newStreet(t, append(victims(), undirected()...))
+	all := append(victims(), undirected()...)
+	alone := func(v victim) bool { return v.refused } // such a source opens if no other may write around its code
+	together := slices.DeleteFunc(slices.Clone(all), alone)
+	streets := [][]victim{together, together} // each victim has at most two that work on their own
+	for _, v := range all {
+		if alone(v) {
+			streets = append(streets, []victim{v})
+		}
+	}
+	for round, victims := range streets {
+		s := newStreet(t, slices.Clone(victims))
 		s.config(t, "", ", secrets: [KEY]", t.TempDir())
 		var want []string
 		for _, v := range s.victims {
