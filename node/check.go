@@ -108,7 +108,7 @@ func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []Problem)
 		return found
 	}
 	for _, rule := range o.Rules {
-		limits := rule.Effect != policy.Allow || o.Default == policy.Deny // an exception from a denial limits files, too
+		limits := rule.Effect != policy.Allow || o.Default == policy.Fallback(policy.Deny) // an exception from a denial limits files, too
 		if limits && (rule.Paths != nil || rule.Access != "") {
 			found = append(found, Problem{"rule " + rule.Name, errors.New("it holds for files that a command names, and not " +
 				"for those that a script opens which execShell starts: offer them in another source, or let `shell` run no code")})

@@ -96,7 +96,7 @@ func readOutput(name string, r *tool.Result, into any) error {
 func (a *app) missing(ctx context.Context, b *backend, name, does string, err error) error {
 	_, hidden := b.Lookup(ctx, me(), name)
 	switch {
-	case hidden == nil:
+	case hidden == nil, a.server.url != "" && tool.CodeOf(err) == tool.CodeAccessDenied: // the server says why
 		return err
 	case a.server.url != "":
 		return tool.Errorf(tool.CodeAccessDenied,
