@@ -51,7 +51,7 @@ func settle() (stop func()) {
 			debug.FreeOSMemory()
 			if after := resident(); idle == 0 {
 				_ = kernel.ReleaseProgram() // if it fails, the program only takes more memory
-				idle = min(after, spare) // it may serve large requests already
+				idle = min(after, spare)    // it may serve large requests already
 			} else if after+spare/2 > before { // it is in use
 				pause = min(2*pause, lastSettle)
 			}

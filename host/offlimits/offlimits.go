@@ -519,9 +519,10 @@ func named(dir, text, separators string) (found []string) {
 // its arguments name, and every folder that they name. An argument after the first file names data if the source may write
 // it, and if own is set, which means that its config says in which folder its code lies; unless it looks like code.
 func Homes(dir string, argv, writes []string, own bool) (homes []string) {
-	first := firstArgument(argv)
+	first, before := firstArgument(argv), ""
 	for i, arg := range argv {
-		if i == 0 {
+		asModule := before == "-m"
+		if before = arg; i == 0 {
 			for _, file := range program(dir, arg) {
 				homes = append(homes, filepath.Dir(file)+"/")
 			}
@@ -529,7 +530,7 @@ func Homes(dir string, argv, writes []string, own bool) (homes []string) {
 		}
 		paths := named(dir, arg, "=:,")
 		switch {
-		case i > 1 && argv[i-1] == "-m":
+		case asModule:
 			paths = module(dir, arg)
 		case len(paths) == 0 && i == first:
 			paths = extended(Under(dir, arg))
@@ -540,7 +541,7 @@ func Homes(dir string, argv, writes []string, own bool) (homes []string) {
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			entry := i == first && err == nil && !info.IsDir()
-			code := entry && filepath.Ext(path) == "" || isCode(path) || i == first && isProgram(path) || argv[i-1] == "-m"
+			code := entry && filepath.Ext(path) == "" || isCode(path) || i == first && isProgram(path) || asModule
 			if entry || code || (i == first || attached || !own) && !isWritten(writes, path) {
 				homes = append(homes, homeOf(dir, path, code))
 			}
