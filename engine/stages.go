@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/engine/policy"
 	"toolpost/tool"
 )
 
@@ -103,7 +104,8 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 }
 
 // hidden records a call of a tool that exists but is hidden from the caller, and returns its error. For the caller it is
-// the error of an unknown tool. Operators can look up the rules anyway, so they are told which one refuses the call.
+// the error of an unknown tool. Operators can look up the rules anyway, so they are told which one refuses the call, unless
+// they made it with fewer rights, as for a model that was offered other tools.
 func (e *Engine) hidden(c *tool.Call, err error) error {
 	it := e.shelf.Load().byName[c.Tool]
 	if it == nil || tool.CodeOf(err) != tool.CodeNotFound || it.visible(c.Caller) {
@@ -111,7 +113,7 @@ func (e *Engine) hidden(c *tool.Call, err error) error {
 	}
 	d := it.judge.Hidden(c.Caller)
 	e.audit.Refused(c, it.spec, d.Rule)
-	if c.Caller.Operator() {
+	if c.Caller.Operator() && d.Rule != policy.ByRights {
 		return d.Refusal(c, "")
 	}
 	return err

@@ -81,11 +81,11 @@ func TestThePolicyFollowsTheConfig(t *testing.T) {
 		t.Errorf("at first: %q", code)
 	}
 	n.Reload(t.Context(), parse(t, dir, writes+"policy: {default: deny}"))
-	if code := try(); code != tool.CodeNotFound {
+	if code := try(); code != tool.CodeAccessDenied {
 		t.Errorf("under a strict policy: %q", code)
 	}
 	n.Reload(t.Context(), parse(t, dir, writes+"policy: {rules: [{name: x, effect: deny, when: nonsense}]}"))
-	if code := try(); code != tool.CodeNotFound || !strings.Contains(logged.String(), "the one before it stays") {
+	if code := try(); code != tool.CodeAccessDenied || !strings.Contains(logged.String(), "the one before it stays") {
 		t.Errorf("after a policy that cannot be read: %q\n%s", code, logged.String())
 	}
 	n.Reload(t.Context(), parse(t, dir, writes))
