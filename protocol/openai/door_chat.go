@@ -256,7 +256,7 @@ func (d definition) requestedTool() requestedTool {
 	if len(input) == 0 {
 		input = d.InputSchema
 	}
-	return requestedTool{name: d.Name, bare: len(input) == 0 && d.Description == "", own: model.Tool{
+	return requestedTool{name: d.Name, bare: isBare(d.Description, input), own: model.Tool{
 		Name: d.Name, Description: d.Description, Input: schema.Object(input), Strict: d.Strict != nil && *d.Strict,
 	}}
 }

@@ -32,7 +32,7 @@ func (messages) read(body []byte) (*request, error) {
 		Stream bool            `json:"stream"`
 		Thread json.RawMessage `json:"thread"`
 
-		Servers []served `json:"mcp_servers"`
+		Servers json.RawMessage `json:"mcp_servers"`
 	}
 	if err := strictjson.Unmarshal(body, &doc); err != nil {
 		return nil, unreadable("the request", err)
@@ -50,7 +50,9 @@ func (messages) read(body []byte) (*request, error) {
 	}
 	conversation.add(model.System, system...)
 	r := &request{model: doc.Model, stream: doc.Stream}
-	own := slices.ContainsFunc(doc.Servers, func(s served) bool { return s.Name == label })
+	var servers []served
+	_ = strictjson.Unmarshal(doc.Servers, &servers) // if they cannot be read, the model's server says so
+	own := slices.ContainsFunc(servers, func(s served) bool { return s.Name == label })
 	for _, m := range doc.Messages {
 		var blocks []served
 		_ = strictjson.Unmarshal(m.Content, &blocks) // a text has none
@@ -206,8 +208,7 @@ func readMessageTool(api model.API, raw json.RawMessage) ([]requestedTool, error
 	if t.Type == "" || t.Type == "custom" {
 		own.Input = schema.Object(t.Input)
 	}
-	// This API requires a schema: the shortest one says nothing.
-	bare := own.Input != nil && t.Description == "" && (len(t.Input) == 0 || len(members(t.Input)) == 1 && schema.Is(t.Input, "object"))
+	bare := own.Input != nil && isBare(t.Description, t.Input)
 	hosted := slices.ContainsFunc([]string{"web_", "code_execution", "tool_search", "mcp_", "advisor"},
 		func(kind string) bool { return strings.HasPrefix(t.Type, kind) })
 	return []requestedTool{{name: t.Name, own: own, hosted: hosted, bare: bare}}, nil

@@ -74,6 +74,19 @@ func (s *server) ours(ctx context.Context, p tool.Principal, all toolset, w requ
 	return spec
 }
 
+// isBare reports whether a definition says nothing beside its name. Clients write a schema without members if an API asks
+// for one.
+func isBare(description string, input json.RawMessage) bool {
+	if len(input) == 0 || string(input) == "null" {
+		return description == ""
+	}
+	all := members(input)
+	if own, has := all["properties"]; has && len(members(own)) == 0 {
+		delete(all, "properties")
+	}
+	return description == "" && len(all) == 1 && schema.Is(input, "object")
+}
+
 // A toolOrigin is the original place of a caller's tool that a model of another API knows as a function.
 type toolOrigin struct {
 	namespace, name string
