@@ -85,8 +85,8 @@ test: ## install what the tests need, vet, and run every test
 	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take minutes"; \
 	run() { go test -vet=off -ldflags='-s -w' -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
 	echo "go test $${race%% *} ./..."; ok=0; \
-	CGO_ENABLED=0 run -p $$(nproc) -trimpath $$plain & others=$$!; \
-	run -p $$(($$(nproc) * 3 / 2)) $$race $$(grep -vE '$(PLAIN)' <<<"$$packages") || ok=$$?; \
+	CGO_ENABLED=0 run -p $$(($$(nproc) * 3 / 2)) -trimpath $$plain & others=$$!; \
+	run -p $$(nproc) $$race $$(grep -vE '$(PLAIN)' <<<"$$packages") || ok=$$?; \
 	wait $$others || ok=$$?; exit $$ok
 
 long: ## run every test with all its rounds, without the race detector, and then those with it that `make test` runs without (an hour)
