@@ -48,7 +48,7 @@ func (c Count) plus(o Count, times int64) Count {
 	return c
 }
 
-// Since gives the calls that have ended since an earlier moment; tools that had none are left out.
+// Since returns the calls that have ended since an earlier moment; tools that had none are left out.
 func (c Counts) Since(before Counts) Counts {
 	between := Counts{}
 	for of, now := range c {

@@ -48,7 +48,7 @@ func (l labels) list() map[string]string {
 	}
 }
 
-// kept gives labels apart from the texts that they were cut out of, which may be large. If the table is full, they
+// kept returns labels apart from the texts that they were cut out of, which may be large. If the table is full, they
 // become those that stand for all that there is no room for.
 func (l labels) kept(full bool) labels {
 	for _, text := range []*string{&l.tool, &l.source, &l.protocol, &l.door} {
@@ -103,7 +103,7 @@ type table[K comparable, V any] struct {
 	adding sync.Mutex
 }
 
-// all gives the counters that there are.
+// all returns the counters that there are.
 func (t *table[K, V]) all() map[K]*V {
 	if all := t.now.Load(); all != nil {
 		return *all
@@ -111,7 +111,7 @@ func (t *table[K, V]) all() map[K]*V {
 	return nil
 }
 
-// of gives the counter of k, a new one if there is none.
+// of returns the counter of k, a new one if there is none.
 func (t *table[K, V]) of(k K) *V {
 	if v := t.all()[k]; v != nil {
 		return v
@@ -140,7 +140,7 @@ type Sample struct {
 // Describe implements prometheus.Collector. It says nothing: there is nothing to measure before the program has started.
 func (t *Telemetry) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector: it gives everything that is measured, as it is now.
+// Collect implements prometheus.Collector: it returns everything that is measured, as it is now.
 func (t *Telemetry) Collect(out chan<- prometheus.Metric) {
 	list := append(t.env.Samples(), t.send.samples()...)
 	list = append(list, Sample{"toolpost_info", "This program.", map[string]string{"version": t.env.Version}, 1})
@@ -176,7 +176,7 @@ func (t *Telemetry) desc(name, help string, by map[string]string) *prometheus.De
 	return prometheus.NewDesc(name, help, nil, clean)
 }
 
-// gather gives everything that is measured, in order. Of two series that differ in a secret alone there is one.
+// gather returns everything that is measured, in order. Of two series that differ in a secret alone there is one.
 func (t *Telemetry) gather() []*dto.MetricFamily {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(t)
@@ -194,7 +194,7 @@ func (t *Telemetry) Metrics(w io.Writer) error {
 	return nil
 }
 
-// Produce implements the SDK's Producer: it gives everything that is measured in the words of OpenTelemetry.
+// Produce implements the SDK's Producer: it returns everything that is measured in the words of OpenTelemetry.
 func (t *Telemetry) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	scope := metricdata.ScopeMetrics{Scope: instrumentation.Scope{Name: "toolpost", Version: t.clean(t.env.Version)}}
 	for _, f := range t.gather() {

@@ -242,7 +242,7 @@ func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, er
 // version, and identically in every process that sees the trace.
 const shares = 1 << 56
 
-// begin starts a span and gives the call as those inside see it: with a name, and as part of the span. A trace that is
+// begin starts a span and returns the call as those inside see it: with a name, and as part of the span. A trace that is
 // not sampled is left as it came.
 func (t *Telemetry) begin(c *tool.Call, start time.Time) (trace.Span, *tool.Call) {
 	inside := *c
@@ -260,7 +260,7 @@ func (t *Telemetry) begin(c *tool.Call, start time.Time) (trace.Span, *tool.Call
 	return span, &inside
 }
 
-// traceID gives the id of a trace. Some contracts let callers choose any text: the same text gives the same id.
+// traceID returns the id of a trace. Some contracts let callers choose any text: the same text gives the same id.
 func traceID(text string) trace.TraceID {
 	if id, err := trace.TraceIDFromHex(strings.ReplaceAll(text, "-", "")); err == nil {
 		return id
