@@ -60,8 +60,10 @@ func (c *crew) work() {
 	wake := make(chan struct{}, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for awake := true; awake; c.mu.Lock() {
-		c.coming = false
+	for sent := true; ; c.mu.Lock() {
+		if sent {
+			c.coming = false
+		}
 		for c.waiting.len() > 0 {
 			c.serve(c.waiting.pop())
 		}
@@ -70,7 +72,7 @@ func (c *crew) work() {
 		}
 		c.idle = append(c.idle, wake)
 		c.mu.Unlock()
-		_, awake = <-wake
+		_, sent = <-wake // at the end it serves what still waits: the worker on its way may get a slow delivery
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nats-io/nats.go"
 
@@ -40,6 +41,33 @@ func TestASlowJobHoldsNoOtherUp(t *testing.T) {
 		}
 		c.finish()
 	}
+}
+
+// A worker rests, another is on its way, and the crew finishes: what is behind a slow delivery is served nevertheless.
+func TestRestingWorkersServeTheQueueAtTheEnd(t *testing.T) {
+	tooltest.NoLeaks(t)
+	synctest.Test(t, func(*testing.T) {
+		last := make(chan struct{})
+		c := &crew{most: 2, backlog: 9, maxBytes: 9}
+		c.run = func(j delivery) {
+			switch j.msg.Data[0] {
+			case 1:
+				<-last
+			case 2:
+				close(last)
+			}
+		}
+		list := deliveries(3)
+		c.submit(list[0])
+		synctest.Wait() // the first worker rests
+		c.mu.Lock()
+		c.workers, c.coming = 2, true
+		c.mu.Unlock()
+		c.submit(list[1])
+		c.submit(list[2])
+		c.gone.Go(func() { synctest.Wait(); c.work() }) // it arrives after the crew has begun to finish
+		c.finish()
+	})
 }
 
 func TestSlowJobsRunConcurrentlyUpToTheWorkerLimit(t *testing.T) {
