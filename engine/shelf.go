@@ -46,6 +46,10 @@ type crowded interface {
 	Places(name string) (pool string, calls int)
 }
 
+// A Runner may keep its program for a call that asks. The answer must not wait for a place then: the call that has the place
+// may wait for the program.
+type keeper interface{ KeepsAsking() }
+
 // A shelf is everything that is published at one moment. It is immutable: Replace stores another.
 type shelf struct {
 	items   []*item            // by name; a dead source without known tools is an item without a name
@@ -122,7 +126,23 @@ func (it *item) line(o queue.Options) tool.Middleware {
 	if s.lines[pool] == nil {
 		s.lines[pool] = queue.New(o, func() int { _, n := runner.Places(name); return n })
 	}
+	if _, keeps := runner.(keeper); keeps {
+		return passing(s.lines[pool].Stage)
+	}
 	return s.lines[pool].Stage
+}
+
+// passing lets the answers to questions pass a queue.
+func passing(queue tool.Middleware) tool.Middleware {
+	return func(next tool.Handler) tool.Handler {
+		queued := queue(next)
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			if c.Resume != "" {
+				return next.Invoke(ctx, c, out)
+			}
+			return queued.Invoke(ctx, c, out)
+		})
+	}
 }
 
 // Crowds returns how full the queues are, in the order of the config.

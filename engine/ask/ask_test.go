@@ -222,6 +222,8 @@ func TestAnswersMustFitTheirQuestions(t *testing.T) {
 		{tool.Ask{Needs: several}, `{"who":{"action":"accept","content":{"name":"Ada"}},"page":{"action":"accept"}}`, ""},
 		{tool.Ask{Needs: several}, `{"who":{"action":"decline"},"page":{"action":"cancel"}}`, ""},
 		{tool.Ask{Needs: several}, `{"who":{"action":"accept","content":{"name":7}},"page":{"action":"accept"}}`, "/who/content/name"},
+		{tool.Ask{Needs: several}, `{"who":{"error":{}},"page":{"action":"accept"}}`, ""},
+		{tool.Ask{Needs: several}, `{"who":{"error":{},"action":"accept","content":{"name":7}},"page":{"action":"accept"}}`, "/who/content/name"},
 		{tool.Ask{Needs: several}, `{"who":{"action":"accept"},"page":{"action":"accept"}}`, "no content"},
 		{tool.Ask{Needs: several}, `{"who":{"action":"sure"},"page":{"action":"accept"}}`, "accept, decline or cancel"},
 		{tool.Ask{Needs: several}, `{"page":{"action":"accept"}}`, `"who" is missing`},

@@ -107,8 +107,8 @@ func (s *sealed) one(n tool.Need, raw json.RawMessage) error {
 	if strictjson.KindOf(raw) != "object" || strictjson.Unmarshal(raw, &said) != nil {
 		return fmt.Errorf("%q is not what is answered to a %s", n.Key, n.Kind)
 	}
-	if strictjson.KindOf(said.Error) == "object" {
-		return nil
+	if strictjson.KindOf(said.Error) == "object" && said.Action == nil && said.Content == nil {
+		return nil // it says nothing else, which would have to fit
 	}
 	switch n.Kind {
 	case tool.NeedForm, tool.NeedLink:

@@ -85,9 +85,6 @@ func (l *Line) Load() Load {
 // call: a waiting call has not begun, uses up no lease and reads no state.
 func (l *Line) Stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		if c.Resume != "" { // it continues a call that may still have the worker for which others wait here
-			return next.Invoke(ctx, c, out)
-		}
 		if err := l.enter(ctx, c.Tool); err != nil {
 			return nil, err
 		}

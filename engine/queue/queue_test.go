@@ -31,9 +31,10 @@ func (s *slow) Invoke(context.Context, *tool.Call, tool.Sink) (*tool.Result, err
 func rush(h tool.Handler, n int) (errs []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for range n {
+	for i := range n {
 		wg.Go(func() {
-			_, err := h.Invoke(context.Background(), &tool.Call{Tool: "t"}, tool.Discard)
+			call := &tool.Call{Tool: "t", Resume: []string{"", "a question"}[i%2]} // answers have no precedence
+			_, err := h.Invoke(context.Background(), call, tool.Discard)
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, err)

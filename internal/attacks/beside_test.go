@@ -109,36 +109,36 @@ func undirected() []victim {
 	plantedPerl := `system(q(` + strings.TrimSpace(plantedShell) + `)); 1;`
 	node := `const fs = require("fs"); try { require("./helper.js"); } catch {}` + ranNode
 	return []victim{
-		{name: "text", protocol: "command", fields: "command: [python3, -s, -u, work/text/run.txt]",
-			files: map[string]string{"../work/text/run.txt": python}, plants: map[string]string{"../work/text/colorsys.py": plantedPython, "../work/text/run.txt": ""}},
-		{name: "plx", protocol: "command", fields: "command: [perl, work/plx/run.plx]",
-			files: map[string]string{"../work/plx/run.plx": perl}, plants: map[string]string{"../work/plx/Helper.pm": plantedPerl}},
-		{name: "incl", protocol: "command", fields: "command: [perl, -Iwork/incl, HOME/run.pl]",
-			files: map[string]string{"run.pl": perl, "../work/incl/x": ""}, plants: map[string]string{"../work/incl/Helper.pm": plantedPerl}},
-		{name: "ksh", protocol: "command", fields: "command: [bash, work/ksh/run.ksh]",
-			files: map[string]string{"../work/ksh/run.ksh": shell}, plants: map[string]string{"../work/ksh/lib.sh": plantedShell}},
-		{name: "index", protocol: "command", fields: "command: [node, work/index/index]",
-			files: map[string]string{"../work/index/index.js": node}, plants: map[string]string{"../work/index/helper.js": plantedCommon, "../work/index/index.js": plantedCommon}},
-		{name: "later", protocol: "command", fields: "command: [python3, -u, HOME/run.py, work/later/conf.txt]",
-			files:  map[string]string{"run.py": "import sys, os; sys.path.insert(0, os.path.dirname(sys.argv[1]))\n" + python, "../work/later/conf.txt": ""},
-			plants: map[string]string{"../work/later/colorsys.py": plantedPython}},
+		{name: "text", protocol: "command", fields: "command: [python3, -s, -u, files/text/run.txt]",
+			files: map[string]string{"../files/text/run.txt": python}, plants: map[string]string{"../files/text/colorsys.py": plantedPython, "../files/text/run.txt": ""}},
+		{name: "plx", protocol: "command", fields: "command: [perl, files/plx/run.plx]",
+			files: map[string]string{"../files/plx/run.plx": perl}, plants: map[string]string{"../files/plx/Helper.pm": plantedPerl}},
+		{name: "incl", protocol: "command", fields: "command: [perl, -Ifiles/incl, HOME/run.pl]",
+			files: map[string]string{"run.pl": perl, "../files/incl/x": ""}, plants: map[string]string{"../files/incl/Helper.pm": plantedPerl}},
+		{name: "ksh", protocol: "command", fields: "command: [bash, files/ksh/run.ksh]",
+			files: map[string]string{"../files/ksh/run.ksh": shell}, plants: map[string]string{"../files/ksh/lib.sh": plantedShell}},
+		{name: "index", protocol: "command", fields: "command: [node, files/index/index]",
+			files: map[string]string{"../files/index/index.js": node}, plants: map[string]string{"../files/index/helper.js": plantedCommon, "../files/index/index.js": plantedCommon}},
+		{name: "later", protocol: "command", fields: "command: [python3, -u, HOME/run.py, files/later/conf.txt]",
+			files:  map[string]string{"run.py": "import sys, os; sys.path.insert(0, os.path.dirname(sys.argv[1]))\n" + python, "../files/later/conf.txt": ""},
+			plants: map[string]string{"../files/later/colorsys.py": plantedPython}},
 		{name: "onpath", protocol: "command", fields: "command: [mytool]",
-			files: map[string]string{"../work/tools/mytool": "#!/usr/bin/bash\n" + shell}, plants: map[string]string{"../work/tools/lib.sh": plantedShell, "../work/tools/mytool": "#!/usr/bin/bash\n" + plantedShell}},
+			files: map[string]string{"../files/tools/mytool": "#!/usr/bin/bash\n" + shell}, plants: map[string]string{"../files/tools/lib.sh": plantedShell, "../files/tools/mytool": "#!/usr/bin/bash\n" + plantedShell}},
 		{name: "linked", protocol: "command", fields: "command: [seven]",
-			files:  map[string]string{"../work/seven/real.py": "#!/usr/bin/python3\n" + python},
-			plants: map[string]string{"../work/seven/colorsys.py": plantedPython, "../work/seven/real.py": "#!/usr/bin/python3\n" + plantedPython}},
-		{name: "bashenv", protocol: "command", fields: "command: [bash, HOME/run.sh]", env: ", BASH_ENV: work/rc/rc.sh",
-			files: map[string]string{"run.sh": ranShell, "../work/rc/rc.sh": ""}, plants: map[string]string{"../work/rc/rc.sh": plantedShell}},
-		{name: "options", protocol: "command", fields: "command: [node, HOME/run.js]", env: ", NODE_OPTIONS: --require ./work/hook/h.js",
-			files: map[string]string{"run.js": node, "../work/hook/h.js": ""}, plants: map[string]string{"../work/hook/h.js": plantedCommon}},
+			files:  map[string]string{"../files/seven/real.py": "#!/usr/bin/python3\n" + python},
+			plants: map[string]string{"../files/seven/colorsys.py": plantedPython, "../files/seven/real.py": "#!/usr/bin/python3\n" + plantedPython}},
+		{name: "bashenv", protocol: "command", fields: "command: [bash, HOME/run.sh]", env: ", BASH_ENV: files/rc/rc.sh",
+			files: map[string]string{"run.sh": ranShell, "../files/rc/rc.sh": ""}, plants: map[string]string{"../files/rc/rc.sh": plantedShell}},
+		{name: "options", protocol: "command", fields: "command: [node, HOME/run.js]", env: ", NODE_OPTIONS: --require ./files/hook/h.js",
+			files: map[string]string{"run.js": node, "../files/hook/h.js": ""}, plants: map[string]string{"../files/hook/h.js": plantedCommon}},
 		{name: "passed", protocol: "command", fields: "command: [python3, HOME/run.py], pass_env: [PYTHONPATH]",
-			files: map[string]string{"run.py": python, "../work/passed/x": ""}, plants: map[string]string{"../work/passed/colorsys.py": plantedPython}},
-		{name: "skillpath", protocol: "alphahuman", fields: "skill: HOME", env: ", PYTHONPATH: BASE/work/lib", walls: ", read: [work/lib]",
-			files: map[string]string{"skill.py": "try: import colorsys\nexcept ImportError: pass\n" + skill("skillpath"), "../work/lib/x": "",
+			files: map[string]string{"run.py": python, "../files/passed/x": ""}, plants: map[string]string{"../files/passed/colorsys.py": plantedPython}},
+		{name: "skillpath", protocol: "alphahuman", fields: "skill: HOME", env: ", PYTHONPATH: BASE/files/lib", walls: ", read: [files/lib]",
+			files: map[string]string{"skill.py": "try: import colorsys\nexcept ImportError: pass\n" + skill("skillpath"), "../files/lib/x": "",
 				"manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`},
-			plants: map[string]string{"../work/lib/colorsys.py": plantedPython}},
-		{name: "line", protocol: "command", fields: `command: [sh, -c, "cd work/line && exec python3 main.py"]`, refused: true,
-			files: map[string]string{"../work/line/main.py": python}, plants: map[string]string{"../work/line/colorsys.py": plantedPython}},
+			plants: map[string]string{"../files/lib/colorsys.py": plantedPython}},
+		{name: "line", protocol: "command", fields: `command: [sh, -c, "cd files/line && exec python3 main.py"]`, refused: true,
+			files: map[string]string{"../files/line/main.py": python}, plants: map[string]string{"../files/line/colorsys.py": plantedPython}},
 		{name: "import", protocol: "command", fields: `command: [python3, -c, "import html, os; open(os.environ['DATA'] + '/ran', 'w')"]`, refused: true,
 			files: map[string]string{"../html/x": ""}, plants: map[string]string{"../html/__init__.py": plantedPython}},
 	}
@@ -203,7 +203,7 @@ func newStreet(t *testing.T, victims []victim) *street {
 	t.Helper()
 	p := newPlace(t, os.Geteuid())
 	s := &street{place: p, victims: victims}
-	s.env = []string{fmt.Sprintf("PATH=%s:%s/work/tools:%[2]s/links", os.Getenv("PATH"), p.dir), "PYTHONPATH=" + p.dir + "/work/passed"}
+	s.env = []string{fmt.Sprintf("PATH=%s:%s/files/tools:%[2]s/links", os.Getenv("PATH"), p.dir), "PYTHONPATH=" + p.dir + "/files/passed"}
 	must(t, os.RemoveAll(p.dir))
 	must(t, os.MkdirAll(p.dir+"/envs", 0o755))
 	venv := exec.Command("python3", "-m", "venv", "--without-pip", p.dir+"/envs/py")
@@ -214,8 +214,8 @@ func newStreet(t *testing.T, victims []victim) *street {
 	must(t, err)
 	s.put(t, "put/put.py", putter)
 	must(t, os.MkdirAll(p.dir+"/links", 0o755))
-	must(t, os.Symlink("../work/seven/real.py", p.dir+"/links/seven"))
-	s.put(t, "work/notes.txt", "notes")
+	must(t, os.Symlink("../files/seven/real.py", p.dir+"/links/seven"))
+	s.put(t, "files/notes.txt", "notes")
 	s.put(t, "key.txt", besideSecret)
 	must(t, os.Chmod(p.dir+"/key.txt", 0o600))
 	for i, v := range s.victims {
@@ -282,12 +282,12 @@ print(json.dumps({"version": "0", "type": "done", "ok": True, "output": {"done":
 // depend on the roots.
 func (s *street) attempts(path, content string) []toolCall {
 	top, inside, _ := strings.Cut(path, "/")
-	if top == "work" { // a root, which cannot be moved
+	if top == "files" { // a root, which cannot be moved
 		inside, _, _ = strings.Cut(inside, "/")
 		top = filepath.Join(top, inside)
 	}
 	path, top = filepath.Join(s.dir, path), filepath.Join(s.dir, top)
-	folder, draft, away := filepath.Dir(path), s.draft(path), s.dir+"/work/away"
+	folder, draft, away := filepath.Dir(path), s.draft(path), s.dir+"/files/away"
 	shell := func(stdin string, argv ...string) toolCall {
 		return toolCall{"tool": "execShell", "args": toolCall{"command": argv[0], "args": argv[1:], "stdin": stdin}}
 	}
@@ -305,14 +305,14 @@ func (s *street) attempts(path, content string) []toolCall {
 }
 
 // draft is where a writer prepares a file.
-func (s *street) draft(path string) string { return s.dir + "/work/draft/" + filepath.Base(path) }
+func (s *street) draft(path string) string { return s.dir + "/files/draft/" + filepath.Base(path) }
 
 // try makes an attempt, with its draft in place, and reports whether it changed a folder.
 func (s *street) try(t *testing.T, server *served.Server, path, content string, c toolCall, before map[string]string) (said string, changed map[string]string) {
 	t.Helper()
-	must(t, os.RemoveAll(s.dir+"/work/away"))
-	must(t, os.RemoveAll(s.dir+"/work/draft"))
-	s.put(t, "work/draft/"+filepath.Base(path), cmp.Or(content, "# a draft\n"))
+	must(t, os.RemoveAll(s.dir+"/files/away"))
+	must(t, os.RemoveAll(s.dir+"/files/draft"))
+	s.put(t, "files/draft/"+filepath.Base(path), cmp.Or(content, "# a draft\n"))
 	said = call(t, server, c["tool"].(string), c["args"])
 	now := s.trees(t)
 	if !maps.Equal(now, before) {
@@ -345,7 +345,7 @@ func (s *street) trees(t *testing.T) map[string]string {
 		rel, _ := filepath.Rel(s.dir, path)
 		top, _, _ := strings.Cut(rel, "/")
 		switch {
-		case err != nil || rel == "work/draft" || rel == "work/away" || top == ".toolpost" || d.Name() == "__pycache__" || d.Name() == "data":
+		case err != nil || rel == "files/draft" || rel == "files/away" || top == ".toolpost" || d.Name() == "__pycache__" || d.Name() == "data":
 			if d.IsDir() && err == nil {
 				return fs.SkipDir
 			}
@@ -412,14 +412,14 @@ func TestPlantedFileIsNotLoadedByAProgram(t *testing.T) {
 		victims []victim
 		roots   []string
 	}{
-		"with a folder of their own": {victims(), []string{"."}}, "without": {undirected(), []string{"work", "html"}},
+		"with a folder of their own": {victims(), []string{"."}}, "without": {undirected(), []string{"files", "html"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStreet(t, c.victims)
-			s.put(t, "work/free/lib.py", "")
+			s.put(t, "files/free/lib.py", "")
 			s.config(t, "", ", secrets: [KEY]", c.roots...)
 			server := served.Start(t, bin, s.dir, s.env...)
-			call(t, server, "execShell", toolCall{"command": "mkdir", "args": []string{s.dir + "/work/away"}})
+			call(t, server, "execShell", toolCall{"command": "mkdir", "args": []string{s.dir + "/files/away"}})
 			before := s.trees(t) // including the empty placeholders that a room keeps for missing files
 			total := 0
 			for _, v := range s.victims {
@@ -435,9 +435,9 @@ func TestPlantedFileIsNotLoadedByAProgram(t *testing.T) {
 					}
 				}
 			}
-			for _, c := range s.attempts("work/free/lib.py", plantedPython) { // each attempt is effective if nothing forbids it
-				must(t, os.RemoveAll(s.dir+"/work/free"))
-				s.put(t, "work/free/lib.py", "")
+			for _, c := range s.attempts("files/free/lib.py", plantedPython) { // each attempt is effective if nothing forbids it
+				must(t, os.RemoveAll(s.dir+"/files/free"))
+				s.put(t, "files/free/lib.py", "")
 				said, changed := s.try(t, server, "lib.py", plantedPython, c, before)
 				if changed == nil {
 					t.Errorf("%v does not write: %.500s", c, said)
@@ -519,7 +519,7 @@ func TestAReloadRebuildsTheRoomsOfServers(t *testing.T) {
 	for i := range s.victims {
 		s.victims[i].env = fmt.Sprintf(`, TARGETS: "%s/toolpost.yaml %[1]s/added/colorsys.py"`, s.dir)
 	}
-	s.config(t, "", "", "work")
+	s.config(t, "", "", "files")
 	config, err := os.ReadFile(s.dir + "/toolpost.yaml")
 	must(t, err)
 	text := strings.ReplaceAll(string(config), "walls: {write: [", "walls: {write: [., ")

@@ -255,6 +255,9 @@ func (r *Runner) Places(string) (pool string, calls int) {
 	return "server", r.o.Concurrency
 }
 
+// KeepsAsking says that a legacy server continues the call that asked.
+func (r *Runner) KeepsAsking() {}
+
 // changed marks the tools as stale.
 func (r *Runner) changed() {
 	r.stale.Store(true)
