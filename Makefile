@@ -60,6 +60,9 @@ RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc gith
 # would see little of it, and double its cost. They run without it, beside the others; `make long` runs them with it.
 PLAIN := /(builtin/(run|shell)|clients|cmd/toolpost|docs|examples|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria)|store/postgres|internal/(agents|attacks|console|hogs|kills|matrix|mcpsuite|modelclients|storms))$$
 
+# The packages that take longest begin first, so that none of them is left to run alone at the end.
+SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|matrix|mcpsuite)|protocol/(mcp|namel3ss|openai))$$
+
 # A program with the race detector sleeps for a second before it exits, each of hundreds of them; a twentieth will do.
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test
 # programs are linked without what debuggers read (-s -w), which is two fifths of the work of linking; traces stay whole.
@@ -81,7 +84,8 @@ test: ## install what the tests need, vet, and run every test
 	echo "go vet $${race%% *} ./..."; go vet $$race ./...; \
 	echo '== 3 of 4: the layout of the house'; \
 	go test -count=1 ./internal/house; \
-	packages=$$(go list ./... | grep -v '/internal/house$$'); plain=$$(grep -E '$(PLAIN)' <<<"$$packages"); \
+	packages=$$(go list ./... | grep -v '/internal/house$$'); \
+	packages=$$(grep -E '$(SLOW)' <<<"$$packages"; grep -vE '$(SLOW)' <<<"$$packages"); plain=$$(grep -E '$(PLAIN)' <<<"$$packages"); \
 	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take minutes"; \
 	run() { go test -vet=off -ldflags='-s -w' -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
 	echo "go test $${race%% *} ./..."; ok=0; \
