@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build console screenshots release release-test test long servers bench compare embeddings eval fuzz lint setup clean
+.PHONY: help run build console screenshots release release-test test long servers bench compare transcripts embeddings eval fuzz lint setup clean
 
 # git refuses to speak about a tree that somebody else owns; the build then goes without it.
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
@@ -116,6 +116,14 @@ compare: build ## measure by turns with an earlier tree (OLD=REVISION), row by r
 	@old=$$(mktemp -d); trap 'rm -rf "$$old"' EXIT; git archive '$(OLD)' | tar -x -C "$$old"; \
 	(cd "$$old" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o toolpost ./cmd/toolpost && go build -o measure ./bench); \
 	go run ./bench -toolpost bin/toolpost -old "$$old/measure" -old-toolpost "$$old/toolpost" -only '$(ONLY)'
+
+transcripts: build ## compare what the program says on the wire with an earlier tree (OLD=REVISION), over every door (minutes)
+	@git rev-parse --verify --quiet '$(OLD)^{commit}' >/dev/null || { \
+		echo "make transcripts: OLD='$(OLD)' is no revision; say which one to compare with, as in OLD=HEAD~1" >&2; exit 2; }
+	@.ci/setup python3
+	@old=$$(mktemp -d); trap 'rm -rf "$$old"' EXIT; git archive '$(OLD)' | tar -x -C "$$old"; \
+	(cd "$$old" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o toolpost ./cmd/toolpost); \
+	internal/transcripts/transcripts.py "$$old/toolpost" bin/toolpost
 
 embeddings: ## train the table of words for search by meaning anew, from public packages (Debian, as root; about 30 minutes the first time)
 	@.ci/setup node

@@ -85,6 +85,9 @@ func callOpenAI(t *testing.T, h *house, r *runner, req request) *outcome {
 		out.output = json.RawMessage(encode(t, said))
 		out.lines = strings.Split(said, "\n")
 	}
+	if n := strings.Count(said, which); out.ask != nil && n != 1 {
+		t.Errorf("the model is told the question %d times: %s", n, said)
+	}
 	out.message = strings.TrimPrefix(said, "Error: ")
 	return out
 }
