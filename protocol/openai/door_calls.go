@@ -173,7 +173,7 @@ func (e *executor) runOne(ctx context.Context, call model.Call, one *tool.Call) 
 
 // asks puts a tool's question into words, for a model that can tell the user.
 func asks(name string, a *tool.Ask) string {
-	return fmt.Sprintf("%s did not finish, because it asks: %s. It cannot be answered here; tell the user what it asks",
+	return fmt.Sprintf("%s did not finish, because it asks: %s. Nobody can answer it here; tell the user what it asks",
 		name, strings.ReplaceAll(a.Message, "\n", " "))
 }
 
