@@ -32,17 +32,9 @@ type attempt struct {
 	tools []tooling // in the order in which they run
 	byID  map[string]*tooling
 
-	deciding  sync.Mutex // held while deciding what follows, including the events that are kept
-	ready     places     // tools that may begin, by their order
-	running   int
-	exclusive bool          // the running tool must run alone
-	ended     chan struct{} // closed when nothing runs and nothing can begin
-	left      int           // tools that have not ended
-
-	state   document // with the patches of the first settled tools
-	settled int
-	ahead   []*tooling // that have patched and ended, behind one that has not
-	seen    *document  // state with the patches of ahead; nil if it is to be made
+	deciding sync.Mutex // held while deciding what follows, including the events that are kept
+	schedule
+	patched
 
 	remembers atomic.Int64 // bytes of events that are kept
 	spent     atomic.Int64 // bytes of the tools' outputs
@@ -56,6 +48,23 @@ type attempt struct {
 	resumed bool            // another process began it
 	over    bool            // and ended it
 	had     []Note          // and left these
+}
+
+// A schedule says which tools of a plan run, and which may begin.
+type schedule struct {
+	ready     places // tools that may begin, by their order
+	running   int
+	exclusive bool          // the running tool must run alone
+	ended     chan struct{} // closed when nothing runs and nothing can begin
+	left      int           // tools that have not ended
+}
+
+// patched is the state of a plan.
+type patched struct {
+	state   document // with the patches of the first settled tools
+	settled int
+	ahead   []*tooling // that have patched and ended, behind one that has not
+	seen    *document  // state with the patches of ahead; nil if it is to be made
 }
 
 // A tooling is a tool of a running plan.

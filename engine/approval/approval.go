@@ -72,14 +72,19 @@ type Approval struct {
 	Rules      []tool.ConsentRule `json:"rules"`                 // that ask for it; an approver must be named by each
 	Asked      time.Time          `json:"asked"`                 //
 	Until      time.Time          `json:"until"`                 // when it expires
-	By         string             `json:"by,omitempty"`          // who decided
-	Decided    time.Time          `json:"decided,omitzero"`      // when
-	Reason     string             `json:"reason,omitempty"`      // why
-	For        string             `json:"for,omitempty"`         // call, or how it is remembered
-	Lasts      time.Time          `json:"lasts,omitzero"`        // set if it is remembered for an hour
-	Used       time.Time          `json:"used,omitzero"`         //
-	Revoked    time.Time          `json:"revoked,omitzero"`      // set if it was remembered
-	RevokedBy  string             `json:"revoked_by,omitempty"`  //
+	Ruling
+}
+
+// A Ruling is what became of an approval; it is empty while the approval waits.
+type Ruling struct {
+	By        string    `json:"by,omitempty"`         // who decided
+	Decided   time.Time `json:"decided,omitzero"`     // when
+	Reason    string    `json:"reason,omitempty"`     // why
+	For       string    `json:"for,omitempty"`        // call, or how it is remembered
+	Lasts     time.Time `json:"lasts,omitzero"`       // set if it is remembered for an hour
+	Used      time.Time `json:"used,omitzero"`        //
+	Revoked   time.Time `json:"revoked,omitzero"`     // set if it was remembered
+	RevokedBy string    `json:"revoked_by,omitempty"` //
 }
 
 // An Entry is a stored approval.

@@ -49,7 +49,11 @@ type Worker struct {
 	dead   chan struct{} // closed when it is gone; err holds the reason
 	err    *tool.Error
 
-	// Guarded by the mutex of the supervisor.
+	load // guarded by the mutex of the supervisor
+}
+
+// load is how busy a worker is, and how long it may stay.
+type load struct {
 	waiting   int         // requests with a waiting caller
 	abandoned int         // calls without a waiting caller that are not answered yet
 	busy      int         // places taken: pending and abandoned calls

@@ -80,14 +80,19 @@ type wire interface {
 // the form of its wire. An error of the peer ends the request by its context.
 type streamWriter interface {
 	begin()
-	turn()                         // the model begins another answer
-	part(model.Part)               // a piece of the model's answer
-	called(callOutcome)            // a call of ours begins
+	turn()                      // the model begins another answer
+	part(model.Part)            // a piece of the model's answer
+	callerCall(call model.Call) // a call is left to the caller
+	callWriter
+	end() // the transcript is complete
+	fail(*tool.Error)
+}
+
+// A callWriter streams the calls of our tools.
+type callWriter interface {
+	called(callOutcome)            // a call begins
 	event(callOutcome, tool.Event) // something happens in it
 	ended(callOutcome)             // it has ended
-	callerCall(call model.Call)    // a call is left to the caller
-	end()                          // the transcript is complete
-	fail(*tool.Error)
 }
 
 // A transcript records the conversation and the calls of one request.
