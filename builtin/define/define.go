@@ -153,11 +153,7 @@ func read[A any](c *tool.Call, args *A) error {
 }
 
 func decode(c *tool.Call, args any) error {
-	raw := c.Args
-	if len(raw) == 0 {
-		raw = json.RawMessage("{}")
-	}
-	if err := strictjson.UnmarshalClosed(raw, args); err != nil {
+	if err := strictjson.UnmarshalClosed(strictjson.OrEmpty(c.Args), args); err != nil {
 		return tool.Errorf(tool.CodeInvalidInput, "the arguments of %s: %w", nameOf(c), err)
 	}
 	return nil

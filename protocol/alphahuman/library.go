@@ -76,7 +76,7 @@ func (l *library) use(
 			Name string `json:"name"`
 			Path string `json:"path"`
 		}
-		if err := strictjson.UnmarshalClosed(orEmpty(args), &a); err != nil {
+		if err := strictjson.UnmarshalClosed(strictjson.OrEmpty(args), &a); err != nil {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments: %w", err)
 		}
 		i := slices.IndexFunc(l.skills, func(s *Skill) bool { return s.Name() == a.Name })

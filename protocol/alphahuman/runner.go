@@ -421,7 +421,7 @@ func (r *Runner) covered(c *tool.Call) error {
 
 // call makes one call and returns its outcome.
 func (p *program) call(ctx context.Context, name string, c *tool.Call, events *tool.Relay) (*tool.Result, error) {
-	if err := strictjson.CheckObject(orEmpty(c.Args)); err != nil {
+	if err := strictjson.CheckObject(strictjson.OrEmpty(c.Args)); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", c.Tool, err)
 	}
 	w, raw, err := p.deliver(ctx, name, c, events)
@@ -457,17 +457,9 @@ func (p *program) deliver(
 	if !w.sessionful {
 		session = ""
 	}
-	params := callParams(name, orEmpty(c.Args), session)
+	params := callParams(name, strictjson.OrEmpty(c.Args), session)
 	raw, err := w.Call(ctx, methodToolsCall, func(uint64) []byte { return params }, s)
 	return w, raw, err
-}
-
-// orEmpty returns an empty object in place of missing arguments.
-func orEmpty(args json.RawMessage) json.RawMessage {
-	if len(args) == 0 {
-		return json.RawMessage("{}")
-	}
-	return args
 }
 
 // unanswered returns the outcome of a call without a result: the skill refused, or did not answer.

@@ -60,10 +60,10 @@ func answersTo(name string, a *tool.Ask, answers map[string]json.RawMessage) (js
 			jsonrpc.Clip(e.Action)).Because("not_answered")
 	}
 	if schema.Is(a.Schema, "object") {
-		return orEmpty(e.Content), nil
+		return strictjson.OrEmpty(e.Content), nil
 	}
 	var field map[string]json.RawMessage
-	if strictjson.Unmarshal(orEmpty(e.Content), &field) != nil || field[singleKey] == nil {
+	if strictjson.Unmarshal(strictjson.OrEmpty(e.Content), &field) != nil || field[singleKey] == nil {
 		return json.RawMessage("null"), nil // checked like any answer
 	}
 	return field[singleKey], nil
@@ -86,7 +86,7 @@ func methodOf(kind tool.NeedKind) (method, capability, mode string) {
 func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
 	_, _, mode := methodOf(n.Kind)
 	if mode == "" {
-		return orEmpty(n.Params)
+		return strictjson.OrEmpty(n.Params)
 	}
 	w := strictjson.NewWriter(100 + len(n.Message) + len(n.Schema) + len(n.Params))
 	if r.modern || mode == "url" {
@@ -97,12 +97,12 @@ func (r *request) paramsOf(n tool.Need, id string) json.RawMessage {
 	if mode == "form" {
 		w.Raw("requestedSchema", schema.Object(n.Schema))
 		ours = append(ours, "requestedSchema")
-	} else if own, _ := strictjson.ReadMembers(orEmpty(n.Params), "elicitationId"); !r.modern && own.Get("elicitationId") == nil { // the legacy era needs an id for each
+	} else if own, _ := strictjson.ReadMembers(strictjson.OrEmpty(n.Params), "elicitationId"); !r.modern && own.Get("elicitationId") == nil { // the legacy era needs an id for each
 		sum := sha256.Sum256([]byte(id + "\x00" + n.Key))
 		w.Text("elicitationId", hex.EncodeToString(sum[:16]))
 		ours = append(ours, "elicitationId")
 	}
-	_ = strictjson.Object(orEmpty(n.Params), func(name, value []byte) error { // checked when the tool asked
+	_ = strictjson.Object(strictjson.OrEmpty(n.Params), func(name, value []byte) error { // checked when the tool asked
 		if !slices.Contains(ours, string(name)) {
 			w.Named(string(name), value)
 		}

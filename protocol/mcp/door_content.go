@@ -264,11 +264,6 @@ func number(f float64) []byte {
 	return b
 }
 
-// levels returns those of the protocol, from the least to the most serious.
-func levels() []string {
-	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
-}
-
 // message forwards a tool's message to a client that wants its level.
 func (l *relay) message(e tool.Event) error {
 	least := l.meta.logLevel

@@ -36,7 +36,7 @@ type argument struct {
 func promptOf(name string, spec *tool.Spec) prompt {
 	one := prompt{Name: name, Title: spec.Title, Description: spec.Description, spec: spec}
 	if spec.Method != "" {
-		_ = strictjson.Unmarshal(orEmpty(spec.Extra), &one) // read before
+		_ = strictjson.Unmarshal(strictjson.OrEmpty(spec.Extra), &one) // read before
 	}
 	var arguments []argument
 	for _, p := range schema.Properties(spec.Input) {

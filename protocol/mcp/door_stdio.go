@@ -175,10 +175,6 @@ func (d *stdioDoor) serve(ctx context.Context, r *request) {
 	})
 }
 
-func errDuplicateID() *jsonrpc.Error {
-	return jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: a request with this id is still being answered")
-}
-
 // A stdioPeer is the client of a stdioDoor, for one of its requests.
 type stdioPeer struct {
 	door    *stdioDoor

@@ -13,22 +13,12 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A filter selects the changes that a client wants to be notified of.
-type filter struct {
-	Tools     bool     `json:"toolsListChanged,omitzero"`
-	Prompts   bool     `json:"promptsListChanged,omitzero"`
-	Resources bool     `json:"resourcesListChanged,omitzero"`
-	URIs      []string `json:"resourceSubscriptions,omitzero"`
-	Tasks     []string `json:"taskIds,omitzero"`
-}
-
 // allChanges is the filter of legacy clients: they can choose only resources.
 func allChanges() filter { return filter{Tools: true, Prompts: true, Resources: true} }
 
 // Bounds on the resources that one client watches, which are kept for as long as it listens.
 const (
 	maxURIs     = 1_000
-	maxURI      = 4 << 10
 	maxURIBytes = 128 << 10 // bytes of all URIs together
 )
 

@@ -57,7 +57,7 @@ func (r *request) supportsTasks() bool {
 	var capabilities struct {
 		Extensions map[string]json.RawMessage `json:"extensions"`
 	}
-	return r.modern && strictjson.Unmarshal(orEmpty(r.meta.capabilities), &capabilities) == nil && capabilities.Extensions[extensionTasks] != nil
+	return r.modern && strictjson.Unmarshal(strictjson.OrEmpty(r.meta.capabilities), &capabilities) == nil && capabilities.Extensions[extensionTasks] != nil
 }
 
 // runsTasks reports whether this server keeps and runs jobs for a caller.

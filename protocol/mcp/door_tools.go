@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/modeltext"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
@@ -65,7 +67,7 @@ func describe(name string, spec *tool.Spec, modern bool) json.RawMessage {
 	if spec.Effects != (tool.Effects{}) || spec.TitleHint {
 		w.Raw("annotations", annotations(spec))
 	}
-	_ = strictjson.Object(orEmpty(spec.Extra), func(name, value []byte) error { // read before
+	_ = strictjson.Object(strictjson.OrEmpty(spec.Extra), func(name, value []byte) error { // read before
 		w.Raw(string(name), value)
 		return nil
 	})
@@ -137,12 +139,9 @@ func (s *server) callTool(ctx context.Context, r *request, to peer) (*strictjson
 	if w, answered := s.serveStandIn(ctx, r); answered {
 		return w, nil
 	}
-	c := &tool.Call{Caller: r.caller, Args: r.arguments}
+	c := &tool.Call{Caller: r.caller, Args: strictjson.OrEmpty(r.arguments)}
 	if r.name == "" {
 		return nil, invalid("name must be a string that is not empty")
-	}
-	if len(c.Args) == 0 {
-		c.Args = json.RawMessage("{}")
 	}
 	if kind := strictjson.KindOf(c.Args); kind != "object" {
 		return nil, invalid("arguments must be an object, not %s", kind)
@@ -192,4 +191,45 @@ func (s *server) setSource(ctx context.Context, r *request) {
 	if r.spec != nil && r.spec.Protocol == "mcp" && s.spec(ctx, r.caller, r.spec.Source+"."+methodReadResource) != nil {
 		r.source = r.spec.Source
 	}
+}
+
+// checkParams refuses a call whose headers contradict its arguments.
+func (s *server) checkParams(ctx context.Context, h http.Header, r *request) *jsonrpc.Error {
+	s.resolve(ctx, r)
+	if r.spec == nil {
+		return nil
+	}
+	wanted, err := mirrors(r.spec.Input)
+	if err != nil {
+		return nil // clients leave such a tool alone, or repeat nothing
+	}
+	for _, m := range wanted {
+		given, value := h.Values(m.header), m.in(r.arguments)
+		switch {
+		case len(given) == 0 && value == nil:
+		case len(given) != 1 || value == nil:
+			return mismatch("%s must repeat the argument %s, and is there %d times", m.header, strings.Join(m.path, "."),
+				len(given))
+		default:
+			text, err := plainHeader(given[0])
+			if err != nil || !repeats(text, value) {
+				return mismatch("%s says %q, and the argument %s is %s", m.header, jsonrpc.Clip(given[0]),
+					strings.Join(m.path, "."), jsonrpc.Clip(string(value)))
+			}
+		}
+	}
+	return nil
+}
+
+// repeats reports whether a text equals a value. Numbers are compared as numbers: 42.0 is 42.
+func repeats(text string, value json.RawMessage) bool {
+	if strictjson.KindOf(value) != "number" {
+		return text == modeltext.Plain(value)
+	}
+	if text == string(value) {
+		return true
+	}
+	a, errA := strconv.ParseFloat(text, 64)
+	b, errB := strconv.ParseFloat(string(value), 64)
+	return errA == nil && errB == nil && a == b && strings.ContainsAny(text+string(value), ".eE")
 }

@@ -2,21 +2,16 @@ package mcp
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 
-	"toolpost/wire/jsonrpc"
-	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
 )
 
@@ -57,15 +52,6 @@ func plainHeader(value string) (string, error) {
 		err = errors.New("not UTF-8")
 	}
 	return string(b), err
-}
-
-// setModern sets the headers that repeat parts of a request.
-func setModern(h http.Header, method, name string) {
-	h.Set(headerVersion, modernVersion)
-	h.Set(headerMethod, method)
-	if name != "" {
-		h.Set(headerName, headerText(name))
-	}
 }
 
 // headerParam is the prefix of the headers that repeat arguments.
@@ -166,45 +152,4 @@ func (m mirror) in(args json.RawMessage) json.RawMessage {
 		return nil
 	}
 	return args
-}
-
-// checkParams refuses a call whose headers contradict its arguments.
-func (s *server) checkParams(ctx context.Context, h http.Header, r *request) *jsonrpc.Error {
-	s.resolve(ctx, r)
-	if r.spec == nil {
-		return nil
-	}
-	wanted, err := mirrors(r.spec.Input)
-	if err != nil {
-		return nil // clients leave such a tool alone, or repeat nothing
-	}
-	for _, m := range wanted {
-		given, value := h.Values(m.header), m.in(r.arguments)
-		switch {
-		case len(given) == 0 && value == nil:
-		case len(given) != 1 || value == nil:
-			return mismatch("%s must repeat the argument %s, and is there %d times", m.header, strings.Join(m.path, "."),
-				len(given))
-		default:
-			text, err := plainHeader(given[0])
-			if err != nil || !repeats(text, value) {
-				return mismatch("%s says %q, and the argument %s is %s", m.header, jsonrpc.Clip(given[0]),
-					strings.Join(m.path, "."), jsonrpc.Clip(string(value)))
-			}
-		}
-	}
-	return nil
-}
-
-// repeats reports whether a text equals a value. Numbers are compared as numbers: 42.0 is 42.
-func repeats(text string, value json.RawMessage) bool {
-	if strictjson.KindOf(value) != "number" {
-		return text == modeltext.Plain(value)
-	}
-	if text == string(value) {
-		return true
-	}
-	a, errA := strconv.ParseFloat(text, 64)
-	b, errB := strconv.ParseFloat(string(value), 64)
-	return errA == nil && errB == nil && a == b && strings.ContainsAny(text+string(value), ".eE")
 }

@@ -45,7 +45,7 @@ func (f *inFlight) handleCancel(method string, params json.RawMessage) {
 	var msg struct {
 		ID json.RawMessage `json:"requestId"`
 	}
-	if method != noteCancelled || strictjson.Unmarshal(orEmpty(params), &msg) != nil {
+	if method != noteCancelled || strictjson.Unmarshal(strictjson.OrEmpty(params), &msg) != nil {
 		return
 	}
 	f.mu.Lock()

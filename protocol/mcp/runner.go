@@ -311,7 +311,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if err := r.checkGuarantees(c); err != nil {
 		return nil, err
 	}
-	if err := strictjson.CheckObject(orEmpty(c.Args)); err != nil {
+	if err := strictjson.CheckObject(strictjson.OrEmpty(c.Args)); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments of %s cannot be sent: %w", c.Tool, err)
 	}
 	one, err := r.find(ctx, c.Tool)

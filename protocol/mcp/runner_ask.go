@@ -20,7 +20,7 @@ import (
 // needOf converts a question of a server.
 func needOf(key, method string, params json.RawMessage) (tool.Need, error) {
 	n := tool.Need{Key: key}
-	if kind := strictjson.KindOf(orEmpty(params)); kind != "object" {
+	if kind := strictjson.KindOf(strictjson.OrEmpty(params)); kind != "object" {
 		return n, fmt.Errorf("the params of %s must be an object, not %s", method, kind)
 	}
 	switch method {
@@ -87,7 +87,7 @@ type serverRequest struct {
 func (u *upstreamCall) awaitAnswer(
 	in *jsonrpc.Incoming, open *inFlight, gone <-chan struct{},
 ) (json.RawMessage, *jsonrpc.Error) {
-	need, err := needOf(singleKey, in.Method, in.Params)
+	need, err := needOf("answer", in.Method, in.Params)
 	if len(in.Params) > maxKept {
 		err = fmt.Errorf("a question has at most %d bytes", maxKept)
 	}
@@ -182,7 +182,7 @@ func (u *upstreamCall) readNeeds(requests json.RawMessage) (needs []tool.Need, k
 		return nil, nil, tool.Errorf(tool.CodeProtocol, "what the server wants to know for %s has more than %d bytes",
 			u.call.Tool, maxKept)
 	}
-	err = strictjson.Object(orEmpty(requests), func(name, value []byte) error {
+	err = strictjson.Object(strictjson.OrEmpty(requests), func(name, value []byte) error {
 		key := string(name)
 		var one struct {
 			Method string          `json:"method"`
@@ -227,7 +227,7 @@ func (u *upstreamCall) linkRequired(rpcErr *jsonrpc.Error) (*tool.Result, error)
 	var data struct {
 		Elicitations []json.RawMessage `json:"elicitations"`
 	}
-	err := strictjson.Unmarshal(orEmpty(rpcErr.Data), &data)
+	err := strictjson.Unmarshal(strictjson.OrEmpty(rpcErr.Data), &data)
 	if n := len(data.Elicitations); err != nil || n == 0 || n > maxNeeds || len(rpcErr.Data) > maxKept {
 		return nil, tool.Errorf(tool.CodeProtocol,
 			"the server wants somebody to go to a link for %s, and does not say to which", u.call.Tool)

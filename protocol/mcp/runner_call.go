@@ -157,7 +157,7 @@ func (u *upstreamCall) relistTool() bool {
 }
 
 func (u *upstreamCall) query() *query {
-	args := orEmpty(u.call.Args)
+	args := strictjson.OrEmpty(u.call.Args)
 	return &query{
 		method: cmp.Or(u.tool.method, methodCallTool), name: u.tool.subject(args), header: u.tool.mirrorHeaders(args),
 		call: u.call, owner: u,
@@ -218,6 +218,9 @@ func (u *upstreamCall) unanswered(err error) (*tool.Result, error) {
 	}
 	return nil, err
 }
+
+// codeLinkRequired is the code of the legacy era for a call before which the user must follow a link.
+const codeLinkRequired = -32042
 
 // errorOutcome interprets an error answer: the call has no outcome, or the server reports in this way that a tool
 // failed.
@@ -301,7 +304,7 @@ func (r *Runner) serve(
 // progress forwards the progress of the call.
 func (u *upstreamCall) progress(params json.RawMessage) {
 	var p tool.Progress
-	if strictjson.Unmarshal(orEmpty(params), &p) == nil {
+	if strictjson.Unmarshal(strictjson.OrEmpty(params), &p) == nil {
 		u.emit(tool.NewEvent(tool.KindProgress, p))
 	}
 }
@@ -313,7 +316,7 @@ func (r *Runner) message(params json.RawMessage, u *upstreamCall) {
 		Logger string          `json:"logger"`
 		Data   json.RawMessage `json:"data"`
 	}
-	if strictjson.Unmarshal(orEmpty(params), &msg) != nil {
+	if strictjson.Unmarshal(strictjson.OrEmpty(params), &msg) != nil {
 		return
 	}
 	log := tool.Log{Level: levelOf(msg.Level), Message: jsonrpc.Text(msg.Data), Logger: msg.Logger}

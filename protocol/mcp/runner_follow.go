@@ -91,7 +91,7 @@ func (r *Runner) updated(params json.RawMessage) {
 	var msg struct {
 		URI string `json:"uri"`
 	}
-	if strictjson.Unmarshal(orEmpty(params), &msg) == nil && len(msg.URI) <= maxURI {
+	if strictjson.Unmarshal(strictjson.OrEmpty(params), &msg) == nil && len(msg.URI) <= maxURI {
 		r.updates.notify(msg.URI)
 	}
 }

@@ -657,3 +657,12 @@ func (h *remote) close(ctx context.Context) error {
 	h.client.CloseIdleConnections()
 	return nil
 }
+
+// setModern sets the headers that repeat parts of a request.
+func setModern(h http.Header, method, name string) {
+	h.Set(headerVersion, modernVersion)
+	h.Set(headerMethod, method)
+	if name != "" {
+		h.Set(headerName, headerText(name))
+	}
+}

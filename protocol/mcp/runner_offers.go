@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -15,9 +14,6 @@ import (
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
-
-// promptPrefix begins the names of tools that stand for prompts. Tools for other requests are named after their method.
-const promptPrefix = "prompts/"
 
 // Bounds on a server's prompts and resources. More are left out; its tools are offered all the same.
 const (
@@ -128,16 +124,8 @@ func readResourceEntry(raw json.RawMessage) (one tool.Resource, err error) {
 	one.Description = tool.Visible(one.Description)
 	extra := extraOf(raw, "annotations", "icons", "_meta")
 	one.Annotations, one.Icons, one.Meta = nil, nil, nil
-	_ = strictjson.Unmarshal(orEmpty(extra), &one) // read before
+	_ = strictjson.Unmarshal(strictjson.OrEmpty(extra), &one) // read before
 	return one, err
-}
-
-// checkURI refuses anything but an absolute URI.
-func checkURI(uri string) error {
-	if u, err := url.Parse(uri); err != nil || u.Scheme == "" || len(uri) > maxURI || tool.VisibleName(uri) != uri {
-		return fmt.Errorf("a URI has a scheme, no characters that cannot be seen, and at most %d bytes", maxURI)
-	}
-	return nil
 }
 
 // subject returns what a request is about, for the HTTP headers.

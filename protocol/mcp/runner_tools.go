@@ -301,7 +301,7 @@ func (o *upstreamTool) mirrorHeaders(args json.RawMessage) http.Header {
 	}
 	h := http.Header{}
 	for _, m := range o.mirrored {
-		switch v := m.in(orEmpty(args)); strictjson.KindOf(v) {
+		switch v := m.in(strictjson.OrEmpty(args)); strictjson.KindOf(v) {
 		case "string", "boolean":
 			h.Set(m.header, headerText(modeltext.Plain(v)))
 		case "number":

@@ -83,8 +83,11 @@ func legacyCapabilities(roots bool) string {
 	return `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
 }
 
-// clientInfo is our clientInfo, which a server may show to people.
-const clientInfo = `{"name":"toolpost","version":"1"}`
+// metaClient is the member of _meta for clientInfo, ours, which a server may show to people.
+const (
+	metaClient = "io.modelcontextprotocol/clientInfo"
+	clientInfo = `{"name":"toolpost","version":"1"}`
+)
 
 // encode writes the params of a query for this server.
 func (info *serverInfo) encode(q *query, id uint64) []byte {
@@ -126,7 +129,7 @@ func progressOf(in *jsonrpc.Incoming) uint64 {
 	var msg struct {
 		Token json.RawMessage `json:"progressToken"`
 	}
-	if strictjson.Unmarshal(orEmpty(in.Params), &msg) != nil {
+	if strictjson.Unmarshal(strictjson.OrEmpty(in.Params), &msg) != nil {
 		return 0
 	}
 	n, err := strconv.ParseUint(string(msg.Token), 10, 64)
@@ -181,7 +184,7 @@ func supported(rpcErr *jsonrpc.Error) []string {
 	var data struct {
 		Supported []string `json:"supported"`
 	}
-	_ = strictjson.Unmarshal(orEmpty(rpcErr.Data), &data) // missing means none
+	_ = strictjson.Unmarshal(strictjson.OrEmpty(rpcErr.Data), &data) // missing means none
 	return data.Supported
 }
 
@@ -205,7 +208,7 @@ func noCommonVersion(offered []string) error {
 }
 
 func (info *serverInfo) read(capabilities json.RawMessage) error {
-	if err := strictjson.Unmarshal(orEmpty(capabilities), &info.capabilities); err != nil {
+	if err := strictjson.Unmarshal(strictjson.OrEmpty(capabilities), &info.capabilities); err != nil {
 		return tool.Errorf(tool.CodeProtocol,
 			"the server describes itself in a way that cannot be read: %s", jsonrpc.Misread(err))
 	}

@@ -3,7 +3,6 @@ package namel3ss
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -201,10 +200,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	case t.problem != nil:
 		return nil, about(c.Tool, t.problem)
 	}
-	args := c.Args
-	if len(args) == 0 {
-		args = json.RawMessage("{}")
-	}
+	args := strictjson.OrEmpty(c.Args)
 	if kind := strictjson.KindOf(args); kind != "object" {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s takes an object, not %s", c.Tool, kind)
 	}

@@ -56,6 +56,14 @@ func CheckObject(b []byte) error {
 	return nil
 }
 
+// OrEmpty returns an empty object in place of a missing one, such as the params of a request that has none.
+func OrEmpty(object stdjson.RawMessage) stdjson.RawMessage {
+	if len(object) == 0 {
+		return stdjson.RawMessage("{}")
+	}
+	return object
+}
+
 // Loose reports whether b is one JSON object that can be passed on though it is not strict: below its top level names may
 // repeat, and strings may have half of a surrogate pair.
 func Loose(b []byte) bool {
