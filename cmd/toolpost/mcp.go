@@ -21,7 +21,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/node"
-	"toolpost/protocol/mcp"
+	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 )
 
@@ -363,7 +363,7 @@ type mcpRow struct {
 
 // shownServer returns the server of a source, without possible secrets.
 func shownServer(src config.Source) string {
-	var o mcp.SourceOptions
+	var o runner.SourceOptions
 	if err := src.Decode(&o); err != nil {
 		return ""
 	}
@@ -433,7 +433,7 @@ func (e *configEdit) remove(name string) error {
 	if err != nil {
 		return err
 	}
-	e.gone = append(e.gone, mcp.TokenFile(src))
+	e.gone = append(e.gone, runner.TokenFile(src))
 	if err := e.write(); err != nil {
 		return err
 	}
@@ -450,7 +450,7 @@ func (e *configEdit) forget(src config.Source) (secrets []string, err error) {
 	if e.text, err = config.RemoveSource(e.cfg.Path, e.text, src.Name); err != nil {
 		return nil, err
 	}
-	var o mcp.SourceOptions
+	var o runner.SourceOptions
 	packages := filepath.Join(e.cfg.StateDir(), "npm")
 	if err := src.Decode(&o); err == nil && filepath.Dir(offlimits.Under(src.Dir, o.Dir)) == packages {
 		e.gone = append(e.gone, offlimits.Under(src.Dir, o.Dir))
@@ -518,7 +518,7 @@ func (a *app) mcpLoginCommand() *cobra.Command {
 				return err
 			}
 			src.Secrets = secret.Open(c.Context(), cfg.Dir, from, nil)
-			err = mcp.Login(c.Context(), src, func(link string) {
+			err = runner.Login(c.Context(), src, func(link string) {
 				fmt.Fprintf(a.out, "open this link in a browser on this machine:\n  %s\n", clean(link))
 			})
 			if err != nil {

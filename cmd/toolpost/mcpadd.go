@@ -16,7 +16,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
-	"toolpost/protocol/mcp"
+	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 	"toolpost/wire/regex"
 )
@@ -260,7 +260,7 @@ func (q *mcpAdding) try(ctx context.Context, e *configEdit, s *mcpServer) (trial
 	}
 	one := all[0]
 	failed, _ := errors.AsType[*tool.Error](one.err)
-	if one.err == nil || failed != nil && failed.Reason == mcp.ReasonLogin {
+	if one.err == nil || failed != nil && failed.Reason == runner.ReasonLogin {
 		return one, nil
 	}
 	message := "the server did not start, so nothing was written: " + one.Error

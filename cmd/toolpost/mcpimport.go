@@ -15,7 +15,7 @@ import (
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
-	"toolpost/protocol/mcp"
+	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 	"toolpost/wire/regex"
 )
@@ -169,7 +169,7 @@ func (q *mcpImporting) take(ctx context.Context, e *configEdit, l connect.Listed
 // has reports whether the config has the server already, under the name that it would get.
 func (e *configEdit) has(s *mcpServer, name string) bool {
 	src, err := mcpSource(e.cfg, name)
-	var o mcp.SourceOptions
+	var o runner.SourceOptions
 	if err != nil || src.Decode(&o) != nil {
 		return false
 	}

@@ -34,7 +34,7 @@ func floors() []floor {
 		{name: "store", rooms: []string{"store", "store/*"}},
 		{name: "web", rooms: []string{"web", "web/*"}, ordered: true},
 		{name: "parts of namel3ss", rooms: []string{"protocol/namel3ss/appfile", "protocol/namel3ss/pack"}, ordered: true},
-		{name: "protocols and built-in tools", rooms: []string{"protocol/*", "builtin", "builtin/*"}},
+		{name: "protocols and built-in tools", rooms: []string{"protocol/*", "protocol/mcp/*", "builtin", "builtin/*"}},
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
 		{name: "measuring", rooms: []string{"bench/attempt"}},
@@ -45,7 +45,7 @@ func floors() []floor {
 
 // outsideFloors returns packages outside the floors: tests import them, programs do not.
 func outsideFloors() []string {
-	return []string{"tool/tooltest", "store/storetest", "internal/...", "docs", "clients"}
+	return []string{"tool/tooltest", "store/storetest", "protocol/mcp/mcptest", "internal/...", "docs", "clients"}
 }
 
 // mayKnow lists the only importers of some packages: doors and runners cannot bypass the engine if they cannot import its
@@ -55,14 +55,16 @@ func mayKnow() map[string][]string {
 		"protocol/all": {"node"}, "engine": {"node"}, "store": {"store/*", "node", "bench"},
 		"protocol/namel3ss/appfile": {"protocol/namel3ss", "protocol/namel3ss/pack"},
 		"protocol/namel3ss/pack":    {"protocol/namel3ss", "protocol/all"},
+		"protocol/mcp":              {"protocol/mcp/*"},
 	}
 }
 
 // family lets a room import its own parts: engine and its stages, the built-in tools and theirs. The kinds of store
-// import the store, and built-in tools the package that defines them.
+// import the store, the sides of MCP what they share, and built-in tools the package that defines them.
 func family(from, to string) bool {
 	return strings.HasPrefix(to, from+"/") && slices.Contains([]string{"engine", "builtin"}, from) ||
 		to == "store" && strings.HasPrefix(from, "store/") ||
+		to == "protocol/mcp" && strings.HasPrefix(from, "protocol/mcp/") ||
 		to == "builtin/define" && strings.HasPrefix(from, "builtin/")
 }
 
@@ -202,6 +204,9 @@ func TestWrongImportsAreFound(t *testing.T) {
 		{"protocol/rest", "toolpost/protocol/namel3ss/pack", false},
 		{"protocol/namel3ss", "toolpost/protocol/namel3ss/pack", true},
 		{"protocol/namel3ss/appfile", "toolpost/protocol/namel3ss/pack", false},
+		{"protocol/mcp/door", "toolpost/protocol/mcp", true},
+		{"protocol/mcp/door", "toolpost/protocol/mcp/runner", false},
+		{"protocol/rest", "toolpost/protocol/mcp", false},
 		{"engine", "toolpost/engine/session", true},
 		{"engine/session", "toolpost/engine", false},
 		{"engine/session", "toolpost/store", false},

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"toolpost/config"
-	"toolpost/protocol/mcp"
+	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 )
 
@@ -63,7 +63,7 @@ func TestClientOfTheSuite(t *testing.T) {
 		oauth = fmt.Sprintf("client_id: %q, client_secret: THEIRS", given.ClientID)
 	}
 	src := clientSource(t, fmt.Sprintf("url: %q, oauth: {%s}", url, oauth), given.ClientSecret)
-	r, err := mcp.Open(t.Context(), src, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	r, err := runner.Open(t.Context(), src, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func (p *person) call(name, args string) {
 	for {
 		res, err := p.r.Invoke(p.t.Context(), c, tool.Discard)
 		switch {
-		case err != nil && tool.AsError(err).Reason == mcp.ReasonLogin:
+		case err != nil && tool.AsError(err).Reason == runner.ReasonLogin:
 			p.login(err)
 		case err != nil:
 			p.t.Logf("%s: %v", name, err)
@@ -163,11 +163,11 @@ func yes(a *tool.Ask) json.RawMessage {
 // login follows the link, like a browser whose user agrees at once.
 func (p *person) login(why error) {
 	p.t.Helper()
-	if tool.AsError(why).Reason != mcp.ReasonLogin || p.logins == maxLogins {
+	if tool.AsError(why).Reason != runner.ReasonLogin || p.logins == maxLogins {
 		p.t.Fatal(why)
 	}
 	p.logins++
-	err := mcp.Login(p.t.Context(), p.src, func(link string) {
+	err := runner.Login(p.t.Context(), p.src, func(link string) {
 		go func() {
 			resp, err := http.Get(link)
 			if err == nil {

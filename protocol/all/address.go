@@ -7,7 +7,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/offlimits"
-	"toolpost/protocol/mcp"
+	mcpdoor "toolpost/protocol/mcp/door"
 	"toolpost/tool"
 	"toolpost/web"
 )
@@ -33,7 +33,7 @@ func MCPAddress(cfg *config.Config) (string, error) {
 			"come in; let the door mcp listen on an address, or leave --http out")
 	}
 	url, err := nearby(at, there)
-	return url + mcp.Path, err
+	return url + mcpdoor.Path, err
 }
 
 // HTTPAddress returns the address of a config's HTTP door for programs on this machine, once it is served.

@@ -19,7 +19,8 @@ import (
 	"toolpost/protocol/cassette"
 	"toolpost/protocol/command"
 	"toolpost/protocol/machina"
-	"toolpost/protocol/mcp"
+	mcpdoor "toolpost/protocol/mcp/door"
+	mcprunner "toolpost/protocol/mcp/runner"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/namel3ss/pack"
 	"toolpost/protocol/narratoria"
@@ -167,11 +168,11 @@ func Protocols() []Protocol {
 		{
 			Name: "mcp",
 			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
-			Open: mcp.Open, Claim: mcp.Claim, Options: mcp.SourceOptions{}, Upstream: true, Connects: true, Opens: mcp.Opens,
+			Open: mcprunner.Open, Claim: mcprunner.Claim, Options: mcprunner.SourceOptions{}, Upstream: true, Connects: true, Opens: mcprunner.Opens,
 			Stdio: &StdioDoor{Door: asMCP, Early: true},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
-				Options: mcpDoor{}, Path: mcp.Path, With: homeDoor, Mount: mountMCP,
+				Options: mcpDoor{}, Path: mcpdoor.Path, With: homeDoor, Mount: mountMCP,
 			}},
 		},
 		{
@@ -219,7 +220,7 @@ func mountHTTP(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
 // mcpDoor is the config of the MCP door.
 type mcpDoor struct {
 	web.Config      `yaml:",inline"`
-	mcp.Offers      `yaml:",inline"`
+	mcpdoor.Offers  `yaml:",inline"`
 	toolfind.Search `yaml:",inline"`
 	URL             string `yaml:"url" doc:"public URL of the door, if a proxy stands in front; default: the URL that the client used"`
 }
@@ -237,16 +238,16 @@ func asMCP(_ []string, s Stdio) (tool.Door, error) {
 			}
 		}
 	}
-	return &mcp.Door{Options: mcp.Options{Offers: c.Offers, Search: c.Search, Version: s.Version}, In: s.In, Out: s.Out, Caller: s.Caller}, nil
+	return &mcpdoor.Door{Options: mcpdoor.Options{Offers: c.Offers, Search: c.Search, Version: s.Version}, In: s.In, Out: s.Out, Caller: s.Caller}, nil
 }
 
 func mountMCP(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
 	var c mcpDoor
 	err := d.Decode(&c)
 	if err == nil {
-		err = d.Placed(cmp.Or(c.Check(), mcp.CheckURL(c.URL)))
+		err = d.Placed(cmp.Or(c.Check(), mcpdoor.CheckURL(c.URL)))
 	}
-	return c.Config, mcp.NewDoor(mcp.Options{
+	return c.Config, mcpdoor.NewDoor(mcpdoor.Options{
 		Offers: c.Offers, Search: c.Search, URL: c.URL, Issuers: env.Issuers, Keys: env.Keys, Version: env.Version, Log: env.Log, Jobs: true,
 	}), err
 }

@@ -17,10 +17,10 @@ import (
 
 // The headers of the transport.
 const (
-	headerVersion = "Mcp-Protocol-Version"
-	headerMethod  = "Mcp-Method"
-	headerName    = "Mcp-Name"
-	headerSession = "Mcp-Session-Id"
+	HeaderVersion = "Mcp-Protocol-Version"
+	HeaderMethod  = "Mcp-Method"
+	HeaderName    = "Mcp-Name"
+	HeaderSession = "Mcp-Session-Id"
 )
 
 // The marks around a text in base64, for a text that cannot be a header's value as it is.
@@ -28,8 +28,8 @@ const wrapBegin, wrapEnd = "=?base64?", "?="
 
 func notInHeader(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }
 
-// headerText writes a text as a header's value.
-func headerText(text string) string {
+// HeaderText writes a text as a header's value.
+func HeaderText(text string) string {
 	taken := strings.HasPrefix(text, wrapBegin) && strings.HasSuffix(text, wrapEnd)
 	if text == strings.TrimSpace(text) && !taken && !strings.ContainsFunc(text, notInHeader) {
 		return text
@@ -37,8 +37,8 @@ func headerText(text string) string {
 	return wrapBegin + base64.StdEncoding.EncodeToString([]byte(text)) + wrapEnd
 }
 
-// plainHeader reads a value that may be wrapped in base64.
-func plainHeader(value string) (string, error) {
+// PlainHeader reads a value that may be wrapped in base64.
+func PlainHeader(value string) (string, error) {
 	inner, wrapped := strings.CutPrefix(value, wrapBegin)
 	inner, ends := strings.CutSuffix(inner, wrapEnd)
 	if !wrapped || !ends {
@@ -57,17 +57,17 @@ func plainHeader(value string) (string, error) {
 // headerParam is the prefix of the headers that repeat arguments.
 const headerParam = "Mcp-Param-"
 
-// A mirror is an argument that a header repeats, for proxies that route requests without reading them.
-type mirror struct {
-	header string
-	path   []string // the names that lead to it in the arguments
+// A Mirror is an argument that a header repeats, for proxies that route requests without reading them.
+type Mirror struct {
+	Header string
+	Path   []string // the names that lead to it in the arguments
 }
 
 // annotation is the member of a schema that asks for a mirror.
 const annotation = "x-mcp-header"
 
-// mirrors finds the arguments of a tool that headers repeat. An annotation that is invalid is an error.
-func mirrors(schema json.RawMessage) (all []mirror, err error) {
+// Mirrors finds the arguments of a tool that headers repeat. An annotation that is invalid is an error.
+func Mirrors(schema json.RawMessage) (all []Mirror, err error) {
 	if !bytes.Contains(schema, []byte(annotation)) {
 		return nil, nil // most schemas have none, and need not be decoded
 	}
@@ -91,10 +91,10 @@ func mirrors(schema json.RawMessage) (all []mirror, err error) {
 				if err != nil {
 					return err
 				}
-				if seen[strings.ToLower(m.header)] {
-					return fmt.Errorf("two of its arguments are %s %q", annotation, m.header)
+				if seen[strings.ToLower(m.Header)] {
+					return fmt.Errorf("two of its arguments are %s %q", annotation, m.Header)
 				}
-				seen[strings.ToLower(m.header)] = true
+				seen[strings.ToLower(m.Header)] = true
 				all = append(all, m)
 			}
 			return walkMembers(v, path, reachable, walk)
@@ -126,22 +126,22 @@ func walkMembers(v map[string]any, path []string, reachable bool, walk func(any,
 	return nil
 }
 
-func newMirror(name, kind any, path []string, reachable bool) (mirror, error) {
+func newMirror(name, kind any, path []string, reachable bool) (Mirror, error) {
 	text, ok := name.(string)
 	switch {
 	case !ok || !httpguts.ValidHeaderFieldName(text):
-		return mirror{}, fmt.Errorf("its %s is not the name of a header", annotation)
+		return Mirror{}, fmt.Errorf("its %s is not the name of a header", annotation)
 	case !reachable || len(path) == 0:
-		return mirror{}, fmt.Errorf("its %s %q is at a place that no argument has for itself", annotation, text)
+		return Mirror{}, fmt.Errorf("its %s %q is at a place that no argument has for itself", annotation, text)
 	case kind != "string" && kind != "integer" && kind != "boolean":
-		return mirror{}, fmt.Errorf("its %s %q is not a string, an integer or a boolean", annotation, text)
+		return Mirror{}, fmt.Errorf("its %s %q is not a string, an integer or a boolean", annotation, text)
 	}
-	return mirror{headerParam + text, path}, nil
+	return Mirror{headerParam + text, path}, nil
 }
 
-// in returns the value of the argument, or nil if it is missing or null.
-func (m mirror) in(args json.RawMessage) json.RawMessage {
-	for _, name := range m.path {
+// In returns the value of the argument, or nil if it is missing or null.
+func (m Mirror) In(args json.RawMessage) json.RawMessage {
+	for _, name := range m.Path {
 		var object map[string]json.RawMessage
 		if strictjson.KindOf(args) != "object" || strictjson.Unmarshal(args, &object) != nil {
 			return nil

@@ -9,16 +9,16 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An inFlight holds the requests of one peer that are being answered, by their raw ids, so that the peer can cancel
+// An InFlight holds the requests of one peer that are being answered, by their raw ids, so that the peer can cancel
 // them: calls of a client, or questions of a server.
-type inFlight struct {
+type InFlight struct {
 	mu      sync.Mutex
 	running map[string]context.CancelCauseFunc
 }
 
-// enter adds a request. Its context ends when the peer cancels it. ok is false if a request with this id is still
+// Enter adds a request. Its context ends when the peer cancels it. ok is false if a request with this id is still
 // running.
-func (f *inFlight) enter(ctx context.Context, id []byte) (_ context.Context, leave func(), ok bool) {
+func (f *InFlight) Enter(ctx context.Context, id []byte) (_ context.Context, leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.running[string(id)] != nil {
@@ -37,20 +37,20 @@ func (f *inFlight) enter(ctx context.Context, id []byte) (_ context.Context, lea
 	}, true
 }
 
-// errCancelled is the cause when a peer cancelled its request.
-var errCancelled error = tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller")
+// ErrCancelled is the cause when a peer cancelled its request.
+var ErrCancelled error = tool.Errorf(tool.CodeCancelled, "the call was cancelled by its caller")
 
-// handleCancel handles a notification that cancels a request. If the request is no longer running, it is ignored.
-func (f *inFlight) handleCancel(method string, params json.RawMessage) {
+// HandleCancel handles a notification that cancels a request. If the request is no longer running, it is ignored.
+func (f *InFlight) HandleCancel(method string, params json.RawMessage) {
 	var msg struct {
 		ID json.RawMessage `json:"requestId"`
 	}
-	if method != noteCancelled || strictjson.Unmarshal(strictjson.OrEmpty(params), &msg) != nil {
+	if method != NoteCancelled || strictjson.Unmarshal(strictjson.OrEmpty(params), &msg) != nil {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if cancel := f.running[string(msg.ID)]; cancel != nil {
-		cancel(errCancelled)
+		cancel(ErrCancelled)
 	}
 }

@@ -1,0 +1,687 @@
+package door_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"toolpost/protocol/mcp/mcptest"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"toolpost/config"
+	"toolpost/engine"
+	"toolpost/engine/pin"
+	"toolpost/engine/policy"
+	"toolpost/protocol/mcp/door"
+	"toolpost/tool"
+	"toolpost/tool/tooltest"
+)
+
+// newLibrary returns a server of the official SDK for Go with everything that a server can have besides tools. Two of
+// its tools change that: touch changes a note, and grow adds to the lists.
+func newLibrary() *sdk.Server {
+	accept := func(context.Context, *sdk.SubscribeRequest) error { return nil }
+	s := sdk.NewServer(&sdk.Implementation{Name: "library", Version: "1"}, &sdk.ServerOptions{
+		SubscribeHandler:   accept,
+		UnsubscribeHandler: func(context.Context, *sdk.UnsubscribeRequest) error { return nil },
+		CompletionHandler: func(_ context.Context, r *sdk.CompleteRequest) (*sdk.CompleteResult, error) {
+			value := r.Params.Ref.Type + " " + r.Params.Ref.Name + r.Params.Ref.URI + " " + r.Params.Argument.Name + "=" + r.Params.Argument.Value
+			if r.Params.Context != nil {
+				value += fmt.Sprint(r.Params.Context.Arguments)
+			}
+			return &sdk.CompleteResult{Completion: sdk.CompletionResultDetails{Values: []string{value, "a\u200bb"}, Total: 7, HasMore: true}}, nil
+		},
+	})
+	read := func(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+		//nolint:staticcheck // what is deprecated is in the field, and asked for
+		_ = r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "critical", Logger: "shelf", Data: map[string]any{"read": r.Params.URI}})
+		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain", Text: "text of " + r.Params.URI}}}, nil
+	}
+	s.AddResource(&sdk.Resource{URI: "mem://note", Name: "note", Title: "A note", Description: "d", MIMEType: "text/plain", Size: 5, Annotations: &sdk.Annotations{Priority: 0.5}}, read)
+	s.AddResourceTemplate(&sdk.ResourceTemplate{URITemplate: "mem://notes/{id}", Name: "notes"}, read)
+	write := func(_ context.Context, r *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
+		return &sdk.GetPromptResult{Messages: []*sdk.PromptMessage{
+			{Role: "assistant", Content: &sdk.TextContent{Text: "review " + r.Params.Arguments["language"]}},
+			{Role: "user", Content: &sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "mem://note", Text: "x"}}},
+		}}, nil
+	}
+	s.AddPrompt(&sdk.Prompt{Name: "review", Title: "Review", Description: "reviews", Arguments: []*sdk.PromptArgument{
+		{Name: "language", Description: "which", Required: true}, {Name: "style"},
+	}}, write)
+	sdk.AddTool(s, &sdk.Tool{Name: "touch"}, func(ctx context.Context, _ *sdk.CallToolRequest, _ struct{}) (*sdk.CallToolResult, any, error) {
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "ok"}}}, nil, s.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: "mem://note"})
+	})
+	sdk.AddTool(s, &sdk.Tool{Name: "grow"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		s.AddPrompt(&sdk.Prompt{Name: "grown"}, write)
+		s.AddResource(&sdk.Resource{URI: "mem://grown", Name: "grown"}, read)
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "ok"}}}, nil, nil
+	})
+	sdk.AddTool(s, &sdk.Tool{Name: "link"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		return &sdk.CallToolResult{Content: []sdk.Content{
+			&sdk.ResourceLink{URI: "mem://note", Name: "note"}, &sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "mem://notes/1", Text: "one"}},
+		}}, nil, nil
+	})
+	return s
+}
+
+// served serves a server over HTTP and returns its address.
+func served(t *testing.T, s *sdk.Server, era string) string {
+	t.Helper()
+	front := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s },
+		&sdk.StreamableHTTPOptions{Stateless: era == "modern"}))
+	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	return front.URL
+}
+
+// engineOf returns an engine with MCP servers as sources, under a policy.
+func engineOf(t *testing.T, rules string, sources map[string]string) *engine.Engine {
+	t.Helper()
+	return engineWith(t, engine.Options{}, rules, sources)
+}
+
+func engineWith(t *testing.T, with engine.Options, rules string, sources map[string]string) *engine.Engine {
+	t.Helper()
+	var o policy.Options
+	if err := config.DecodeYAML("policy.yaml", []byte(rules), &o); err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(o, policy.Env{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with.Policy = func() *policy.Policy { return p }
+	e := engine.New(with)
+	var all []engine.Binding
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		all = append(all, bound(t, name, sources[name]))
+	}
+	e.Replace(t.Context(), all)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := e.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// patience is how long a test waits for an event that must happen.
+const patience = time.Minute
+
+// wait waits until a condition holds.
+func wait(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+func bound(t *testing.T, name, fields string) engine.Binding {
+	t.Helper()
+	return engine.Binding{Name: name, Protocol: "mcp", Runner: runnerOf(t, fields), Upstream: true}
+}
+
+// clientOf connects the official client of an era with a door in front of an engine.
+func clientOf(t *testing.T, over, version string, e *engine.Engine, o *sdk.ClientOptions) *sdk.ClientSession {
+	t.Helper()
+	var way sdk.Transport
+	if over == "http" {
+		way = &sdk.StreamableClientTransport{Endpoint: serveHTTP(t, door.Options{}, e, e), HTTPClient: httpClient(t), MaxRetries: -1}
+	} else {
+		toDoor, in := io.Pipe()
+		out, fromDoor := io.Pipe()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- (&door.Door{In: toDoor, Out: fromDoor, Caller: tool.Principal{ID: "ada", Door: "mcp"}}).Serve(context.Background(), e, e)
+			_ = fromDoor.Close()
+		}()
+		t.Cleanup(func() { _ = in.Close(); <-ended })
+		way = &sdk.IOTransport{Reader: out, Writer: in}
+	}
+	s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o).Connect(t.Context(), way, &sdk.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// awaits waits for a value that must come.
+func awaits[T any](t *testing.T, what string, from <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(patience):
+		t.Fatalf("%s did not come", what)
+	}
+	return got
+}
+
+const notes = "toolpost://sources/one/mem://"
+
+// An MCP client behind the door gets the prompts and resources of MCP servers as it would get them directly, whatever
+// the eras of the client and the server and the transport of the client.
+func TestPromptsAndResourcesOfServersAreOffered(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for _, upstream := range []string{"modern", "legacy"} {
+		for _, version := range []string{"2026-07-28", "2025-11-25"} {
+			for _, over := range []string{"http", "stdio"} {
+				t.Run(fmt.Sprintf("%s server, %s client over %s", upstream, version, over), func(t *testing.T) {
+					useLibrary(t, upstream, version, over)
+				})
+			}
+		}
+	}
+}
+
+//nolint:staticcheck // what is deprecated is in the field, and asked for
+func useLibrary(t *testing.T, era, version, over string) {
+	updated, prompts, resources := make(chan string, 10), make(chan bool, 10), make(chan bool, 10)
+	logged := make(chan *sdk.LoggingMessageParams, 10)
+	e := engineOf(t, "", map[string]string{
+		"one": fmt.Sprintf("url: %q, era: %s", served(t, newLibrary(), era), era),
+		"two": fmt.Sprintf("url: %q, era: %s", served(t, newLibrary(), era), era),
+	})
+	s := clientOf(t, over, version, e, &sdk.ClientOptions{
+		ResourceUpdatedHandler:     func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI },
+		PromptListChangedHandler:   func(context.Context, *sdk.PromptListChangedRequest) { prompts <- true },
+		ResourceListChangedHandler: func(context.Context, *sdk.ResourceListChangedRequest) { resources <- true },
+		LoggingMessageHandler:      func(_ context.Context, r *sdk.LoggingMessageRequest) { logged <- r.Params },
+	})
+	t.Run("lists", func(t *testing.T) { listsAll(t, s) })
+	t.Run("reads", func(t *testing.T) { readsAll(t, s, logged) })
+	t.Run("prompts", func(t *testing.T) { prompted(t, s) })
+	t.Run("completes", func(t *testing.T) { completes(t, s) })
+	t.Run("subscribes", func(t *testing.T) {
+		if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: notes + "note"}); err != nil {
+			t.Fatal(err)
+		}
+		end := time.After(patience)
+		for got := ""; got == ""; { // this client does not wait for the acknowledgement of its subscription
+			for _, name := range []string{"two_touch", "touch"} { // changes in the other source are not reported
+				if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: name}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			select {
+			case got = <-updated:
+			case <-end:
+				t.Fatal("resources/updated did not come")
+			case <-time.After(100 * time.Millisecond):
+			}
+			if got != "" && got != notes+"note" {
+				t.Errorf("%s has changed", got)
+			}
+		}
+	})
+	t.Run("tells of new ones", func(t *testing.T) {
+		for len(prompts)+len(resources) > 0 { // those from the beginning
+			select {
+			case <-prompts:
+			case <-resources:
+			}
+		}
+		if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "grow"}); err != nil {
+			t.Fatal(err)
+		}
+		awaits(t, "prompts/list_changed", prompts)
+		awaits(t, "resources/list_changed", resources)
+		if got, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "grown"}); err != nil || len(got.Messages) != 2 {
+			t.Errorf("the new prompt: %+v, %v", got, err)
+		}
+	})
+}
+
+func listsAll(t *testing.T, s *sdk.ClientSession) {
+	tools, err := s.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range tools.Tools {
+		if strings.Contains(one.Name, "prompts") || strings.Contains(one.Name, "resources") || strings.Contains(one.Name, "completion") {
+			t.Errorf("%s is listed as a tool", one.Name)
+		}
+	}
+	list, err := s.ListResources(t.Context(), nil)
+	if err != nil || len(list.Resources) != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	one := list.Resources[0]
+	if one.URI != notes+"note" || one.Name != "note" || one.Title != "A note" || one.Description != "d" || one.MIMEType != "text/plain" ||
+		one.Size != 5 || one.Annotations == nil || one.Annotations.Priority != 0.5 {
+		t.Errorf("the resource is %+v", one)
+	}
+	templates, err := s.ListResourceTemplates(t.Context(), nil)
+	if err != nil || !slices.ContainsFunc(templates.ResourceTemplates, func(one *sdk.ResourceTemplate) bool {
+		return one.URITemplate == notes+"notes/{id}" && one.Name == "notes"
+	}) {
+		t.Errorf("%+v, %v", templates, err)
+	}
+	offered, err := s.ListPrompts(t.Context(), nil)
+	if err != nil || len(offered.Prompts) != 2 {
+		t.Fatalf("%+v, %v", offered, err)
+	}
+	p := offered.Prompts[0]
+	if p.Name != "review" || offered.Prompts[1].Name != "two.review" || p.Title != "Review" || p.Description != "reviews" ||
+		len(p.Arguments) != 2 || p.Arguments[0].Name != "language" || !p.Arguments[0].Required || p.Arguments[1].Required {
+		t.Errorf("the prompts are %+v and %+v", p, offered.Prompts[1])
+	}
+}
+
+//nolint:staticcheck // what is deprecated is in the field, and asked for
+func readsAll(t *testing.T, s *sdk.ClientSession, logged <-chan *sdk.LoggingMessageParams) {
+	legacy := s.InitializeResult().ProtocolVersion < "2026"
+	if legacy {
+		if err := s.SetLoggingLevel(t.Context(), &sdk.SetLoggingLevelParams{Level: "critical"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, uri := range []string{"note", "notes/7"} {
+		params := &sdk.ReadResourceParams{URI: notes + uri}
+		if !legacy {
+			params.Meta = sdk.Meta{"io.modelcontextprotocol/logLevel": "critical"}
+		}
+		got, err := s.ReadResource(t.Context(), params)
+		if err != nil || len(got.Contents) != 1 || got.Contents[0].URI != notes+uri || got.Contents[0].Text != "text of mem://"+uri {
+			t.Errorf("%s: %+v, %v", uri, got, err)
+		}
+		said := awaits(t, "the server's message", logged)
+		if said.Level != "critical" || said.Logger != "shelf" || fmt.Sprint(said.Data) != "map[read:mem://"+uri+"]" {
+			t.Errorf("the server said %+v", said)
+		}
+	}
+	for _, uri := range []string{notes + "none", "toolpost://sources/one/", "toolpost://sources/none/mem://note", "toolpost://sources/one/no uri"} {
+		if _, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri}); err == nil {
+			t.Errorf("%s can be read", uri)
+		}
+	}
+	linked, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "link"})
+	if err != nil || len(linked.Content) != 2 {
+		t.Fatalf("%+v, %v", linked, err)
+	}
+	if got := linked.Content[0].(*sdk.ResourceLink).URI; got != notes+"note" {
+		t.Errorf("the link is %s", got)
+	}
+	if got := linked.Content[1].(*sdk.EmbeddedResource).Resource; got.URI != notes+"notes/1" || got.Text != "one" {
+		t.Errorf("the resource in it is %+v", got)
+	}
+}
+
+func prompted(t *testing.T, s *sdk.ClientSession) {
+	for name, prefix := range map[string]string{"review": notes, "two.review": strings.Replace(notes, "one", "two", 1)} {
+		got, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: name, Arguments: map[string]string{"language": "go"}})
+		if err != nil || len(got.Messages) != 2 || got.Messages[0].Role != "assistant" || got.Messages[0].Content.(*sdk.TextContent).Text != "review go" {
+			t.Fatalf("%s: %+v, %v", name, got, err)
+		}
+		if uri := got.Messages[1].Content.(*sdk.EmbeddedResource).Resource.URI; uri != prefix+"note" {
+			t.Errorf("the resource of %s is %s", name, uri)
+		}
+	}
+	if _, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review"}); err == nil {
+		t.Error("a prompt is written without an argument that it needs")
+	}
+}
+
+func completes(t *testing.T, s *sdk.ClientSession) {
+	for want, ref := range map[string]*sdk.CompleteReference{
+		"ref/prompt review a=vmap[x:y]":             {Type: "ref/prompt", Name: "two.review"},
+		"ref/resource mem://notes/{id} a=vmap[x:y]": {Type: "ref/resource", URI: notes + "notes/{id}"},
+	} {
+		got, err := s.Complete(t.Context(), &sdk.CompleteParams{
+			Ref: ref, Argument: sdk.CompleteParamsArgument{Name: "a", Value: "v"}, Context: &sdk.CompleteContext{Arguments: map[string]string{"x": "y"}},
+		})
+		if err != nil || !slices.Equal(got.Completion.Values, []string{want}) || got.Completion.Total != 7 || !got.Completion.HasMore {
+			t.Errorf("%s: %+v, %v", want, got, err)
+		}
+	}
+}
+
+// The official test server offers the same behind our door as in front of it.
+func TestPromptsAndResourcesOfTheOfficialServerAreOffered(t *testing.T) {
+	tooltest.NoLeaks(t)
+	e := engineOf(t, "", map[string]string{"all": mcptest.NPM(t, "@modelcontextprotocol/server-everything/dist/index.js", "", "stdio")})
+	for over, version := range map[string]string{"http": "2026-07-28", "stdio": "2025-11-25"} {
+		t.Run(version+" over "+over, func(t *testing.T) {
+			updated := make(chan string, 100)
+			s := clientOf(t, over, version, e, &sdk.ClientOptions{
+				ResourceUpdatedHandler: func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI },
+			})
+			list, err := s.ListResources(t.Context(), nil)
+			if err != nil || len(list.Resources) < 5 {
+				t.Fatalf("%+v, %v", list, err)
+			}
+			links, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "get-resource-links", Arguments: map[string]any{"count": 2}})
+			if err != nil || len(links.Content) != 3 {
+				t.Fatalf("%+v, %v", links, err)
+			}
+			for _, uri := range []string{list.Resources[0].URI, links.Content[1].(*sdk.ResourceLink).URI, links.Content[2].(*sdk.ResourceLink).URI} {
+				if got, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri}); err != nil || got.Contents[0].URI != uri {
+					t.Errorf("%s: %+v, %v", uri, got, err)
+				}
+			}
+			templates, err := s.ListResourceTemplates(t.Context(), nil)
+			if err != nil || len(templates.ResourceTemplates) < 4 { // two of them are ours
+				t.Errorf("%+v, %v", templates, err)
+			}
+			prompt, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "args-prompt", Arguments: map[string]string{"city": "Rome"}})
+			if err != nil || !strings.Contains(prompt.Messages[0].Content.(*sdk.TextContent).Text, "Rome") {
+				t.Errorf("%+v, %v", prompt, err)
+			}
+			names, err := s.Complete(t.Context(), &sdk.CompleteParams{
+				Ref: &sdk.CompleteReference{Type: "ref/prompt", Name: "completable-prompt"}, Argument: sdk.CompleteParamsArgument{Name: "name", Value: "A"},
+				Context: &sdk.CompleteContext{Arguments: map[string]string{"department": "Engineering"}},
+			})
+			if err != nil || !slices.Equal(names.Completion.Values, []string{"Alice"}) {
+				t.Errorf("%+v, %v", names, err)
+			}
+			uri := list.Resources[0].URI
+			if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"}); err != nil { // one every 5 s
+				t.Fatal(err)
+			}
+			if got := awaits(t, "resources/updated", updated); got != uri {
+				t.Errorf("%s has changed", got)
+			}
+			if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"}); err != nil {
+				t.Fatal(err)
+			}
+			roots, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "get-roots-list"}) // listed only for clients with roots
+			if err != nil || !strings.Contains(textOf(roots), "file:///") {
+				t.Errorf("%+v, %v", roots, err)
+			}
+		})
+	}
+}
+
+// A server with endless lists, hidden characters and arbitrary content harms neither its own tool nor a client.
+func TestServersWithHostileOffers(t *testing.T) {
+	tooltest.NoLeaks(t)
+	path := mcptest.Path(t, "py", "offers.py")
+	for _, era := range []string{"modern", "legacy"} {
+		t.Run(era, func(t *testing.T) {
+			e := engineOf(t, "", map[string]string{
+				"bad": fmt.Sprintf("command: [%q, -B, %q, %s], dir: %q, max_message: 2000000", tooltest.Python(), path, era, filepath.Dir(path)),
+			})
+			prompts := 0
+			for spec := range e.Offers(t.Context(), tool.Principal{ID: "ada"}) {
+				if prompts += strings.Count(spec.Name, "prompts/"); spec.Method == "resources/read" {
+					offeredSafely(t, spec.Resources)
+				}
+			}
+			if prompts != 1 {
+				t.Errorf("%d prompts are offered", prompts)
+			}
+			updated := make(chan string, 100)
+			s := clientOf(t, "http", "2026-07-28", e, &sdk.ClientOptions{
+				ResourceUpdatedHandler: func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI },
+			})
+			const bad = "toolpost://sources/bad/x://"
+			for _, name := range []string{"shape", "empty", "giant"} {
+				if got, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: bad + name}); err == nil {
+					t.Errorf("%s can be read: %+v", name, got)
+				}
+			}
+			if got, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "good"}); err == nil && len(got.Messages) > 0 {
+				t.Errorf("%+v", got)
+			}
+			ref := &sdk.CompleteReference{Type: "ref/prompt", Name: "good"}
+			if got, err := s.Complete(t.Context(), &sdk.CompleteParams{Ref: ref}); err != nil || len(got.Completion.Values) != 100 || !got.Completion.HasMore {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: bad + "followed"}); err != nil {
+				t.Fatal(err)
+			}
+			if got := awaits(t, "resources/updated", updated); got != bad+"followed" {
+				t.Errorf("%s has changed", got)
+			}
+			if got, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo"}); err != nil || textOf(got) != "ok" {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func offeredSafely(t *testing.T, list []tool.Resource) {
+	t.Helper()
+	fixed := 0
+	for _, one := range list {
+		if one.URI != "" {
+			fixed++
+		}
+		if text := one.URI + one.Template + one.Name + one.Description + string(one.Annotations); tool.Hides(text) || len(text) > 5000 ||
+			one.URI == "no uri" || one.Template == "x://{" {
+			t.Fatalf("%+v is offered", one)
+		}
+	}
+	if fixed > 10_000 || len(list)-fixed > 10_000 || !slices.ContainsFunc(list, func(one tool.Resource) bool { return one.Template == "x://{id}" }) {
+		t.Errorf("%d resources and %d templates are offered", fixed, len(list)-fixed)
+	}
+}
+
+// memory keeps pins.
+type memory struct {
+	mu  sync.Mutex
+	all map[string]pin.Pin
+}
+
+func (m *memory) Of(context.Context, string) ([]pin.Pin, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.all)), nil
+}
+
+func (m *memory) Change(_ context.Context, changes []pin.Change) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range changes {
+		m.all[c.Name] = c.Pin
+	}
+	return nil
+}
+
+func (m *memory) Revision(context.Context) (int64, error) { return 0, nil }
+
+// A server's prompts and resources pass the chain as its tools do: rules, rights and pins apply to them, and so do the
+// stages that count and record. A source that is down offers nothing.
+func TestOffersPassTheChain(t *testing.T) {
+	tooltest.NoLeaks(t)
+	var mu sync.Mutex
+	var seen []string
+	note := func(*tool.Spec) tool.Middleware {
+		return tool.First(func(_ context.Context, c *tool.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, c.Caller.ID+" "+c.Spec.Name+" "+string(c.Args))
+			return nil
+		})
+	}
+	library := newLibrary()
+	fields := fmt.Sprintf("url: %q, era: legacy", served(t, library, "legacy"))
+	e := engineWith(t, engine.Options{Stages: map[string]engine.Stage{"quota": note}, Pins: &pin.Registry{Pins: &memory{all: map[string]pin.Pin{}}}},
+		`rules:
+  - {name: not bob, effect: deny, callers: bob, sources: one}
+  - {name: secret, effect: deny, tools: one.resources/read, when: 'args.uri.endsWith("/secret")'}
+`, map[string]string{"one": fields})
+	url, _ := serveTwo(t, door.Options{}, e, e)
+	changed := make(chan bool, 100)
+	of := func(name string) *sdk.ClientSession {
+		transport := &http.Transport{}
+		t.Cleanup(transport.CloseIdleConnections)
+		s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+			PromptListChangedHandler:   func(context.Context, *sdk.PromptListChangedRequest) { changed <- true },
+			ResourceListChangedHandler: func(context.Context, *sdk.ResourceListChangedRequest) { changed <- true },
+		}).Connect(t.Context(), &sdk.StreamableClientTransport{
+			Endpoint: url, HTTPClient: &http.Client{Transport: named{transport, name}}, MaxRetries: -1,
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	offered := func(s *sdk.ClientSession) int {
+		prompts, err := s.ListPrompts(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resources, err := s.ListResources(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(prompts.Prompts) + len(resources.Resources)
+	}
+	ada, bob := of("ada"), of("bob")
+	if a, b := offered(ada), offered(bob); a != 2 || b != 0 {
+		t.Errorf("ada is offered %d, and bob %d", a, b)
+	}
+	for _, no := range []struct {
+		who *sdk.ClientSession
+		uri string
+	}{{bob, notes + "note"}, {ada, notes + "notes/secret"}} {
+		if got, err := no.who.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: no.uri}); err == nil {
+			t.Errorf("%s can be read: %+v", no.uri, got)
+		}
+	}
+	if _, err := bob.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review", Arguments: map[string]string{"language": "go"}}); err == nil {
+		t.Error("bob has a prompt")
+	}
+	if _, err := ada.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: notes + "note"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := ada.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review", Arguments: map[string]string{"language": "go"}}); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	if want := []string{`ada resources/read {"uri":"mem://note"}`, `ada prompts/review {"language":"go"}`}; !slices.Equal(seen, want) {
+		t.Errorf("the chain has seen %q", seen)
+	}
+	mu.Unlock()
+	library.AddPrompt(&sdk.Prompt{Name: "review", Description: "do something else"}, func(context.Context, *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
+		return nil, fmt.Errorf("not asked for")
+	}) // its pin differs
+	for offered(ada) != 1 {
+		awaits(t, "prompts/list_changed", changed)
+	}
+	e.Replace(t.Context(), []engine.Binding{{Name: "one", Protocol: "mcp", Err: fmt.Errorf("down"), Upstream: true}})
+	for offered(ada) != 0 {
+		awaits(t, "list_changed of a source that is down", changed)
+	}
+	e.Replace(t.Context(), []engine.Binding{bound(t, "one", fields)})
+	for offered(ada) != 1 {
+		awaits(t, "list_changed of a source that is back", changed)
+	}
+}
+
+// named sends the token of a caller.
+type named struct {
+	http.RoundTripper
+	name string
+}
+
+func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Authorization", "Bearer token-"+n.name)
+	return n.RoundTripper.RoundTrip(r)
+}
+
+// A server gets one subscription for a resource, however many clients follow it, and only they are notified.
+func TestUpdatesReachOnlySubscribers(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for _, era := range []string{"modern", "legacy"} {
+		t.Run(era, func(t *testing.T) {
+			e := engineOf(t, "", map[string]string{"one": fmt.Sprintf("url: %q, era: %s", served(t, newLibrary(), era), era)})
+			url := serveHTTP(t, door.Options{}, e, e)
+			type reader struct {
+				*sdk.ClientSession
+				updated chan string
+			}
+			var readers []reader
+			for range 3 {
+				r := reader{updated: make(chan string, 100)}
+				s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+					ResourceUpdatedHandler: func(_ context.Context, u *sdk.ResourceUpdatedNotificationRequest) { r.updated <- u.Params.URI },
+				}).Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: httpClient(t), MaxRetries: -1},
+					&sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = s.Close() })
+				r.ClientSession = s
+				readers = append(readers, r)
+			}
+			for i, uri := range []string{"note", "note", "notes/1"} {
+				if err := readers[i].Subscribe(t.Context(), &sdk.SubscribeParams{URI: notes + uri}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			touch := func(r reader) { // until the client is notified: it may still be opening its stream
+				for end := time.After(patience); ; {
+					if _, err := readers[2].CallTool(t.Context(), &sdk.CallToolParams{Name: "touch"}); err != nil {
+						t.Fatal(err)
+					}
+					select {
+					case got := <-r.updated:
+						if got != notes+"note" {
+							t.Errorf("%s has changed", got)
+						}
+						return
+					case <-end:
+						t.Fatal("resources/updated did not come")
+					case <-time.After(100 * time.Millisecond):
+					}
+				}
+			}
+			touch(readers[0])
+			touch(readers[1])
+			if err := readers[0].Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: notes + "note"}); err != nil {
+				t.Fatal(err)
+			}
+			for len(readers[0].updated) > 0 { // from before
+				<-readers[0].updated
+			}
+			touch(readers[1])
+			if n := len(readers[0].updated) + len(readers[2].updated); n > 0 {
+				t.Errorf("%d updates came to those who did not want them", n)
+			}
+		})
+	}
+}
+
+// A keeper starts jobs that do not end.
+type keeper struct{ *shop }
+
+func (k keeper) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if c.Tool == "startJob" {
+		return &tool.Result{OK: true, Output: []byte(`{"job":"j1","tool":"slow","state":"running","made":"2026-01-01T00:00:00Z"}`)}, nil
+	}
+	return k.shop.Invoke(ctx, c, out)
+}
+
+// A tool that an MCP server runs only as a task is a task for clients that support tasks, and a call that waits for the
+// others.
+func TestTasksOfServersStayTasks(t *testing.T) {
+	k := keeper{newShop()}
+	k.sell(&tool.Spec{Name: "startJob"}, &tool.Spec{Name: "echo", TaskSupport: "required"})
+	url := serveHTTP(t, door.Options{Jobs: true}, k, k)
+	for capabilities, want := range map[string]bool{`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`: true, `{}`: false} {
+		got := post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},`+able(capabilities)+`}}`,
+			"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "echo")
+		if strings.Contains(string(got.Result), `"resultType":"task"`) != want {
+			t.Errorf("with %s: %s", capabilities, got.body)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package runner
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A server may refer us to public addresses, and to those that are no nearer than the server itself.
+func TestServerCannotReferToInnerAddresses(t *testing.T) {
+	for server, reach := range map[string]map[string]bool{
+		"https://93.184.216.34/mcp": {
+			"93.184.216.34:443": true, "8.8.8.8:80": true, "[2606:4700::1]:443": true, "127.0.0.1:80": false, "127.8.9.1:80": false,
+			"[::1]:80": false, "[::ffff:127.0.0.1]:80": false, "0.0.0.0:80": false, "[::]:80": false, "10.0.0.1:443": false,
+			"192.168.1.1:443": false, "172.20.0.1:443": false, "100.64.1.1:443": false, "[fd00::1]:443": false,
+			"169.254.169.254:80": false, "[fe80::1]:80": false, "224.0.0.1:80": false, "255.255.255.255:80": false,
+		},
+		"https://10.1.2.3/mcp":    {"10.0.0.1:443": true, "8.8.8.8:80": true, "127.0.0.1:80": false, "169.254.169.254:80": false},
+		"http://127.0.0.1:1/mcp":  {"127.0.0.1:80": true, "10.0.0.1:443": true, "8.8.8.8:80": true, "169.254.169.254:80": false},
+		"http://localhost/mcp":    {"[::1]:80": true},
+		"http://169.254.1.1/mcp":  {"127.0.0.1:80": false, "10.0.0.1:443": false},
+		"https://nobody.invalid/": {"127.0.0.1:80": false, "10.0.0.1:443": false, "8.8.8.8:80": true},
+	} {
+		for address, want := range reach {
+			if err := newDialPolicy(server).check(t.Context(), address); (err == nil) != want {
+				t.Errorf("%s leads to %s: %v", server, address, err)
+			}
+		}
+	}
+	client := oauthClient("https://93.184.216.34/mcp")
+	resp, err := client.Get("http://127.0.0.1:9/")
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "may not send us") {
+		t.Errorf("the client goes there: %v", err)
+	}
+}
+
+func TestOnlyDocumentRequestsFollowRedirects(t *testing.T) {
+	request := func(method, url string) *http.Request {
+		r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	doc, form := request(http.MethodGet, "https://a.example/doc"), request(http.MethodPost, "https://a.example/token")
+	if err := checkRedirect(request(http.MethodGet, "https://b.example/doc"), []*http.Request{doc}); err != nil {
+		t.Errorf("a document: %v", err)
+	}
+	if err := checkRedirect(request(http.MethodGet, "http://b.example/doc"), []*http.Request{doc}); err == nil {
+		t.Error("a document that is not protected any more")
+	}
+	if err := checkRedirect(request(http.MethodPost, "https://b.example/token"), []*http.Request{form}); err != http.ErrUseLastResponse {
+		t.Errorf("a token: %v", err)
+	}
+}
