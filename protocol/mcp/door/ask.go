@@ -12,10 +12,9 @@ import (
 	"slices"
 	"sync"
 
-	"toolpost/protocol/mcp"
-
 	"toolpost/engine/ask"
 	"toolpost/host/secret"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/schema"

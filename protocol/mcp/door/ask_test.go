@@ -13,14 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"toolpost/protocol/mcp/mcptest"
-
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"toolpost/engine"
 	"toolpost/engine/ask"
 	"toolpost/host/secret"
 	"toolpost/protocol/mcp/door"
+	"toolpost/protocol/mcp/mcptest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"

@@ -14,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"toolpost/protocol/mcp"
-
 	"toolpost/tool"
 	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"

@@ -13,10 +13,9 @@ import (
 	"runtime/debug"
 	"time"
 
-	"toolpost/protocol/mcp"
-
 	"toolpost/codesearch/toolfind"
 	"toolpost/host/secret"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"toolpost/protocol/mcp/mcptest"
-
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"toolpost/config"
@@ -23,6 +21,7 @@ import (
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/protocol/mcp/door"
+	"toolpost/protocol/mcp/mcptest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )

@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"toolpost/protocol/mcp"
-
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )

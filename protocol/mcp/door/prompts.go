@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"toolpost/protocol/mcp"
-
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/modeltext"

@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"toolpost/protocol/mcp"
-
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/modeltext"

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/protocol/mcp"
-
 	"toolpost/host/process"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"

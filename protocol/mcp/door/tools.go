@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"toolpost/protocol/mcp"
-
 	"toolpost/codesearch/toolfind"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 	"toolpost/wire/jsonrpc"

@@ -11,9 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"toolpost/protocol/mcp"
-
 	"toolpost/host/worker"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"

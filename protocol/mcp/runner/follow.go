@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"toolpost/protocol/mcp"
-
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )

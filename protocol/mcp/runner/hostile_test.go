@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"toolpost/protocol/mcp/mcptest"
-
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"toolpost/protocol/mcp/mcptest"
 	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"

@@ -17,12 +17,11 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/protocol/mcp"
-
 	"toolpost/config"
 	"toolpost/host/backoff"
 	"toolpost/host/process"
 	"toolpost/host/sse"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/jsonrpc"

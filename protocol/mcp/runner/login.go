@@ -16,14 +16,13 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/protocol/mcp"
-
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 	"golang.org/x/oauth2"
 
 	"toolpost/config"
 	"toolpost/host/secret"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/jsonrpc"

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/protocol/mcp"
-
 	"github.com/yosida95/uritemplate/v3"
 
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"

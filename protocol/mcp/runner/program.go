@@ -9,11 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"toolpost/protocol/mcp"
-
 	"toolpost/config"
 	"toolpost/host/spawn"
 	"toolpost/host/worker"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 )

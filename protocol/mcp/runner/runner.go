@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"toolpost/protocol/mcp"
-
 	"golang.org/x/net/http/httpguts"
 
 	"toolpost/config"
@@ -25,6 +23,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
+	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"

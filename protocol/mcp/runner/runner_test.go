@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/config"
 	"toolpost/engine/ask"
 	"toolpost/protocol/mcp/mcptest"
-
-	"toolpost/config"
 	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"toolpost/protocol/mcp"
-
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"

@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"toolpost/protocol/mcp"
-
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
