@@ -4,25 +4,25 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"toolpost/engine/approval"
+	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
 // An ApprovalTable keeps approvals. Its rows have the whole entry as JSON, and beside it the columns for lookups.
 type ApprovalTable struct {
-	db    *DB
+	db    *database.DB
 	swept sweeper
 }
 
 // Approvals returns the table of approvals.
-func (db *DB) Approvals() *ApprovalTable { return &ApprovalTable{db: db} }
+func (db *DB) Approvals() *ApprovalTable { return &ApprovalTable{db: db.DB} }
 
 // approvalsKept is how long an approval is kept after it is over.
 const approvalsKept = 24 * time.Hour
@@ -32,10 +32,10 @@ func (a *ApprovalTable) Add(_ context.Context, e approval.Entry, b approval.Boun
 	if err := checkApproval(&e); err != nil {
 		return e, err
 	}
-	return writing(a.db, func(t *tx) (approval.Entry, error) {
+	return database.Writing(a.db, func(t *database.Tx) (approval.Entry, error) {
 		now := time.Now()
 		if a.swept.due(now) {
-			if err := t.exec(`DELETE FROM approval WHERE over_at < ?`, micros(now.Add(-approvalsKept))); err != nil {
+			if err := t.Exec(`DELETE FROM approval WHERE over_at < ?`, database.Micros(now.Add(-approvalsKept))); err != nil {
 				return e, err
 			}
 		}
@@ -44,22 +44,22 @@ func (a *ApprovalTable) Add(_ context.Context, e approval.Entry, b approval.Boun
 			return append(open, e)[0], err
 		}
 		var own, all int
-		_, err = row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM approval `+
-			`WHERE state = ? AND until_at > ?`, []any{e.Caller, approval.Waiting, micros(now)}, &all, &own)
+		_, err = database.Row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM approval `+
+			`WHERE state = ? AND until_at > ?`, []any{e.Caller, approval.Waiting, database.Micros(now)}, &all, &own)
 		if err == nil {
 			err = tooManyApprovals(e.Caller, own, all, b)
 		}
 		if err != nil {
 			return e, err
 		}
-		return e, t.putApproval(&e, `INSERT INTO approval (caller, tool, state, again, job, remembered, made_at, until_at, `+
+		return e, putApproval(t, &e, `INSERT INTO approval (caller, tool, state, again, job, remembered, made_at, until_at, `+
 			`over_at, entry, id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
 	})
 }
 
 // checkApproval refuses an entry that does not fit into a row.
 func checkApproval(e *approval.Entry) error {
-	if plain(e.Caller, maxName) != e.Caller || plain(e.Ref, 2*maxLeaseName) != e.Ref {
+	if database.Plain(e.Caller, database.MaxName) != e.Caller || database.Plain(e.Ref, 2*maxLeaseName) != e.Ref {
 		return tool.Errorf(tool.CodeInvalidInput,
 			"the name of the caller or the tool is too long for an approval, or not text")
 	}
@@ -79,29 +79,29 @@ func tooManyApprovals(caller string, own, all int, b approval.Bounds) error {
 }
 
 // putApproval writes an entry with a statement whose last parameter is its id.
-func (t *tx) putApproval(e *approval.Entry, statement string) error {
+func putApproval(t *database.Tx, e *approval.Entry, statement string) error {
 	doc, err := strictjson.Marshal(e)
 	if err != nil {
 		return tool.Errorf(tool.CodeInternal, "an approval cannot be written as JSON: %w", err)
 	}
-	over := sql.NullInt64{Int64: micros(e.Over()), Valid: !e.Over().IsZero()}
-	return t.exec(statement, e.Caller, e.Ref, e.State, e.Again, e.Job, flag(e.Remembered()), micros(e.Asked),
-		micros(e.Until), over, string(doc), e.ID)
+	over := sql.NullInt64{Int64: database.Micros(e.Over()), Valid: !e.Over().IsZero()}
+	return t.Exec(statement, e.Caller, e.Ref, e.State, e.Again, e.Job, flag(e.Remembered()), database.Micros(e.Asked),
+		database.Micros(e.Until), over, string(doc), e.ID)
 }
 
 // Change implements approval.Store. No other writer overlaps: change sees the current entry.
 func (a *ApprovalTable) Change(
 	_ context.Context, id string, change func(*approval.Entry) error,
 ) (approval.Entry, error) {
-	return writing(a.db, func(t *tx) (approval.Entry, error) {
-		e, err := only(t, noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, plain(id, maxName))
+	return database.Writing(a.db, func(t *database.Tx) (approval.Entry, error) {
+		e, err := database.Only(t, noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, database.Plain(id, database.MaxName))
 		if err != nil {
 			return e, err
 		}
 		if err := change(&e); err != nil {
 			return e, err
 		}
-		return e, t.putApproval(&e, `UPDATE approval SET caller = ?, tool = ?, state = ?, again = ?, job = ?, `+
+		return e, putApproval(t, &e, `UPDATE approval SET caller = ?, tool = ?, state = ?, again = ?, job = ?, `+
 			`remembered = ?, made_at = ?, until_at = ?, over_at = ?, entry = ? WHERE id = ?`)
 	})
 }
@@ -126,14 +126,14 @@ func scanApproval(rows *sql.Rows) (e approval.Entry, err error) {
 
 // Find implements approval.Store.
 func (a *ApprovalTable) Find(ctx context.Context, id string) (approval.Entry, error) {
-	return reading(ctx, a.db, func(r *reader) (approval.Entry, error) {
-		return only(r, noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, plain(id, maxName))
+	return database.Reading(ctx, a.db, func(r *database.Reader) (approval.Entry, error) {
+		return database.Only(r, noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, database.Plain(id, database.MaxName))
 	})
 }
 
 // Open implements approval.Store.
 func (a *ApprovalTable) Open(ctx context.Context, again string) (e approval.Entry, ok bool, err error) {
-	open, err := reading(ctx, a.db, func(r *reader) ([]approval.Entry, error) { return openApprovals(r, again) })
+	open, err := database.Reading(ctx, a.db, func(r *database.Reader) ([]approval.Entry, error) { return openApprovals(r, again) })
 	if err != nil || len(open) == 0 {
 		return e, false, err
 	}
@@ -142,11 +142,11 @@ func (a *ApprovalTable) Open(ctx context.Context, again string) (e approval.Entr
 
 // openApprovals returns the one that a call can pick up. If one was given back there may be another; the older one
 // comes first.
-func openApprovals(a asker, again string) ([]approval.Entry, error) {
+func openApprovals(a database.Querier, again string) ([]approval.Entry, error) {
 	if again == "" {
 		return nil, nil
 	}
-	return list(a, scanApproval, someApprovals+` WHERE again = ? AND again <> '' ORDER BY made_at, id LIMIT 1`, again)
+	return database.List(a, scanApproval, someApprovals+` WHERE again = ? AND again <> '' ORDER BY made_at, id LIMIT 1`, again)
 }
 
 // List implements approval.Store.
@@ -154,27 +154,24 @@ func (a *ApprovalTable) List(ctx context.Context, f approval.Filter) ([]approval
 	where, args := ` WHERE 1 = 1`, []any{}
 	for _, is := range []struct{ column, value string }{{"state", f.State}, {"caller", f.Caller}, {"tool", f.Ref}} {
 		if is.value != "" {
-			where, args = where+` AND `+is.column+` = ?`, append(args, plain(is.value, 2*maxLeaseName))
+			where, args = where+` AND `+is.column+` = ?`, append(args, database.Plain(is.value, 2*maxLeaseName))
 		}
 	}
 	if f.Remembered {
 		where += ` AND remembered <> 0`
 	}
-	return reading(ctx, a.db, func(r *reader) ([]approval.Entry, error) {
+	return database.Reading(ctx, a.db, func(r *database.Reader) ([]approval.Entry, error) {
 		some := []approval.Entry{}
-		err := r.each(func(rows *sql.Rows) error { // there can be more of them than fit into memory
+		err := r.Each(func(rows *sql.Rows) error { // there can be more of them than fit into memory
 			e, err := scanApproval(rows)
 			if err != nil || f.Keep != nil && !f.Keep(&e) {
 				return err
 			}
-			if some = append(some, e); len(some) == atMost(f.Most) {
-				return errEnough
+			if some = append(some, e); len(some) == database.AtMost(f.Most) {
+				return database.ErrStop
 			}
 			return nil
 		}, someApprovals+where+` ORDER BY made_at DESC, id`, args...)
-		if errors.Is(err, errEnough) {
-			err = nil
-		}
 		return some, err
 	})
 }
@@ -274,5 +271,5 @@ func (a *Approvals) List(_ context.Context, f approval.Filter) ([]approval.Entry
 	slices.SortFunc(all, func(a, b approval.Entry) int {
 		return cmp.Or(b.Asked.Compare(a.Asked), cmp.Compare(a.ID, b.ID))
 	})
-	return all[:min(len(all), atMost(f.Most))], nil
+	return all[:min(len(all), database.AtMost(f.Most))], nil
 }

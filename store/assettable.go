@@ -14,20 +14,21 @@ import (
 	"syscall"
 	"time"
 
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
 // An AssetTable keeps the files that tools made in one folder, each named by the digest of its content, so that the
 // same content is kept once, and an index of them in the database. The folder is created with the first asset.
 type AssetTable struct {
-	db   *DB
+	db   *database.DB
 	dir  string
 	most int64 // bytes of one asset
 }
 
 // Assets returns a table that keeps files in a folder, each of at most most bytes; 0 means 256 MiB.
 func (db *DB) Assets(dir string, most int64) *AssetTable {
-	return &AssetTable{db, dir, cmp.Or(most, 256<<20)}
+	return &AssetTable{db.DB, dir, cmp.Or(most, 256<<20)}
 }
 
 // Add copies the asset's file for the caller whose call brought it, and returns the asset with the copy's path, digest
@@ -50,23 +51,23 @@ func (s *AssetTable) Add(ctx context.Context, caller string, a tool.Asset, file 
 			_ = os.Remove(tmp.Name())
 		}
 	}()
-	err = s.db.w.do(true, func(t *tx) error {
+	err = s.db.Do(true, func(t *database.Tx) error {
 		if !kept { // inside, so that Expire cannot come between the file and its entry
 			if err := os.Rename(tmp.Name(), a.Path); err != nil {
 				return tool.Errorf(tool.CodeInternal, "the asset was not stored: %w", err)
 			}
 			kept = true
 		}
-		now, media := micros(time.Now()), plain(a.MediaType, maxName)
-		err := t.exec(`INSERT INTO asset (sha256, size, media_type, added_at, used_at, times) VALUES (?, ?, ?, ?, ?, 1)
+		now, media := database.Micros(time.Now()), database.Plain(a.MediaType, database.MaxName)
+		err := t.Exec(`INSERT INTO asset (sha256, size, media_type, added_at, used_at, times) VALUES (?, ?, ?, ?, ?, 1)
 			ON CONFLICT (sha256) DO UPDATE SET media_type = excluded.media_type, used_at = excluded.used_at, times = asset.times + 1`,
 			a.SHA256, a.Size, media, now, now)
 		if err != nil {
 			return err
 		}
-		return t.exec(`INSERT INTO asset_caller (sha256, caller, asset_id, media_type, at) VALUES (?, ?, ?, ?, ?)
+		return t.Exec(`INSERT INTO asset_caller (sha256, caller, asset_id, media_type, at) VALUES (?, ?, ?, ?, ?)
 			ON CONFLICT (sha256, caller) DO UPDATE SET asset_id = excluded.asset_id, media_type = excluded.media_type, at = excluded.at`,
-			a.SHA256, caller, plain(a.AssetID, maxName), media, now)
+			a.SHA256, caller, database.Plain(a.AssetID, database.MaxName), media, now)
 	})
 	return a, err
 }
@@ -78,8 +79,8 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 		return nil, tool.Asset{}, noAsset(sha256)
 	}
 	a := tool.Asset{SHA256: sha256}
-	known, err := reading(ctx, s.db, func(r *reader) (bool, error) {
-		return row(r, `SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`,
+	known, err := database.Reading(ctx, s.db, func(r *database.Reader) (bool, error) {
+		return database.Row(r, `SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`,
 			[]any{sha256, caller}, &a.AssetID, &a.MediaType)
 	})
 	if err == nil && !known {
@@ -93,8 +94,8 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 
 // Expire removes the assets that were not added again since a time, and returns their number.
 func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err error) {
-	err = s.db.w.do(true, func(t *tx) error {
-		old, err := list(t, value[string], `SELECT sha256 FROM asset WHERE used_at < ?`, micros(before))
+	err = s.db.Do(true, func(t *database.Tx) error {
+		old, err := database.List(t, database.Value[string], `SELECT sha256 FROM asset WHERE used_at < ?`, database.Micros(before))
 		if err != nil {
 			return err
 		}
@@ -104,11 +105,11 @@ func (s *AssetTable) Expire(_ context.Context, before time.Time) (n int, err err
 			}
 		}
 		n = len(old)
-		if err := t.exec(`DELETE FROM asset_caller WHERE sha256 IN (SELECT sha256 FROM asset WHERE used_at < ?)`,
-			micros(before)); err != nil {
+		if err := t.Exec(`DELETE FROM asset_caller WHERE sha256 IN (SELECT sha256 FROM asset WHERE used_at < ?)`,
+			database.Micros(before)); err != nil {
 			return err
 		}
-		return t.exec(`DELETE FROM asset WHERE used_at < ?`, micros(before))
+		return t.Exec(`DELETE FROM asset WHERE used_at < ?`, database.Micros(before))
 	})
 	return n, err
 }
@@ -147,22 +148,6 @@ func (s *AssetTable) has(a tool.Asset, file *os.File) bool {
 }
 
 func (s *AssetTable) path(digest string) string { return filepath.Join(s.dir, digest) }
-
-// replaceFile writes a temporary file and renames it into place.
-func replaceFile(path string, text []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
-	}
-	return err
-}
 
 // isDigest reports whether a text can be the digest of an asset, and so the name of a file.
 func isDigest(s string) bool { return isHex(s, 2*sha256.Size) }

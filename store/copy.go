@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/regex"
 )
@@ -22,7 +23,7 @@ const (
 
 // tables lists the tables of a store.
 func (db *DB) tables() (names []string) {
-	for _, step := range migrations(db.audit.layout) {
+	for _, step := range db.steps {
 		for _, statement := range step {
 			for _, m := range created().FindAllStringSubmatch(statement, -1) {
 				if m[1] != programs {
@@ -38,13 +39,13 @@ func (db *DB) tables() (names []string) {
 // arrives, or nothing. Other programs may use db meanwhile; what they add later is not in the copy, and calls that they
 // have begun are lost there, as after a crash.
 func (db *DB) CopyTo(ctx context.Context, to *DB) error {
-	return db.read(ctx, func(r *reader) error {
-		return to.w.do(true, func(t *tx) error {
+	return db.Read(ctx, func(r *database.Reader) error {
+		return to.Do(true, func(t *database.Tx) error {
 			for _, table := range to.tables() {
-				if err := t.mustBeEmpty(table); err != nil {
+				if err := mustBeEmpty(t, table); err != nil {
 					return err
 				}
-				if err := t.take(r, table); err != nil {
+				if err := take(t, r, table); err != nil {
 					return err
 				}
 			}
@@ -53,11 +54,11 @@ func (db *DB) CopyTo(ctx context.Context, to *DB) error {
 	})
 }
 
-func (t *tx) mustBeEmpty(table string) error {
+func mustBeEmpty(t *database.Tx, table string) error {
 	if table == pinChanges {
-		return t.exec(`DELETE FROM ` + table)
+		return t.Exec(`DELETE FROM ` + table)
 	}
-	full, err := row(t, `SELECT 1 FROM `+table+` LIMIT 1`, nil, new(int))
+	full, err := database.Row(t, `SELECT 1 FROM `+table+` LIMIT 1`, nil, new(int))
 	if err == nil && full {
 		err = tool.Errorf(tool.CodeConflict, "the store to copy to is not empty: it has rows in %s; name a new one", table)
 	}
@@ -65,9 +66,9 @@ func (t *tx) mustBeEmpty(table string) error {
 }
 
 // take copies a table.
-func (t *tx) take(from *reader, table string) error {
+func take(t *database.Tx, from *database.Reader, table string) error {
 	var add string
-	return from.each(func(rows *sql.Rows) error {
+	return from.Each(func(rows *sql.Rows) error {
 		columns, err := rows.Columns()
 		if err != nil {
 			return err
@@ -83,6 +84,6 @@ func (t *tx) take(from *reader, table string) error {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
-		return t.exec(add, values...)
+		return t.Exec(add, values...)
 	}, `SELECT * FROM `+table)
 }

@@ -9,13 +9,14 @@ import (
 
 	"toolpost/engine/approval"
 	"toolpost/engine/job"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
 // A JobTable keeps jobs. It represents one program among those that share the store: jobs that it has begun are its
 // own.
 type JobTable struct {
-	db    *DB
+	db    *database.DB
 	owner string
 
 	mu   sync.Mutex
@@ -23,16 +24,16 @@ type JobTable struct {
 }
 
 // Jobs returns a table of jobs, for a dispatcher that begins some of them.
-func (db *DB) Jobs() *JobTable { return &JobTable{db: db, owner: db.owner + "#" + tool.NewID()} }
+func (db *DB) Jobs() *JobTable { return &JobTable{db: db.DB, owner: db.Owner + "#" + tool.NewID()} }
 
 // Add stores a waiting job, durably, unless too many are waiting: of its caller, or in all.
 func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error {
-	if plain(x.Caller, maxName) != x.Caller || plain(x.Tool, 1024) != x.Tool || plain(x.Lease, maxName) != x.Lease {
+	if database.Plain(x.Caller, database.MaxName) != x.Caller || database.Plain(x.Tool, 1024) != x.Tool || database.Plain(x.Lease, database.MaxName) != x.Lease {
 		return tool.Errorf(tool.CodeInvalidInput, "the caller, tool or lease of a job is too long, or not text")
 	}
-	return j.db.w.do(true, func(t *tx) error {
+	return j.db.Do(true, func(t *database.Tx) error {
 		var own, all int
-		_, err := row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job `+
+		_, err := database.Row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job `+
 			`WHERE state = ?`,
 			[]any{x.Caller, job.Queued}, &all, &own)
 		switch {
@@ -46,9 +47,9 @@ func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error 
 			return tool.Errorf(tool.CodeQuotaExceeded,
 				"%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
 		}
-		return t.exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) `+
+		return t.Exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) `+
 			`VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
-			x.ID, x.Caller, x.Tool, job.Queued, micros(x.Made), flag(x.Again), x.Lease, string(x.Call))
+			x.ID, x.Caller, x.Tool, job.Queued, database.Micros(x.Made), flag(x.Again), x.Lease, string(x.Call))
 	})
 }
 
@@ -70,8 +71,8 @@ const (
 
 // scanJob reads a row of these columns.
 func scanJob(rows *sql.Rows) (x job.Job, err error) {
-	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, (*microTime)(&x.Made), (*microTime)(&x.Began),
-		(*microTime)(&x.Ended), &x.Attempts, &x.Again, &x.Stop, &x.Lease, &x.Call, &x.Outcome)
+	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, (*database.MicroTime)(&x.Made), (*database.MicroTime)(&x.Began),
+		(*database.MicroTime)(&x.Ended), &x.Attempts, &x.Again, &x.Stop, &x.Lease, &x.Call, &x.Outcome)
 	return x, err
 }
 
@@ -81,15 +82,15 @@ func (j *JobTable) Claim(ctx context.Context, most int) ([]job.Job, error) {
 	if late := j.takeLate(); len(late) > 0 {
 		return late, nil
 	}
-	waiting, err := reading(ctx, j.db, func(r *reader) ([]int, error) { // usually there is nothing to write
-		return list(r, value[int], `SELECT 1 FROM job WHERE state = ? LIMIT 1`, job.Queued)
+	waiting, err := database.Reading(ctx, j.db, func(r *database.Reader) ([]int, error) { // usually there is nothing to write
+		return database.List(r, database.Value[int], `SELECT 1 FROM job WHERE state = ? LIMIT 1`, job.Queued)
 	})
 	if err != nil || len(waiting) == 0 || most <= 0 {
 		return nil, err
 	}
 	var mine []job.Job
-	begin := func(t *tx) (err error) {
-		mine, err = list(t, scanJob, `SELECT `+wholeJob+` FROM job WHERE state = ? ORDER BY made_at, id LIMIT ?`,
+	begin := func(t *database.Tx) (err error) {
+		mine, err = database.List(t, scanJob, `SELECT `+wholeJob+` FROM job WHERE state = ? ORDER BY made_at, id LIMIT ?`,
 			job.Queued, most)
 		for i := range mine {
 			if err == nil {
@@ -98,7 +99,7 @@ func (j *JobTable) Claim(ctx context.Context, most int) ([]job.Job, error) {
 		}
 		return err
 	}
-	if err := j.db.w.submit(&write{do: begin, durable: true, late: func() { j.putLate(mine) }}); err != nil {
+	if err := j.db.Submit(&database.Write{Do: begin, Durable: true, Late: func() { j.putLate(mine) }}); err != nil {
 		return nil, err
 	}
 	return mine, nil
@@ -117,23 +118,23 @@ func (j *JobTable) takeLate() (jobs []job.Job) {
 	return jobs
 }
 
-func (j *JobTable) begin(t *tx, x *job.Job) error {
+func (j *JobTable) begin(t *database.Tx, x *job.Job) error {
 	now := time.Now()
 	x.State, x.Began, x.Attempts = job.Running, now.UTC(), x.Attempts+1
-	err := t.exec(`UPDATE job SET state = ?, owner = ?, began_at = ?, attempts = ?, lease = '' WHERE id = ?`,
-		job.Running, j.owner, micros(now), x.Attempts, x.ID)
+	err := t.Exec(`UPDATE job SET state = ?, owner = ?, began_at = ?, attempts = ?, lease = '' WHERE id = ?`,
+		job.Running, j.owner, database.Micros(now), x.Attempts, x.ID)
 	if err != nil {
 		return err
 	}
-	_, err = row(t, `SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID},
+	_, err = database.Row(t, `SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID},
 		&x.Events, &x.Bytes)
 	return err
 }
 
 // Stops returns the jobs of this program that are to be stopped.
 func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
-	return reading(ctx, j.db, func(r *reader) ([]string, error) {
-		return list(r, value[string], `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running,
+	return database.Reading(ctx, j.db, func(r *database.Reader) ([]string, error) {
+		return database.List(r, database.Value[string], `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running,
 			j.owner)
 	})
 }
@@ -141,12 +142,12 @@ func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
 // Append adds events to a job that this program has begun, after its first after events. Events that already exist, as
 // after an unclear write, stay.
 func (j *JobTable) Append(_ context.Context, id string, attempt, after int, events [][]byte) error {
-	return j.db.w.do(false, func(t *tx) error {
+	return j.db.Do(false, func(t *database.Tx) error {
 		if err := j.holds(t, id, attempt); err != nil {
 			return err
 		}
 		for i, e := range events {
-			if err := t.exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?) `+
+			if err := t.Exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?) `+
 				`ON CONFLICT (job, seq) DO NOTHING`, id, after+i+1, string(e)); err != nil {
 				return err
 			}
@@ -156,9 +157,9 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 }
 
 // holds returns an error of code conflict if a job is not this program's.
-func (j *JobTable) holds(t *tx, id string, attempt int) error {
+func (j *JobTable) holds(t *database.Tx, id string, attempt int) error {
 	taken := tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because("job_taken")
-	_, err := only(t, taken, value[int], `SELECT 1 FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
+	_, err := database.Only(t, taken, database.Value[int], `SELECT 1 FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
 		id, job.Running, j.owner, attempt)
 	return err
 }
@@ -166,35 +167,35 @@ func (j *JobTable) holds(t *tx, id string, attempt int) error {
 // Settle ends a job that this program has begun, with its outcome. The state queued puts it back instead, as if it had
 // not begun.
 func (j *JobTable) Settle(_ context.Context, id string, attempt int, state string, outcome []byte) error {
-	settle := func(t *tx) error {
+	settle := func(t *database.Tx) error {
 		if err := j.holds(t, id, attempt); err != nil {
 			return err
 		}
 		if state == job.Queued {
-			return t.exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1 WHERE id = ?`, job.Queued, id)
+			return t.Exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1 WHERE id = ?`, job.Queued, id)
 		}
 		return endJob(t, id, state, outcome)
 	}
-	return j.db.w.submit(&write{do: settle, durable: true, key: "job " + id + " " + strconv.Itoa(attempt)})
+	return j.db.Submit(&database.Write{Do: settle, Durable: true, Key: "job " + id + " " + strconv.Itoa(attempt)})
 }
 
 // endJob ends a job. It removes the job's call, unless that is to be made again with answers.
-func endJob(t *tx, id, state string, outcome []byte) error {
+func endJob(t *database.Tx, id, state string, outcome []byte) error {
 	call := `''`
 	if state == job.Asked {
 		call = `call`
 	}
-	return t.exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = `+call+`, lease = '' WHERE id = ?`, state,
-		micros(time.Now()), string(outcome), id)
+	return t.Exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = `+call+`, lease = '' WHERE id = ?`, state,
+		database.Micros(time.Now()), string(outcome), id)
 }
 
 // Asked returns a caller's job that waits for answers, with its call.
 func (j *JobTable) Asked(ctx context.Context, caller, id string) (job.Job, error) {
-	return reading(ctx, j.db, func(r *reader) (job.Job, error) { return askedJob(r, caller, id) })
+	return database.Reading(ctx, j.db, func(r *database.Reader) (job.Job, error) { return askedJob(r, caller, id) })
 }
 
-func askedJob(a asker, caller, id string) (job.Job, error) {
-	x, err := only(a, noJob(id), scanJob, `SELECT `+wholeJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName),
+func askedJob(a database.Querier, caller, id string) (job.Job, error) {
+	x, err := database.Only(a, noJob(id), scanJob, `SELECT `+wholeJob+` FROM job WHERE id = ? AND caller = ?`, database.Plain(id, database.MaxName),
 		named(caller))
 	if err == nil && x.State != job.Asked {
 		err = tool.Errorf(tool.CodeConflict, "job %s does not wait for an answer: it is %s", id, x.State).Because(x.State)
@@ -207,10 +208,10 @@ func askedJob(a asker, caller, id string) (job.Job, error) {
 func (j *JobTable) Answer(
 	_ context.Context, caller, id string, seen, call, outcome []byte, lease string,
 ) (job.Job, error) {
-	if plain(lease, maxName) != lease {
+	if database.Plain(lease, database.MaxName) != lease {
 		return job.Job{}, tool.Errorf(tool.CodeInvalidInput, "the lease of a job is too long, or not text")
 	}
-	return writing(j.db, func(t *tx) (job.Job, error) {
+	return database.Writing(j.db, func(t *database.Tx) (job.Job, error) {
 		x, err := askedJob(t, caller, id)
 		switch {
 		case err != nil:
@@ -218,10 +219,10 @@ func (j *JobTable) Answer(
 		case string(x.Outcome) != string(seen):
 			return x, tool.Errorf(tool.CodeConflict, "somebody else answered the question of job %s meanwhile", id).Because("answered")
 		case call == nil:
-			err = t.exec(`UPDATE job SET result = ? WHERE id = ?`, string(outcome), id)
+			err = t.Exec(`UPDATE job SET result = ? WHERE id = ?`, string(outcome), id)
 		default:
-			err = t.exec(`UPDATE job SET state = ?, owner = '', began_at = ?, ended_at = NULL, result = NULL, attempts = 0, `+
-				`call = ?, lease = ? WHERE id = ?`, job.Queued, micros(time.Now()), string(call), lease, id)
+			err = t.Exec(`UPDATE job SET state = ?, owner = '', began_at = ?, ended_at = NULL, result = NULL, attempts = 0, `+
+				`call = ?, lease = ? WHERE id = ?`, job.Queued, database.Micros(time.Now()), string(call), lease, id)
 		}
 		if err != nil {
 			return x, err
@@ -238,7 +239,7 @@ func (j *JobTable) Recover(
 ) (n int, err error) {
 	orphans, err := j.orphans(ctx)
 	for _, o := range orphans {
-		mine, err := writing(j.db, func(t *tx) (bool, error) { return o.adopt(t, decide, resume) })
+		mine, err := database.Writing(j.db, func(t *database.Tx) (bool, error) { return o.adopt(t, decide, resume) })
 		if err != nil {
 			return n, err
 		}
@@ -250,28 +251,28 @@ func (j *JobTable) Recover(
 // adopt decides about an orphan, unless another program has. An orphan that asked for an approval and has not used it
 // continues with that approval: without its id, a denied call would ask a second time.
 func (o orphan) adopt(
-	t *tx, decide func(job.Job) (string, []byte), resume func(call []byte, approval string) ([]byte, error),
+	t *database.Tx, decide func(job.Job) (string, []byte), resume func(call []byte, approval string) ([]byte, error),
 ) (mine bool, err error) {
-	mine, err = row(t, `SELECT stop, call FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
+	mine, err = database.Row(t, `SELECT stop, call FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
 		[]any{o.ID, job.Running, o.owner, o.Attempts}, &o.Stop, &o.Call)
 	if err != nil || !mine {
 		return false, err
 	}
 	var id, last string
-	asked, err := row(t, `SELECT id, state FROM approval WHERE job = ? ORDER BY made_at DESC, id LIMIT 1`,
+	asked, err := database.Row(t, `SELECT id, state FROM approval WHERE job = ? ORDER BY made_at DESC, id LIMIT 1`,
 		[]any{o.ID}, &id, &last)
 	if err != nil {
 		return false, err
 	}
 	if asked && last != approval.Used && !o.Stop {
 		if call, err := resume(o.Call, id); err == nil {
-			return true, t.exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1, call = ? WHERE id = ?`,
+			return true, t.Exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1, call = ? WHERE id = ?`,
 				job.Queued, string(call), o.ID)
 		}
 	}
 	state, outcome := decide(o.Job)
 	if state == job.Queued {
-		return true, t.exec(`UPDATE job SET state = ?, owner = '' WHERE id = ?`, job.Queued, o.ID)
+		return true, t.Exec(`UPDATE job SET state = ?, owner = '' WHERE id = ?`, job.Queued, o.ID)
 	}
 	return true, endJob(t, o.ID, state, outcome)
 }
@@ -281,11 +282,11 @@ func (o orphan) adopt(
 func (j *JobTable) Wake(
 	ctx context.Context, resume func(call []byte, approval string) ([]byte, error),
 ) (n int, err error) {
-	due, err := reading(ctx, j.db, func(r *reader) ([]sleeper, error) { return sleepers(r, atOnce) })
+	due, err := database.Reading(ctx, j.db, func(r *database.Reader) ([]sleeper, error) { return sleepers(r, atOnce) })
 	if err != nil || len(due) == 0 {
 		return 0, err
 	}
-	return writing(j.db, func(t *tx) (n int, err error) {
+	return database.Writing(j.db, func(t *database.Tx) (n int, err error) {
 		if due, err = sleepers(t, atOnce); err != nil { // another program may have been faster
 			return 0, err
 		}
@@ -294,8 +295,8 @@ func (j *JobTable) Wake(
 			if err != nil {
 				continue // it cannot be read, and stays until it is cancelled
 			}
-			if err := t.exec(`UPDATE job SET state = ?, owner = '', began_at = ?, ended_at = NULL, result = NULL, `+
-				`attempts = 0, call = ? WHERE id = ?`, job.Queued, micros(time.Now()), string(call), s.id); err != nil {
+			if err := t.Exec(`UPDATE job SET state = ?, owner = '', began_at = ?, ended_at = NULL, result = NULL, `+
+				`attempts = 0, call = ? WHERE id = ?`, job.Queued, database.Micros(time.Now()), string(call), s.id); err != nil {
 				return n, err
 			}
 			n++
@@ -312,14 +313,14 @@ type sleeper struct {
 
 // sleepers finds the jobs that asked and whose approval no longer waits: the approval that their outcome names, since a
 // job may have had another before, and a tool may have asked something in an approved call.
-func sleepers(a asker, most int) ([]sleeper, error) {
-	return list(a, func(rows *sql.Rows) (s sleeper, err error) {
+func sleepers(a database.Querier, most int) ([]sleeper, error) {
+	return database.List(a, func(rows *sql.Rows) (s sleeper, err error) {
 		err = rows.Scan(&s.id, &s.approval, &s.call)
 		return s, err
 	}, `SELECT job.id, approval.id, job.call FROM approval JOIN job ON job.id = approval.job `+
 		`AND job.caller = approval.caller WHERE approval.job <> '' AND job.state = ? AND approval.state <> ? AND `+
 		`(approval.state <> ? OR approval.until_at <= ?) AND job.result LIKE '%' || approval.id || '%' LIMIT ?`,
-		job.Asked, approval.Used, approval.Waiting, micros(time.Now()), most)
+		job.Asked, approval.Used, approval.Waiting, database.Micros(time.Now()), most)
 }
 
 // An orphan is a job whose program is gone.
@@ -329,7 +330,7 @@ type orphan struct {
 }
 
 func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
-	err = j.db.orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`,
+	err = j.db.Orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`,
 		func(owner string, rows *sql.Rows) error {
 			o := orphan{owner: owner}
 			err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &o.Again)
@@ -342,7 +343,7 @@ func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
 // Cancel ends a caller's waiting job, with an outcome, and asks a running one to stop. It returns the job as it is
 // then. A job that has ended otherwise stays as it is: the error has the code conflict.
 func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (job.Job, error) {
-	return writing(j.db, func(t *tx) (job.Job, error) {
+	return database.Writing(j.db, func(t *database.Tx) (job.Job, error) {
 		x, err := findJob(t, caller, id)
 		switch {
 		case err != nil:
@@ -350,7 +351,7 @@ func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) 
 		case x.State == job.Queued || x.State == job.Asked:
 			err = endJob(t, id, job.Cancelled, outcome)
 		case x.State == job.Running:
-			err = t.exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)
+			err = t.Exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)
 		case x.State != job.Cancelled:
 			return x, tool.Errorf(tool.CodeConflict, "job %s cannot be cancelled: it has ended (%s)", id,
 				x.State).Because(x.State)
@@ -362,14 +363,14 @@ func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) 
 	})
 }
 
-func findJob(a asker, caller, id string) (job.Job, error) {
-	return only(a, noJob(id), scanJob, `SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, plain(id, maxName),
+func findJob(a database.Querier, caller, id string) (job.Job, error) {
+	return database.Only(a, noJob(id), scanJob, `SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, database.Plain(id, database.MaxName),
 		named(caller))
 }
 
 // named returns a caller as Add accepts it. A name that Add refuses has no jobs, and must not match another caller.
 func named(caller string) any {
-	if plain(caller, maxName) != caller {
+	if database.Plain(caller, database.MaxName) != caller {
 		return nil
 	}
 	return caller
@@ -383,11 +384,11 @@ func noJob(id string) error {
 func (j *JobTable) Find(
 	ctx context.Context, caller, id string, after int64, most int,
 ) (x job.Job, events [][]byte, err error) {
-	err = j.db.read(ctx, func(r *reader) error {
+	err = j.db.Read(ctx, func(r *database.Reader) error {
 		if x, err = findJob(r, caller, id); err != nil || most <= 0 {
 			return err
 		}
-		events, err = list(r, value[[]byte],
+		events, err = database.List(r, database.Value[[]byte],
 			`SELECT event FROM job_event WHERE job = ? AND seq > ? ORDER BY seq LIMIT ?`, id, after, most)
 		return err
 	})
@@ -396,33 +397,33 @@ func (j *JobTable) Find(
 
 // Of returns the caller of a job, for operators.
 func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error) {
-	return reading(ctx, j.db, func(r *reader) (string, error) {
-		return only(r, noJob(id), value[string], `SELECT caller FROM job WHERE id = ?`, plain(id, maxName))
+	return database.Reading(ctx, j.db, func(r *database.Reader) (string, error) {
+		return database.Only(r, noJob(id), database.Value[string], `SELECT caller FROM job WHERE id = ?`, database.Plain(id, database.MaxName))
 	})
 }
 
 // List returns the jobs of a caller, the newest first, in one state or, with "", in any. They come without their calls
 // and outcomes.
 func (j *JobTable) List(ctx context.Context, caller, state string, most int) ([]job.Job, error) {
-	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), plain(state, 64),
-		plain(state, 64))
+	return j.list(ctx, most, ` WHERE caller = ? AND (state = ? OR ? = '')`, named(caller), database.Plain(state, 64),
+		database.Plain(state, 64))
 }
 
 // All is List for operators, who see all jobs.
 func (j *JobTable) All(ctx context.Context, state string, most int) ([]job.Job, error) {
-	return j.list(ctx, most, ` WHERE (state = ? OR ? = '')`, plain(state, 64), plain(state, 64))
+	return j.list(ctx, most, ` WHERE (state = ? OR ? = '')`, database.Plain(state, 64), database.Plain(state, 64))
 }
 
 func (j *JobTable) list(ctx context.Context, most int, where string, args ...any) ([]job.Job, error) {
-	return reading(ctx, j.db, func(r *reader) ([]job.Job, error) {
-		return list(r, scanJob, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`,
-			append(args, atMost(most))...)
+	return database.Reading(ctx, j.db, func(r *database.Reader) ([]job.Job, error) {
+		return database.List(r, scanJob, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`,
+			append(args, database.AtMost(most))...)
 	})
 }
 
 // Expire removes the jobs that ended before a time, with their events, and returns their number.
 func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
-	return j.db.expire(ctx, "job", "job_event", before)
+	return expire(ctx, j.db, "job", "job_event", before)
 }
 
 // atOnce is how many rows are removed in one transaction, so that others can write in between.
@@ -430,21 +431,21 @@ const atOnce = 200
 
 // expire removes the rows of a table that ended before a time, and their parts from another table, which refers to them
 // by the table's name.
-func (db *DB) expire(ctx context.Context, table, parts string, before time.Time) (n int, err error) {
+func expire(ctx context.Context, db *database.DB, table, parts string, before time.Time) (n int, err error) {
 	old := ` IN (SELECT id FROM ` + table + ` WHERE ended_at < ? ORDER BY ended_at, id LIMIT ?)`
 	for more := true; more && ctx.Err() == nil; {
-		found, err := reading(ctx, db, func(r *reader) ([]int, error) { // usually there is nothing to write
-			return list(r, value[int], `SELECT 1 FROM `+table+` WHERE ended_at < ? LIMIT 1`, micros(before))
+		found, err := database.Reading(ctx, db, func(r *database.Reader) ([]int, error) { // usually there is nothing to write
+			return database.List(r, database.Value[int], `SELECT 1 FROM `+table+` WHERE ended_at < ? LIMIT 1`, database.Micros(before))
 		})
 		if err != nil || len(found) == 0 {
 			return n, err
 		}
 		var removed int64
-		err = db.w.do(false, func(t *tx) (err error) {
-			if err := t.exec(`DELETE FROM `+parts+` WHERE `+table+old, micros(before), atOnce); err != nil {
+		err = db.Do(false, func(t *database.Tx) (err error) {
+			if err := t.Exec(`DELETE FROM `+parts+` WHERE `+table+old, database.Micros(before), atOnce); err != nil {
 				return err
 			}
-			removed, err = t.count(`DELETE FROM `+table+` WHERE id`+old, micros(before), atOnce)
+			removed, err = t.Count(`DELETE FROM `+table+` WHERE id`+old, database.Micros(before), atOnce)
 			return err
 		})
 		if err != nil {

@@ -9,25 +9,26 @@ import (
 	"time"
 
 	"toolpost/engine/lease"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
 // A LeaseTable keeps leases. The table has the digests of tokens, so reading it reveals no token.
 type LeaseTable struct {
-	db *DB
+	db *database.DB
 
 	counted leaseCounts
 	swept   sweeper // the removal of past leases
 }
 
 // Leases returns the table of leases.
-func (db *DB) Leases() *LeaseTable { return &LeaseTable{db: db} }
+func (db *DB) Leases() *LeaseTable { return &LeaseTable{db: db.DB} }
 
 // idLength is how many digits of a digest identify a lease, or a token, to people.
 const idLength = lease.IDLength
 
 // leaseID returns the id of a lease, given its token or the id itself.
-func leaseID(text string) string { return plain(lease.ID(text), maxName) }
+func leaseID(text string) string { return database.Plain(lease.ID(text), database.MaxName) }
 
 // Issue makes a lease for one call of a tool, or of any with "*", up to a tier, by a caller, or by any holder with "".
 // A ttl of 0 means lease.DefaultTTL. Only the caller of Issue gets the token.
@@ -39,15 +40,15 @@ func (l *LeaseTable) Issue(
 		return "", err
 	}
 	token = lease.TokenPrefix + rand.Text()
-	err = l.db.w.do(true, func(t *tx) error {
+	err = l.db.Do(true, func(t *database.Tx) error {
 		now := time.Now()
 		if l.swept.due(now) {
 			if err := sweep(t, now); err != nil {
 				return err
 			}
 		}
-		return t.exec(`INSERT INTO lease (id, caller, tool, tier, issued_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)`,
-			digestOf(token), caller, name, tier, micros(now), micros(now.Add(ttl)))
+		return t.Exec(`INSERT INTO lease (id, caller, tool, tier, issued_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)`,
+			database.Digest(token), caller, name, tier, database.Micros(now), database.Micros(now.Add(ttl)))
 	})
 	if err != nil {
 		return "", err
@@ -59,16 +60,16 @@ func (l *LeaseTable) Issue(
 // Consume uses a lease up for one call of a tool of that tier by a caller. If several try, in any program, one
 // succeeds. A lease that does not fit stays as it is, and that of another caller is not_found.
 func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier int) error {
-	id := digestOf(token)
-	return l.counted.count(l.db.w.do(true, func(t *tx) error {
-		x, err := only(t, noSuchLease(), scanLease, someLeases+` WHERE id = ?`, id)
+	id := database.Digest(token)
+	return l.counted.count(l.db.Do(true, func(t *database.Tx) error {
+		x, err := database.Only(t, noSuchLease(), scanLease, someLeases+` WHERE id = ?`, id)
 		if err == nil {
 			err = whyNot(&x, caller, name, tier)
 		}
 		if err != nil {
 			return err
 		}
-		n, err := t.count(useLease, micros(time.Now()), id)
+		n, err := t.Count(useLease, database.Micros(time.Now()), id)
 		if err == nil && n == 0 { // the writers' lock rules this out; a lease is worth a second lock
 			err = noSuchLease()
 		}
@@ -106,9 +107,9 @@ const maxLeaseName = 1024
 // checkLease refuses a lease that could not be used, or that would last too long.
 func checkLease(caller, name string, tier int, ttl time.Duration) error {
 	switch {
-	case name == "" || plain(name, maxLeaseName) != name:
+	case name == "" || database.Plain(name, maxLeaseName) != name:
 		return tool.Errorf(tool.CodeInvalidInput, `a lease needs the name of a tool, or "*" for any`)
-	case plain(caller, maxLeaseName) != caller:
+	case database.Plain(caller, maxLeaseName) != caller:
 		return tool.Errorf(tool.CodeInvalidInput,
 			"a lease is for a caller, whose name is text of at most %d bytes, not %.40q", maxLeaseName, caller)
 	case tier < 0 || tier > lease.MaxTier:
@@ -154,24 +155,24 @@ func (l *LeaseTable) Revoke(_ context.Context, caller, id string) error {
 	if id = leaseID(id); !isID(id) {
 		return noLease(id)
 	}
-	return l.db.w.do(true, func(t *tx) error {
-		x, err := only(t, noLease(id), scanLease, someLeases+withID, id, behind(id))
+	return l.db.Do(true, func(t *database.Tx) error {
+		x, err := database.Only(t, noLease(id), scanLease, someLeases+withID, id, behind(id))
 		switch {
 		case err != nil:
 			return err
 		case caller != "" && x.Caller != caller:
 			return noLease(id)
 		}
-		return t.revoke("lease", id, x.State)
+		return revoke(t, "lease", id, x.State)
 	})
 }
 
 // revoke ends an entry of a table by its id, if it is live.
-func (t *tx) revoke(table, id, state string) error {
+func revoke(t *database.Tx, table, id, state string) error {
 	if state != lease.Live {
 		return tool.Errorf(tool.CodeConflict, "%s %s cannot be revoked: it is %s", table, id, state).Because(state)
 	}
-	return t.exec(`UPDATE `+table+` SET revoked_at = ?`+withID, micros(time.Now()), id, behind(id))
+	return t.Exec(`UPDATE `+table+` SET revoked_at = ?`+withID, database.Micros(time.Now()), id, behind(id))
 }
 
 func noLease(id string) error {
@@ -194,28 +195,28 @@ func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err er
 	if id = leaseID(id); !isID(id) {
 		return x, noLease(id)
 	}
-	return reading(ctx, l.db, func(r *reader) (lease.Lease, error) {
-		return only(r, noLease(id), scanLease, someLeases+withID, id, behind(id))
+	return database.Reading(ctx, l.db, func(r *database.Reader) (lease.Lease, error) {
+		return database.Only(r, noLease(id), scanLease, someLeases+withID, id, behind(id))
 	})
 }
 
 // List returns the stored leases, the newest first, at most most of them; 0 means all.
 func (l *LeaseTable) List(ctx context.Context, most int) ([]lease.Lease, error) {
-	return reading(ctx, l.db, func(r *reader) ([]lease.Lease, error) {
-		return list(r, scanLease, someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
+	return database.Reading(ctx, l.db, func(r *database.Reader) ([]lease.Lease, error) {
+		return database.List(r, scanLease, someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, database.AtMost(most))
 	})
 }
 
 // scanLease reads a row of someLeases.
 func scanLease(rows *sql.Rows) (x lease.Lease, err error) {
-	var used, revoked microTime
-	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.Tier, (*microTime)(&x.Issued), (*microTime)(&x.Expires), &used,
+	var used, revoked database.MicroTime
+	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.Tier, (*database.MicroTime)(&x.Issued), (*database.MicroTime)(&x.Expires), &used,
 		&revoked)
 	if err != nil {
 		return x, err
 	}
 	x.ID = x.ID[:idLength]
-	switch none := (microTime{}); {
+	switch none := (database.MicroTime{}); {
 	case used != none:
 		x.State = lease.Used
 	case revoked != none:
@@ -231,13 +232,13 @@ func scanLease(rows *sql.Rows) (x lease.Lease, err error) {
 // GC removes the leases that ended a while ago, and returns the counts.
 func (l *LeaseTable) GC(context.Context) (lease.Counts, error) {
 	active := 0
-	err := l.db.w.do(false, func(t *tx) error {
+	err := l.db.Do(false, func(t *database.Tx) error {
 		now := time.Now()
 		if err := sweep(t, now); err != nil {
 			return err
 		}
-		_, err := row(t, `SELECT COUNT(*) FROM lease WHERE expires_at > ? AND used_at IS NULL AND revoked_at IS NULL`,
-			[]any{micros(now)}, &active)
+		_, err := database.Row(t, `SELECT COUNT(*) FROM lease WHERE expires_at > ? AND used_at IS NULL AND revoked_at IS NULL`,
+			[]any{database.Micros(now)}, &active)
 		return err
 	})
 	return l.counted.with(active), err
@@ -255,9 +256,9 @@ type sweeper struct{ last atomic.Int64 }
 
 func (s *sweeper) due(now time.Time) bool {
 	last := s.last.Load()
-	return now.Sub(time.UnixMicro(last)) >= sweepEvery && s.last.CompareAndSwap(last, micros(now))
+	return now.Sub(time.UnixMicro(last)) >= sweepEvery && s.last.CompareAndSwap(last, database.Micros(now))
 }
 
-func sweep(t *tx, now time.Time) error {
-	return t.exec(`DELETE FROM lease WHERE expires_at < ?`, micros(now.Add(-remembrance)))
+func sweep(t *database.Tx, now time.Time) error {
+	return t.Exec(`DELETE FROM lease WHERE expires_at < ?`, database.Micros(now.Add(-remembrance)))
 }

@@ -18,6 +18,7 @@ import (
 
 	"toolpost/engine/lease"
 	"toolpost/host/kernel"
+	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -104,7 +105,7 @@ func (l *Leases) Issue(_ context.Context, caller, name string, tier int, ttl tim
 		l.leases = map[string]*lease.Lease{}
 	}
 	token = lease.TokenPrefix + rand.Text()
-	l.leases[digestOf(token)] = &lease.Lease{
+	l.leases[database.Digest(token)] = &lease.Lease{
 		ID: lease.ID(token), Caller: caller, Tool: name, Tier: tier, Issued: now, Expires: now.Add(ttl), State: lease.Live,
 	}
 	l.counted.issued.Add(1)
@@ -125,7 +126,7 @@ func (l *Leases) sweep(now time.Time) (active int) {
 func (l *Leases) Consume(_ context.Context, token, caller, name string, tier int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	x := cmp.Or(l.leases[digestOf(token)], new(lease.Lease))
+	x := cmp.Or(l.leases[database.Digest(token)], new(lease.Lease))
 	if x.State == lease.Live && !time.Now().Before(x.Expires) {
 		x.State = lease.Expired
 	}

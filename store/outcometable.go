@@ -6,19 +6,20 @@ import (
 	"time"
 
 	"toolpost/engine/idempotency"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
 // An OutcomeTable remembers the outcomes of calls with an idempotency key, so that a call that is repeated after a
 // restart, or in another program, is still the same call.
 type OutcomeTable struct {
-	db    *DB
+	db    *database.DB
 	swept sweeper
 	late  sync.Map // by scope: claims of this program with an unclear outcome, whose calls do not run
 }
 
 // Outcomes returns the table of outcomes.
-func (db *DB) Outcomes() *OutcomeTable { return &OutcomeTable{db: db} }
+func (db *DB) Outcomes() *OutcomeTable { return &OutcomeTable{db: db.DB} }
 
 // maxOutcomes is how many outcomes are kept; the oldest go first.
 const maxOutcomes = 100_000
@@ -28,7 +29,7 @@ const maxOutcomes = 100_000
 // remembered from then on, so that no call runs again because no caller asked for a while.
 func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (idempotency.Claim, error) {
 	var c idempotency.Claim
-	claim := func(t *tx) (err error) {
+	claim := func(t *database.Tx) (err error) {
 		now := time.Now()
 		if o.swept.due(now) {
 			if err := sweepOutcomes(t, now); err != nil {
@@ -38,11 +39,11 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 		if c, err = o.have(t, scope, now, ttl); err != nil || !c.Mine {
 			return err
 		}
-		return t.exec(`INSERT INTO outcome (scope, input, owner, at, expires_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET
+		return t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET
 			input = excluded.input, owner = excluded.owner, at = excluded.at, expires_at = excluded.expires_at, result = NULL, lost_at = NULL`,
-			scope[:], input[:], o.db.owner, micros(now), micros(now.Add(ttl)))
+			scope[:], input[:], o.db.Owner, database.Micros(now), database.Micros(now.Add(ttl)))
 	}
-	err := o.db.w.submit(&write{do: claim, durable: true, late: func() {
+	err := o.db.Submit(&database.Write{Do: claim, Durable: true, Late: func() {
 		if c.Mine {
 			o.late.Store(scope, true)
 		}
@@ -55,42 +56,42 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 
 // have returns what is known of a key; Mine is set if nothing is.
 func (o *OutcomeTable) have(
-	t *tx, scope [32]byte, now time.Time, ttl time.Duration,
+	t *database.Tx, scope [32]byte, now time.Time, ttl time.Duration,
 ) (c idempotency.Claim, err error) {
 	var owner string
 	var input []byte
 	var expires, lost time.Time
-	known, err := row(t, `SELECT input, owner, expires_at, result, lost_at FROM outcome WHERE scope = ?`,
-		[]any{scope[:]}, &input, &owner, (*microTime)(&expires), &c.Result, (*microTime)(&lost))
+	known, err := database.Row(t, `SELECT input, owner, expires_at, result, lost_at FROM outcome WHERE scope = ?`,
+		[]any{scope[:]}, &input, &owner, (*database.MicroTime)(&expires), &c.Result, (*database.MicroTime)(&lost))
 	if err != nil {
 		return c, err
 	}
 	copy(c.Input[:], input)
 	_, late := o.late.Load(scope)
 	switch {
-	case !known || owner == o.db.owner && late:
+	case !known || owner == o.db.Owner && late:
 		return idempotency.Claim{Mine: true}, nil
 	case c.Result != nil || !lost.IsZero():
 		c.Mine, c.Lost = !now.Before(expires), !lost.IsZero()
 		return c, nil
 	}
-	if c.Lost, err = o.db.gone(t.ctx, t.w.conn, owner); err != nil || !c.Lost {
+	if c.Lost, err = t.Gone(owner); err != nil || !c.Lost {
 		return c, err
 	}
-	return c, t.exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, micros(now),
-		micros(now.Add(ttl)), scope[:])
+	return c, t.Exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, database.Micros(now),
+		database.Micros(now.Add(ttl)), scope[:])
 }
 
 // Settle ends a claim of this program: with an outcome to remember, a JSON text, or with nil. It may be called again
 // after an unclear write.
 func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, ttl time.Duration) error {
-	err := o.db.w.do(true, func(t *tx) error {
+	err := o.db.Do(true, func(t *database.Tx) error {
 		if result == nil {
-			return t.exec(`DELETE FROM outcome WHERE scope = ? AND owner = ? AND lost_at IS NULL`, scope[:], o.db.owner)
+			return t.Exec(`DELETE FROM outcome WHERE scope = ? AND owner = ? AND lost_at IS NULL`, scope[:], o.db.Owner)
 		}
-		n, err := t.count(`UPDATE outcome SET result = ?, expires_at = ? `+
+		n, err := t.Count(`UPDATE outcome SET result = ?, expires_at = ? `+
 			`WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
-			string(result), micros(time.Now().Add(ttl)), scope[:], o.db.owner)
+			string(result), database.Micros(time.Now().Add(ttl)), scope[:], o.db.Owner)
 		if err == nil && n == 0 {
 			err = tool.Errorf(tool.CodeUnavailable,
 				"the outcome of a call was not remembered: its idempotency key is gone, or counts as lost")
@@ -105,31 +106,31 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 
 // Mark implements ask.Marks: an answered question is kept like an outcome, with who answered in place of the input.
 func (o *OutcomeTable) Mark(_ context.Context, question, who [32]byte, ttl time.Duration) (theirs bool, err error) {
-	err = o.db.w.do(true, func(t *tx) error {
+	err = o.db.Do(true, func(t *database.Tx) error {
 		now := time.Now()
 		if o.swept.due(now) {
 			if err := sweepOutcomes(t, now); err != nil {
 				return err
 			}
 		}
-		err := t.exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, result) VALUES (?, ?, ?, ?, ?, 'true') `+
-			`ON CONFLICT (scope) DO NOTHING`, question[:], who[:], o.db.owner, micros(now), micros(now.Add(ttl)))
+		err := t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, result) VALUES (?, ?, ?, ?, ?, 'true') `+
+			`ON CONFLICT (scope) DO NOTHING`, question[:], who[:], o.db.Owner, database.Micros(now), database.Micros(now.Add(ttl)))
 		if err != nil {
 			return err
 		}
 		var had []byte
-		_, err = row(t, `SELECT input FROM outcome WHERE scope = ?`, []any{question[:]}, &had)
+		_, err = database.Row(t, `SELECT input FROM outcome WHERE scope = ?`, []any{question[:]}, &had)
 		theirs = string(had) == string(who[:])
 		return err
 	})
 	return theirs, err
 }
 
-func sweepOutcomes(t *tx, now time.Time) error {
-	if err := t.exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`,
-		micros(now)); err != nil {
+func sweepOutcomes(t *database.Tx, now time.Time) error {
+	if err := t.Exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`,
+		database.Micros(now)); err != nil {
 		return err
 	}
-	return t.exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome `+
+	return t.Exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome `+
 		`ORDER BY at DESC LIMIT ?)`, maxOutcomes)
 }

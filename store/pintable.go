@@ -9,27 +9,28 @@ import (
 	"sync"
 
 	"toolpost/engine/pin"
+	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
 // A PinTable keeps the descriptions of tools of foreign servers.
-type PinTable struct{ db *DB }
+type PinTable struct{ db *database.DB }
 
 // Pins returns the table of pins.
-func (db *DB) Pins() *PinTable { return &PinTable{db} }
+func (db *DB) Pins() *PinTable { return &PinTable{db.DB} }
 
 // Of implements pin.Pins.
 func (k *PinTable) Of(ctx context.Context, source string) ([]pin.Pin, error) {
-	return reading(ctx, k.db, func(r *reader) ([]pin.Pin, error) {
-		return list(r, scanPin,
+	return database.Reading(ctx, k.db, func(r *database.Reader) ([]pin.Pin, error) {
+		return database.List(r, scanPin,
 			`SELECT source, digest, face, seen_at, approved_by, approved_at FROM pin WHERE source = ?`, source)
 	})
 }
 
 func scanPin(rows *sql.Rows) (p pin.Pin, err error) {
 	var face string
-	err = rows.Scan(&p.Source, &p.Digest, &face, (*microTime)(&p.Seen), &p.By, (*microTime)(&p.Approved))
+	err = rows.Scan(&p.Source, &p.Digest, &face, (*database.MicroTime)(&p.Seen), &p.By, (*database.MicroTime)(&p.Approved))
 	if err != nil {
 		return p, err
 	}
@@ -44,32 +45,32 @@ func scanPin(rows *sql.Rows) (p pin.Pin, err error) {
 
 // Change implements pin.Pins.
 func (k *PinTable) Change(_ context.Context, changes []pin.Change) error {
-	return k.db.w.do(true, func(w *tx) error {
+	return k.db.Do(true, func(w *database.Tx) error {
 		for _, c := range changes {
-			if err := w.changePin(c); err != nil {
+			if err := changePin(w, c); err != nil {
 				return err
 			}
 		}
-		return w.exec(`UPDATE pin_change SET n = n + 1 WHERE id = 1`)
+		return w.Exec(`UPDATE pin_change SET n = n + 1 WHERE id = 1`)
 	})
 }
 
-func (t *tx) changePin(c pin.Change) error {
-	id := digestOf(c.Name)
-	approved := sql.NullInt64{Int64: micros(c.Approved), Valid: !c.Approved.IsZero()}
+func changePin(t *database.Tx, c pin.Change) error {
+	id := database.Digest(c.Name)
+	approved := sql.NullInt64{Int64: database.Micros(c.Approved), Valid: !c.Approved.IsZero()}
 	if c.Was == "" {
-		return t.exec(`INSERT INTO pin (source, id, digest, face, seen_at, approved_by, approved_at) `+
+		return t.Exec(`INSERT INTO pin (source, id, digest, face, seen_at, approved_by, approved_at) `+
 			`VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (source, id) DO NOTHING`,
-			c.Source, id, c.Digest, string(c.Face), micros(c.Seen), plain(c.By, maxName), approved)
+			c.Source, id, c.Digest, string(c.Face), database.Micros(c.Seen), database.Plain(c.By, database.MaxName), approved)
 	}
 	var n int64
 	var err error
 	if c.Digest == "" {
-		n, err = t.count(`DELETE FROM pin WHERE source = ? AND id = ? AND digest = ?`, c.Source, id, c.Was)
+		n, err = t.Count(`DELETE FROM pin WHERE source = ? AND id = ? AND digest = ?`, c.Source, id, c.Was)
 	} else {
-		n, err = t.count(`UPDATE pin SET digest = ?, face = ?, approved_by = ?, approved_at = ? `+
+		n, err = t.Count(`UPDATE pin SET digest = ?, face = ?, approved_by = ?, approved_at = ? `+
 			`WHERE source = ? AND id = ? AND digest = ?`,
-			c.Digest, string(c.Face), plain(c.By, maxName), approved, c.Source, id, c.Was)
+			c.Digest, string(c.Face), database.Plain(c.By, database.MaxName), approved, c.Source, id, c.Was)
 	}
 	if err == nil && n == 0 {
 		return pinConflict(c)
@@ -84,8 +85,8 @@ func pinConflict(c pin.Change) error {
 
 // Revision implements pin.Pins.
 func (k *PinTable) Revision(ctx context.Context) (int64, error) {
-	return reading(ctx, k.db, func(r *reader) (int64, error) {
-		return only(r, nil, value[int64], `SELECT n FROM pin_change WHERE id = 1`)
+	return database.Reading(ctx, k.db, func(r *database.Reader) (int64, error) {
+		return database.Only(r, nil, database.Value[int64], `SELECT n FROM pin_change WHERE id = 1`)
 	})
 }
 

@@ -9,15 +9,16 @@ import (
 
 	"toolpost/engine/job"
 	"toolpost/plan"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
 // A PlanTable keeps plans. It represents one program among those that share the store: plans that it has begun are its
 // own.
-type PlanTable struct{ db *DB }
+type PlanTable struct{ db *database.DB }
 
 // Plans returns the table of plans.
-func (db *DB) Plans() *PlanTable { return &PlanTable{db} }
+func (db *DB) Plans() *PlanTable { return &PlanTable{db.DB} }
 
 // maxPrompt is the maximum length of a stored prompt, in bytes.
 const maxPrompt = 64 << 10
@@ -25,14 +26,14 @@ const maxPrompt = 64 << 10
 // Begin implements plan.Store. Like everything written of a plan it survives the end of the program at once, and that
 // of the machine with the next record of a call that may change something, which is written after it.
 func (p *PlanTable) Begin(_ context.Context, r plan.Record) error {
-	if named(r.Caller) == nil || plain(r.Session, maxNamed) != r.Session {
+	if named(r.Caller) == nil || database.Plain(r.Session, maxNamed) != r.Session {
 		return tool.Errorf(tool.CodeInvalidInput, "the caller or the session of a plan is too long, or not text")
 	}
-	return p.db.w.do(false, func(t *tx) error {
-		return t.exec(`INSERT INTO plan (id, caller, session, state, owner, call, planner, prompt, made_at, tools, request, `+
+	return p.db.Do(false, func(t *database.Tx) error {
+		return t.Exec(`INSERT INTO plan (id, caller, session, state, owner, call, planner, prompt, made_at, tools, request, `+
 			`document, patches) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			r.ID, r.Caller, r.Session, plan.Running, p.db.owner, plain(r.Call, maxName), plain(r.Planner, maxName),
-			plain(r.Prompt, maxPrompt), micros(r.Made), r.Counts.Tools, string(r.Request), string(r.Plan), string(r.Before))
+			r.ID, r.Caller, r.Session, plan.Running, p.db.Owner, database.Plain(r.Call, database.MaxName), database.Plain(r.Planner, database.MaxName),
+			database.Plain(r.Prompt, maxPrompt), database.Micros(r.Made), r.Counts.Tools, string(r.Request), string(r.Plan), string(r.Before))
 	})
 }
 
@@ -41,7 +42,7 @@ const maxNamed = 1024
 
 // Note implements plan.Store.
 func (p *PlanTable) Note(_ context.Context, id string, notes []plan.Note) error {
-	return p.db.w.do(false, func(t *tx) error {
+	return p.db.Do(false, func(t *database.Tx) error {
 		if err := p.holds(t, id); err != nil {
 			return err
 		}
@@ -50,15 +51,15 @@ func (p *PlanTable) Note(_ context.Context, id string, notes []plan.Note) error 
 }
 
 // holds returns an error of code conflict if a plan is not this program's.
-func (p *PlanTable) holds(t *tx, id string) error {
+func (p *PlanTable) holds(t *database.Tx, id string) error {
 	taken := tool.Errorf(tool.CodeConflict, "plan %s no longer belongs to this program", id).Because("plan_taken")
-	_, err := only(t, taken, value[int], `SELECT 1 FROM plan WHERE id = ? AND state = ? AND owner = ?`, id, plan.Running,
-		p.db.owner)
+	_, err := database.Only(t, taken, database.Value[int], `SELECT 1 FROM plan WHERE id = ? AND state = ? AND owner = ?`, id, plan.Running,
+		p.db.Owner)
 	return err
 }
 
 // writeNotes stores the last note of each tool.
-func writeNotes(t *tx, id string, notes []plan.Note) error {
+func writeNotes(t *database.Tx, id string, notes []plan.Note) error {
 	last := map[int]int{}
 	for i, n := range notes {
 		last[n.Place] = i
@@ -69,13 +70,13 @@ func writeNotes(t *tx, id string, notes []plan.Note) error {
 			args = append(args, id, n.Place, n.State, string(n.Doc))
 		}
 	}
-	return t.insert(`INSERT INTO plan_tool (plan, place, state, document) VALUES `, 4,
+	return t.Insert(`INSERT INTO plan_tool (plan, place, state, document) VALUES `, 4,
 		` ON CONFLICT (plan, place) DO UPDATE SET state = excluded.state, document = excluded.document`, args)
 }
 
 // End implements plan.Store.
 func (p *PlanTable) End(_ context.Context, id, state string, result []byte, notes []plan.Note) error {
-	end := func(t *tx) error {
+	end := func(t *database.Tx) error {
 		if err := p.holds(t, id); err != nil {
 			return err
 		}
@@ -83,16 +84,16 @@ func (p *PlanTable) End(_ context.Context, id, state string, result []byte, note
 			return err
 		}
 		if state == plan.Running {
-			return t.exec(`UPDATE plan SET owner = '' WHERE id = ?`, id)
+			return t.Exec(`UPDATE plan SET owner = '' WHERE id = ?`, id)
 		}
 		return endPlan(t, id, state, result)
 	}
-	return p.db.w.submit(&write{do: end, key: "plan " + id})
+	return p.db.Submit(&database.Write{Do: end, Key: "plan " + id})
 }
 
-func endPlan(t *tx, id, state string, result []byte) error {
-	return t.exec(`UPDATE plan SET state = ?, ended_at = ?, result = ?, request = '' WHERE id = ?`, state,
-		micros(time.Now()), sql.NullString{String: string(result), Valid: result != nil}, id)
+func endPlan(t *database.Tx, id, state string, result []byte) error {
+	return t.Exec(`UPDATE plan SET state = ?, ended_at = ?, result = ?, request = '' WHERE id = ?`, state,
+		database.Micros(time.Now()), sql.NullString{String: string(result), Valid: result != nil}, id)
 }
 
 // The columns read of plans: all; to show one, without what is needed to continue it; to list many, only the beginning
@@ -108,8 +109,8 @@ const (
 func scanPlan(rows *sql.Rows) (r plan.Record, err error) {
 	var document, request, patches string
 	var result sql.NullString
-	err = rows.Scan(&r.ID, &r.Caller, &r.Session, &r.State, &r.Call, &r.Planner, &r.Prompt, (*microTime)(&r.Made),
-		(*microTime)(&r.Ended), &r.Counts.Tools, &document, &result, &request, &patches)
+	err = rows.Scan(&r.ID, &r.Caller, &r.Session, &r.State, &r.Call, &r.Planner, &r.Prompt, (*database.MicroTime)(&r.Made),
+		(*database.MicroTime)(&r.Ended), &r.Counts.Tools, &document, &result, &request, &patches)
 	r.Request, r.Before = []byte(request), []byte(patches)
 	if document != "" {
 		r.Plan = []byte(document)
@@ -121,8 +122,8 @@ func scanPlan(rows *sql.Rows) (r plan.Record, err error) {
 	return r, err
 }
 
-func notesOf(a asker, id string) ([]plan.Note, error) {
-	return list(a, func(rows *sql.Rows) (n plan.Note, err error) {
+func notesOf(a database.Querier, id string) ([]plan.Note, error) {
+	return database.List(a, func(rows *sql.Rows) (n plan.Note, err error) {
 		err = rows.Scan(&n.Place, &n.State, &n.Doc)
 		return n, err
 	}, `SELECT place, state, document FROM plan_tool WHERE plan = ? ORDER BY place`, id)
@@ -134,17 +135,17 @@ func noPlan(id string) error {
 
 // Adopt implements plan.Store.
 func (p *PlanTable) Adopt(_ context.Context, caller, id, call string) (r plan.Record, notes []plan.Note, err error) {
-	err = p.db.w.do(true, func(t *tx) error {
+	err = p.db.Do(true, func(t *database.Tx) error {
 		var owner string
-		r, err = only(t, noPlan(id), scanPlan, `SELECT `+wholePlan+` FROM plan WHERE id = ? AND caller = ?`,
-			plain(id, maxName), named(caller))
+		r, err = database.Only(t, noPlan(id), scanPlan, `SELECT `+wholePlan+` FROM plan WHERE id = ? AND caller = ?`,
+			database.Plain(id, database.MaxName), named(caller))
 		if err != nil {
 			return err
 		}
-		if _, err := row(t, `SELECT owner FROM plan WHERE id = ?`, []any{r.ID}, &owner); err != nil {
+		if _, err := database.Row(t, `SELECT owner FROM plan WHERE id = ?`, []any{r.ID}, &owner); err != nil {
 			return err
 		}
-		gone, err := p.db.gone(t.ctx, t.w.conn, owner)
+		gone, err := t.Gone(owner)
 		switch {
 		case err != nil:
 			return err
@@ -157,16 +158,16 @@ func (p *PlanTable) Adopt(_ context.Context, caller, id, call string) (r plan.Re
 			return err
 		}
 		r.Call = call
-		return t.exec(`UPDATE plan SET owner = ?, call = ? WHERE id = ?`, p.db.owner, plain(call, maxName), r.ID)
+		return t.Exec(`UPDATE plan SET owner = ?, call = ? WHERE id = ?`, p.db.Owner, database.Plain(call, database.MaxName), r.ID)
 	})
 	return r, notes, err
 }
 
 // Of implements plan.Store.
 func (p *PlanTable) Of(ctx context.Context, caller, call string) (r plan.Record, notes []plan.Note, err error) {
-	err = p.db.read(ctx, func(q *reader) error {
-		r, err = only(q, noPlan(call), scanPlan, `SELECT `+wholePlan+` FROM plan WHERE call = ? AND caller = ? `+
-			`ORDER BY made_at DESC, id DESC LIMIT 1`, plain(call, maxName), named(caller))
+	err = p.db.Read(ctx, func(q *database.Reader) error {
+		r, err = database.Only(q, noPlan(call), scanPlan, `SELECT `+wholePlan+` FROM plan WHERE call = ? AND caller = ? `+
+			`ORDER BY made_at DESC, id DESC LIMIT 1`, database.Plain(call, database.MaxName), named(caller))
 		if err == nil {
 			notes, err = notesOf(q, r.ID)
 		}
@@ -177,8 +178,8 @@ func (p *PlanTable) Of(ctx context.Context, caller, call string) (r plan.Record,
 
 // Find returns a plan of a caller, or with "" of any, and the notes of its tools.
 func (p *PlanTable) Find(ctx context.Context, caller, id string) (r plan.Record, notes []plan.Note, err error) {
-	err = p.db.read(ctx, func(q *reader) error {
-		r, err = only(q, noPlan(id), scanPlan, `SELECT `+seenPlan+` FROM plan WHERE id = ?`, plain(id, maxName))
+	err = p.db.Read(ctx, func(q *database.Reader) error {
+		r, err = database.Only(q, noPlan(id), scanPlan, `SELECT `+seenPlan+` FROM plan WHERE id = ?`, database.Plain(id, database.MaxName))
 		if err == nil && caller != "" && caller != r.Caller {
 			err = noPlan(id)
 		}
@@ -196,12 +197,12 @@ func (p *PlanTable) List(ctx context.Context, caller, session, state string, mos
 	where, args := []string{"1 = 1"}, []any{}
 	for column, want := range map[string]string{"caller": caller, "session": session, "state": state} {
 		if want != "" {
-			where, args = append(where, column+` = ?`), append(args, plain(want, maxNamed))
+			where, args = append(where, column+` = ?`), append(args, database.Plain(want, maxNamed))
 		}
 	}
-	return reading(ctx, p.db, func(r *reader) ([]plan.Record, error) {
-		found, err := list(r, scanPlan, `SELECT `+listedPlan+` FROM plan WHERE `+strings.Join(where, ` AND `)+
-			` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, atMost(most))...)
+	return database.Reading(ctx, p.db, func(r *database.Reader) ([]plan.Record, error) {
+		found, err := database.List(r, scanPlan, `SELECT `+listedPlan+` FROM plan WHERE `+strings.Join(where, ` AND `)+
+			` ORDER BY made_at DESC, id DESC LIMIT ?`, append(args, database.AtMost(most))...)
 		for i := range found {
 			found[i].Plan = nil
 			if err == nil {
@@ -213,9 +214,9 @@ func (p *PlanTable) List(ctx context.Context, caller, session, state string, mos
 }
 
 // count counts the tools of a plan by state.
-func count(r *reader, of *plan.Record) error {
+func count(r *database.Reader, of *plan.Record) error {
 	defer of.Counted()
-	return r.each(func(rows *sql.Rows) error {
+	return r.Each(func(rows *sql.Rows) error {
 		var state string
 		var n int
 		err := rows.Scan(&state, &n)
@@ -228,7 +229,7 @@ func count(r *reader, of *plan.Record) error {
 func (p *PlanTable) Recover(ctx context.Context, next func() string) (again []plan.Record, err error) {
 	type orphan struct{ id, owner string }
 	var found []orphan
-	err = p.db.orphans(ctx, `id`, `plan WHERE state = '`+plan.Running+`'`, func(owner string, rows *sql.Rows) error {
+	err = p.db.Orphans(ctx, `id`, `plan WHERE state = '`+plan.Running+`'`, func(owner string, rows *sql.Rows) error {
 		o := orphan{owner: owner}
 		err := rows.Scan(&o.id)
 		found = append(found, o)
@@ -240,7 +241,7 @@ func (p *PlanTable) Recover(ctx context.Context, next func() string) (again []pl
 		}
 		var r plan.Record
 		var mine bool
-		err = p.db.w.do(true, func(t *tx) (err error) {
+		err = p.db.Do(true, func(t *database.Tx) (err error) {
 			r, mine, err = recoverPlan(t, o.id, o.owner, next)
 			return err
 		})
@@ -253,15 +254,15 @@ func (p *PlanTable) Recover(ctx context.Context, next func() string) (again []pl
 
 // recoverPlan decides about a plan whose program is gone, unless another program has. The plan has no owner afterwards;
 // a call of its own continues it.
-func recoverPlan(t *tx, id, owner string, next func() string) (r plan.Record, mine bool, err error) {
-	found, err := list(t, scanPlan, `SELECT `+wholePlan+` FROM plan WHERE id = ? AND state = ? AND owner = ?`, id,
+func recoverPlan(t *database.Tx, id, owner string, next func() string) (r plan.Record, mine bool, err error) {
+	found, err := database.List(t, scanPlan, `SELECT `+wholePlan+` FROM plan WHERE id = ? AND state = ? AND owner = ?`, id,
 		plan.Running, owner)
 	if err != nil || len(found) == 0 {
 		return r, false, err
 	}
 	r = found[0]
 	var state string
-	asJob, err := row(t, `SELECT state FROM job WHERE id = ?`, []any{r.Call}, &state)
+	asJob, err := database.Row(t, `SELECT state FROM job WHERE id = ?`, []any{r.Call}, &state)
 	switch {
 	case err != nil:
 		return r, false, err
@@ -273,10 +274,10 @@ func recoverPlan(t *tx, id, owner string, next func() string) (r plan.Record, mi
 		return r, false, endPlan(t, id, plan.Lost, nil)
 	}
 	r.Call = next()
-	return r, true, t.exec(`UPDATE plan SET call = ?, owner = '' WHERE id = ?`, r.Call, id)
+	return r, true, t.Exec(`UPDATE plan SET call = ?, owner = '' WHERE id = ?`, r.Call, id)
 }
 
 // Expire removes the plans that ended before a time, and returns their number.
 func (p *PlanTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
-	return p.db.expire(ctx, "plan", "plan_tool", before)
+	return expire(ctx, p.db, "plan", "plan_tool", before)
 }

@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"toolpost/engine/session"
+	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
 // A SessionTable keeps the state documents of sessions, with a version for each change and the changes that led to it.
 // Two callers never share a session, whatever names they choose.
-type SessionTable struct{ db *DB }
+type SessionTable struct{ db *database.DB }
 
 // Sessions returns the table of sessions.
-func (db *DB) Sessions() *SessionTable { return &SessionTable{db} }
+func (db *DB) Sessions() *SessionTable { return &SessionTable{db.DB} }
 
 // maxHistory is how many of its last versions a session keeps.
 const maxHistory = 100
@@ -56,15 +57,15 @@ func (s *SessionTable) change(caller, name string, seen int64, doc string) (vers
 	if err := checkNames(caller, name); err != nil {
 		return 0, err
 	}
-	return writing(s.db, func(t *tx) (int64, error) {
+	return database.Writing(s.db, func(t *database.Tx) (int64, error) {
 		k := sessionAt{t, caller, name}
 		d, err := k.open(seen)
 		if err != nil || doc == emptied && !d.known {
 			return 0, err
 		}
 		d.version++
-		err = t.exec(`INSERT INTO session_patch (caller, name, version, at, patches) VALUES (?, ?, ?, ?, ?)`,
-			caller, name, d.version, micros(time.Now()), doc)
+		err = t.Exec(`INSERT INTO session_patch (caller, name, version, at, patches) VALUES (?, ?, ?, ?, ?)`,
+			caller, name, d.version, database.Micros(time.Now()), doc)
 		if err != nil {
 			return 0, err
 		}
@@ -88,7 +89,7 @@ const minTail = 4 << 10
 // checkNames refuses names that cannot be a key in every database.
 func checkNames(names ...string) error {
 	for _, n := range names {
-		if plain(n, maxSession) != n {
+		if database.Plain(n, maxSession) != n {
 			return tool.Errorf(tool.CodeInvalidInput,
 				"the name of a session or caller is text of at most %d bytes, not %.40q", maxSession, n)
 		}
@@ -98,7 +99,7 @@ func checkNames(names ...string) error {
 
 // A sessionAt is a session during one read or write.
 type sessionAt struct {
-	asker
+	database.Querier
 	caller, name string
 }
 
@@ -121,7 +122,7 @@ const (
 
 func (k sessionAt) open(seen int64) (d *document, err error) {
 	d = &document{base: int64(len("{}"))}
-	d.known, err = row(k, askSession, []any{k.caller, k.name},
+	d.known, err = database.Row(k, askSession, []any{k.caller, k.name},
 		&d.version, &d.baseVersion, &d.base, &d.tail, &d.changed)
 	if err == nil && seen != AnyVersion && seen != d.version {
 		e := tool.Errorf(tool.CodeConflict, "session %q is at version %d and not at %d; read it and try again", k.name,
@@ -132,22 +133,22 @@ func (k sessionAt) open(seen int64) (d *document, err error) {
 	return d, err
 }
 
-func (k sessionAt) save(t *tx, d *document) error {
-	now := micros(time.Now())
+func (k sessionAt) save(t *database.Tx, d *document) error {
+	now := database.Micros(time.Now())
 	if d.known {
-		return t.exec(`UPDATE session SET version = ?, base_version = ?, base_size = ?, tail = ?, changed_at = ? `+
+		return t.Exec(`UPDATE session SET version = ?, base_version = ?, base_size = ?, tail = ?, changed_at = ? `+
 			`WHERE caller = ? AND name = ?`,
 			d.version, d.baseVersion, d.base, d.tail, now, k.caller, k.name)
 	}
 	var n int
-	if _, err := row(t, `SELECT COUNT(*) FROM session WHERE caller = ?`, []any{k.caller}, &n); err != nil {
+	if _, err := database.Row(t, `SELECT COUNT(*) FROM session WHERE caller = ?`, []any{k.caller}, &n); err != nil {
 		return err
 	}
 	if n >= MaxSessions {
 		return tool.Errorf(tool.CodeQuotaExceeded, "%q has %d sessions already, the most that one caller may have",
 			k.caller, n)
 	}
-	return t.exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) `+
+	return t.Exec(`INSERT INTO session (caller, name, version, base_version, base_size, tail, changed_at) `+
 		`VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		k.caller, k.name, d.version, d.baseVersion, d.base, d.tail, now)
 }
@@ -155,7 +156,7 @@ func (k sessionAt) save(t *tx, d *document) error {
 // state returns the base with all later patches merged in.
 func (k sessionAt) state(d *document) (json.RawMessage, error) {
 	base := "{}"
-	_, err := row(k, askBase, []any{k.caller, k.name}, &base)
+	_, err := database.Row(k, askBase, []any{k.caller, k.name}, &base)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +164,7 @@ func (k sessionAt) state(d *document) (json.RawMessage, error) {
 }
 
 // fold makes the current state the base of later patches, and removes what is older than the history.
-func (k sessionAt) fold(t *tx, d *document) error {
+func (k sessionAt) fold(t *database.Tx, d *document) error {
 	state, err := k.state(d)
 	if err != nil {
 		return err
@@ -173,7 +174,7 @@ func (k sessionAt) fold(t *tx, d *document) error {
 			MaxStateSize)
 	}
 	d.base, d.baseVersion, d.tail = int64(len(state)), d.version, 0
-	err = t.exec(`INSERT INTO session_base (caller, name, state) VALUES (?, ?, ?)
+	err = t.Exec(`INSERT INTO session_base (caller, name, state) VALUES (?, ?, ?)
 		ON CONFLICT (caller, name) DO UPDATE SET state = excluded.state`, k.caller, k.name, string(state))
 	if err != nil {
 		return err
@@ -183,7 +184,7 @@ func (k sessionAt) fold(t *tx, d *document) error {
 
 // merged returns the state of a version with the patches of later versions, up to upTo, merged in.
 func (k sessionAt) merged(state string, version, upTo int64) (json.RawMessage, error) {
-	later, err := list(k, value[string], askPatches, k.caller, k.name, version, upTo)
+	later, err := database.List(k, database.Value[string], askPatches, k.caller, k.name, version, upTo)
 	if err != nil {
 		return nil, err
 	}
@@ -247,8 +248,8 @@ func (s *SessionTable) State(ctx context.Context, caller, name string) (json.Raw
 
 // Get returns the session's state with its version.
 func (s *SessionTable) Get(ctx context.Context, caller, name string) (session.State, error) {
-	return reading(ctx, s.db, func(r *reader) (st session.State, err error) {
-		k := sessionAt{r, plain(caller, maxSession), plain(name, maxSession)}
+	return database.Reading(ctx, s.db, func(r *database.Reader) (st session.State, err error) {
+		k := sessionAt{r, database.Plain(caller, maxSession), database.Plain(name, maxSession)}
 		d, err := k.open(AnyVersion)
 		if err != nil {
 			return st, err
@@ -264,15 +265,15 @@ func (s *SessionTable) Get(ctx context.Context, caller, name string) (session.St
 
 // Expire removes the sessions that have not changed since a time, and returns their number.
 func (s *SessionTable) Expire(_ context.Context, before time.Time) (n int64, err error) {
-	err = s.db.w.do(false, func(t *tx) (err error) {
+	err = s.db.Do(false, func(t *database.Tx) (err error) {
 		for _, table := range []string{"session_patch", "session_base", "session_mark"} {
-			err := t.exec(`DELETE FROM `+table+` WHERE EXISTS (SELECT 1 FROM session s WHERE s.caller = `+table+`.caller
-				AND s.name = `+table+`.name AND s.changed_at < ?)`, micros(before))
+			err := t.Exec(`DELETE FROM `+table+` WHERE EXISTS (SELECT 1 FROM session s WHERE s.caller = `+table+`.caller
+				AND s.name = `+table+`.name AND s.changed_at < ?)`, database.Micros(before))
 			if err != nil {
 				return err
 			}
 		}
-		n, err = t.count(`DELETE FROM session WHERE changed_at < ?`, micros(before))
+		n, err = t.Count(`DELETE FROM session WHERE changed_at < ?`, database.Micros(before))
 		return err
 	})
 	return n, err
@@ -281,14 +282,14 @@ func (s *SessionTable) Expire(_ context.Context, before time.Time) (n int64, err
 // mark returns the oldest version that is kept, and its state.
 func (k sessionAt) mark() (version int64, state string, err error) {
 	state = "{}"
-	_, err = row(k, `SELECT version, state FROM session_mark WHERE caller = ? AND name = ?`, []any{k.caller, k.name},
+	_, err = database.Row(k, `SELECT version, state FROM session_mark WHERE caller = ? AND name = ?`, []any{k.caller, k.name},
 		&version, &state)
 	return version, state, err
 }
 
 // forget removes the versions up to one from the history. The state at that version becomes the mark, from which the
 // later ones can be restored.
-func (k sessionAt) forget(t *tx, upTo int64) error {
+func (k sessionAt) forget(t *database.Tx, upTo int64) error {
 	mark, state, err := k.mark()
 	if err != nil || upTo <= mark {
 		return err
@@ -297,13 +298,13 @@ func (k sessionAt) forget(t *tx, upTo int64) error {
 	if err != nil {
 		return err
 	}
-	err = t.exec(`INSERT INTO session_mark (caller, name, version, state) VALUES (?, ?, ?, ?)
+	err = t.Exec(`INSERT INTO session_mark (caller, name, version, state) VALUES (?, ?, ?, ?)
 		ON CONFLICT (caller, name) DO UPDATE SET version = excluded.version, state = excluded.state`,
 		k.caller, k.name, upTo, string(next))
 	if err != nil {
 		return err
 	}
-	return t.exec(`DELETE FROM session_patch WHERE caller = ? AND name = ? AND version <= ?`, k.caller, k.name, upTo)
+	return t.Exec(`DELETE FROM session_patch WHERE caller = ? AND name = ? AND version <= ?`, k.caller, k.name, upTo)
 }
 
 // At returns the session's state as it was at a version. The last 100 are kept, or a few more.
@@ -344,8 +345,8 @@ func (s *SessionTable) Next(
 func (s *SessionTable) remembered(
 	ctx context.Context, caller, name string, choose func(current, mark int64) (int64, error),
 ) (session.State, error) {
-	return reading(ctx, s.db, func(r *reader) (st session.State, err error) {
-		k := sessionAt{r, plain(caller, maxSession), plain(name, maxSession)}
+	return database.Reading(ctx, s.db, func(r *database.Reader) (st session.State, err error) {
+		k := sessionAt{r, database.Plain(caller, maxSession), database.Plain(name, maxSession)}
 		d, err := k.open(AnyVersion)
 		if err != nil {
 			return st, err
@@ -358,7 +359,7 @@ func (s *SessionTable) remembered(
 		if st.Version, err = choose(d.version, mark); err != nil || st.Version == mark {
 			return st, err
 		}
-		at, err := only(k, sql.ErrNoRows, value[int64],
+		at, err := database.Only(k, sql.ErrNoRows, database.Value[int64],
 			`SELECT at FROM session_patch WHERE caller = ? AND name = ? AND version = ?`, k.caller, k.name, st.Version)
 		if err != nil {
 			return st, err

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"toolpost/identity"
+	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
 // A TokenTable keeps the tokens of callers. The table has their digests, so reading it reveals no token.
-type TokenTable struct{ db *DB }
+type TokenTable struct{ db *database.DB }
 
 // Tokens returns the table of callers' tokens.
-func (db *DB) Tokens() *TokenTable { return &TokenTable{db} }
+func (db *DB) Tokens() *TokenTable { return &TokenTable{db.DB} }
 
 // The limits of a token, and how long it is kept after its end.
 const (
@@ -40,16 +41,16 @@ func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duratio
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails: it ends the program instead
 	token = identity.TokenPrefix + base64.RawURLEncoding.EncodeToString(secret)
-	err = k.db.w.do(true, func(w *tx) error {
+	err = k.db.Do(true, func(w *database.Tx) error {
 		now := time.Now()
-		over := micros(now.Add(-tokenMemory))
-		if err := w.exec(`DELETE FROM token WHERE expires_at < ? OR revoked_at < ?`, over, over); err != nil {
+		over := database.Micros(now.Add(-tokenMemory))
+		if err := w.Exec(`DELETE FROM token WHERE expires_at < ? OR revoked_at < ?`, over, over); err != nil {
 			return err
 		}
-		expires := sql.NullInt64{Int64: micros(now.Add(ttl)), Valid: ttl > 0}
-		return w.exec(`INSERT INTO token (id, caller, roles, tools, listed, note, issued_at, expires_at) `+
+		expires := sql.NullInt64{Int64: database.Micros(now.Add(ttl)), Valid: ttl > 0}
+		return w.Exec(`INSERT INTO token (id, caller, roles, tools, listed, note, issued_at, expires_at) `+
 			`VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			digestOf(token), t.Caller, string(roles), string(tools), flag(t.Listed), t.Note, micros(now), expires)
+			database.Digest(token), t.Caller, string(roles), string(tools), flag(t.Listed), t.Note, database.Micros(now), expires)
 	})
 	if err != nil {
 		return "", err
@@ -59,12 +60,12 @@ func (k *TokenTable) Issue(_ context.Context, t identity.Token, ttl time.Duratio
 
 func checkToken(t *identity.Token, ttl time.Duration) error {
 	switch {
-	case t.Caller == "" || plain(t.Caller, maxName) != t.Caller:
-		return tool.Errorf(tool.CodeInvalidInput, "a token needs the name of its caller, of at most %d bytes", maxName)
+	case t.Caller == "" || database.Plain(t.Caller, database.MaxName) != t.Caller:
+		return tool.Errorf(tool.CodeInvalidInput, "a token needs the name of its caller, of at most %d bytes", database.MaxName)
 	case len(t.Roles) > maxGranted || len(t.Tools) > maxGranted:
 		return tool.Errorf(tool.CodeInvalidInput, "a token has at most %d roles and %d patterns of tools", maxGranted,
 			maxGranted)
-	case plain(t.Note, maxNote) != t.Note:
+	case database.Plain(t.Note, maxNote) != t.Note:
 		return tool.Errorf(tool.CodeInvalidInput, "the note of a token is text of at most %d bytes", maxNote)
 	case ttl < 0 || ttl > 0 && ttl < time.Second || ttl > identity.MaxTokenTTL:
 		return tool.Errorf(tool.CodeInvalidInput, "a token lasts from 1s to %v, or for ever with 0, not %v",
@@ -77,7 +78,7 @@ const allIssued = `SELECT id, caller, roles, tools, listed, note, issued_at, exp
 
 // Lookup returns the token with that SHA-256, in hexadecimal digits, whatever its state, or false if there is none.
 func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Token, ok bool, err error) {
-	found, err := k.list(ctx, ` WHERE id = ?`, plain(digest, maxName))
+	found, err := k.list(ctx, ` WHERE id = ?`, database.Plain(digest, database.MaxName))
 	if len(found) == 0 {
 		return t, false, err
 	}
@@ -86,41 +87,41 @@ func (k *TokenTable) Lookup(ctx context.Context, digest string) (t identity.Toke
 
 // Find returns a stored token, by its id or itself.
 func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err error) {
-	if id = plain(identity.TokenID(id), maxName); !isID(id) {
+	if id = database.Plain(identity.TokenID(id), database.MaxName); !isID(id) {
 		return t, noToken(id)
 	}
-	return reading(ctx, k.db, func(r *reader) (identity.Token, error) {
-		return only(r, noToken(id), scanToken, allIssued+withID, id, behind(id))
+	return database.Reading(ctx, k.db, func(r *database.Reader) (identity.Token, error) {
+		return database.Only(r, noToken(id), scanToken, allIssued+withID, id, behind(id))
 	})
 }
 
 // List returns the stored tokens, the newest first, at most most of them; 0 means all.
 func (k *TokenTable) List(ctx context.Context, most int) ([]identity.Token, error) {
-	return k.list(ctx, ` ORDER BY issued_at DESC, id LIMIT ?`, atMost(most))
+	return k.list(ctx, ` ORDER BY issued_at DESC, id LIMIT ?`, database.AtMost(most))
 }
 
 // Of returns the stored tokens of a caller.
 func (k *TokenTable) Of(ctx context.Context, caller string) ([]identity.Token, error) {
-	return k.list(ctx, ` WHERE caller = ?`, plain(caller, maxName))
+	return k.list(ctx, ` WHERE caller = ?`, database.Plain(caller, database.MaxName))
 }
 
 func (k *TokenTable) list(ctx context.Context, which string, args ...any) ([]identity.Token, error) {
-	return reading(ctx, k.db, func(r *reader) ([]identity.Token, error) {
-		return list(r, scanToken, allIssued+which, args...)
+	return database.Reading(ctx, k.db, func(r *database.Reader) ([]identity.Token, error) {
+		return database.List(r, scanToken, allIssued+which, args...)
 	})
 }
 
 // Revoke ends a token, by its id or itself: every program that shares the store refuses it from then on.
 func (k *TokenTable) Revoke(_ context.Context, id string) error {
-	if id = plain(identity.TokenID(id), maxName); !isID(id) {
+	if id = database.Plain(identity.TokenID(id), database.MaxName); !isID(id) {
 		return noToken(id)
 	}
-	return k.db.w.do(true, func(w *tx) error {
-		t, err := only(w, noToken(id), scanToken, allIssued+withID, id, behind(id))
+	return k.db.Do(true, func(w *database.Tx) error {
+		t, err := database.Only(w, noToken(id), scanToken, allIssued+withID, id, behind(id))
 		if err != nil {
 			return err
 		}
-		return w.revoke("token", id, t.State)
+		return revoke(w, "token", id, t.State)
 	})
 }
 
@@ -131,15 +132,15 @@ func noToken(id string) error {
 // scanToken reads a row of allIssued.
 func scanToken(rows *sql.Rows) (t identity.Token, err error) {
 	var roles, tools string
-	var revoked microTime
-	err = rows.Scan(&t.ID, &t.Caller, &roles, &tools, &t.Listed, &t.Note, (*microTime)(&t.Issued),
-		(*microTime)(&t.Expires), &revoked)
+	var revoked database.MicroTime
+	err = rows.Scan(&t.ID, &t.Caller, &roles, &tools, &t.Listed, &t.Note, (*database.MicroTime)(&t.Issued),
+		(*database.MicroTime)(&t.Expires), &revoked)
 	if err != nil {
 		return t, err
 	}
 	t.ID, t.State = t.ID[:min(idLength, len(t.ID))], identity.Live
 	switch {
-	case revoked != (microTime{}):
+	case revoked != (database.MicroTime{}):
 		t.State = identity.Revoked
 	case !t.Expires.IsZero() && !time.Now().Before(t.Expires):
 		t.State = identity.Expired

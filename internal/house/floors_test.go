@@ -31,7 +31,7 @@ func floors() []floor {
 		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/disk", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/toolfind", "codesearch/grep", "codesearch/trigram", "codesearch"}, ordered: true},
 		{name: "engine", rooms: []string{"engine", "engine/*"}},
 		{name: "plan", rooms: []string{"plan", "plan/*"}, ordered: true},
-		{name: "store", rooms: []string{"store", "store/*"}},
+		{name: "store", rooms: []string{"store/database", "store/auditlog", "store", "store/*"}, ordered: true},
 		{name: "web", rooms: []string{"web", "web/*"}, ordered: true},
 		{name: "parts of namel3ss", rooms: []string{"protocol/namel3ss/appfile", "protocol/namel3ss/pack"}, ordered: true},
 		{name: "protocols and built-in tools", rooms: []string{"protocol/*", "protocol/mcp/*", "builtin", "builtin/*"}},
@@ -53,17 +53,17 @@ func outsideFloors() []string {
 func mayKnow() map[string][]string {
 	return map[string][]string{
 		"protocol/all": {"node"}, "engine": {"node"}, "store": {"store/*", "node", "bench"},
+		"store/database": {"store", "store/*"}, "store/auditlog": {"store"},
 		"protocol/namel3ss/appfile": {"protocol/namel3ss", "protocol/namel3ss/pack"},
 		"protocol/namel3ss/pack":    {"protocol/namel3ss", "protocol/all"},
 		"protocol/mcp":              {"protocol/mcp/*"},
 	}
 }
 
-// family lets a room import its own parts: engine and its stages, the built-in tools and theirs. The kinds of store
-// import the store, the sides of MCP what they share, and built-in tools the package that defines them.
+// family lets a room import its own parts: engine and its stages, the built-in tools and theirs. The sides of MCP import
+// what they share, and built-in tools the package that defines them.
 func family(from, to string) bool {
 	return strings.HasPrefix(to, from+"/") && slices.Contains([]string{"engine", "builtin"}, from) ||
-		to == "store" && strings.HasPrefix(from, "store/") ||
 		to == "protocol/mcp" && strings.HasPrefix(from, "protocol/mcp/") ||
 		to == "builtin/define" && strings.HasPrefix(from, "builtin/")
 }
@@ -223,6 +223,9 @@ func TestWrongImportsAreFound(t *testing.T) {
 		{"cmd/toolpost", "toolpost/node", true},
 		{"cmd/toolpost", "toolpost/store", false},
 		{"node", "toolpost/store", true},
+		{"store/sqlite", "toolpost/store", true},
+		{"store/auditlog", "toolpost/store", false},
+		{"node", "toolpost/store/database", false},
 		{"node", "toolpost/tool/tooltest", false},
 		{"node", "toolpost/unheard/of", false},
 	} {

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"toolpost/store"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
@@ -59,8 +60,8 @@ func pool(cfg *pgx.ConnConfig, size int) *sql.DB {
 	return db
 }
 
-func dialect() store.Dialect {
-	return store.Dialect{
+func dialect() database.Dialect {
+	return database.Dialect{
 		Numbered: true,
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
 		// One writer at a time, as in SQLite: a group may lock what it likes and never meets a deadlock. The number is
@@ -88,7 +89,7 @@ func enter(ctx context.Context, conn *sql.Conn, number int64) error {
 }
 
 // lives reports whether a program has its lock.
-func lives(ctx context.Context, q store.Querier, number int64) (held bool, err error) {
+func lives(ctx context.Context, q database.RowQuerier, number int64) (held bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND (classid::bigint << 32) | objid::bigint = $1)`, number).Scan(&held)

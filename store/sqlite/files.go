@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/host/kernel"
-	"toolpost/store"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
@@ -69,7 +69,7 @@ func (f *files) enter(ctx context.Context, conn *sql.Conn, number int64) error {
 }
 
 // lives reports whether a program holds the lock of its number.
-func (f *files) lives(_ context.Context, _ store.Querier, number int64) (bool, error) {
+func (f *files) lives(_ context.Context, _ database.RowQuerier, number int64) (bool, error) {
 	dir, err := f.folder()
 	if err != nil {
 		return false, err

@@ -17,6 +17,7 @@ import (
 
 	"toolpost/host/kernel"
 	"toolpost/store"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
@@ -63,8 +64,8 @@ func dsn(path string, pragmas ...string) string {
 	return u.String()
 }
 
-func dialect(f *files) store.Dialect {
-	return store.Dialect{
+func dialect(f *files) database.Dialect {
+	return database.Dialect{
 		Types:   strings.NewReplacer("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"),
 		Prepare: func() error { return prepare(f.path) },
 		Begin:   "BEGIN IMMEDIATE",

@@ -1,4 +1,6 @@
-package store
+// Package auditlog is the audit log in a database: the chain of records (audit.go), how the columns of a record are stored
+// (columns.go), the sums of its days (sums.go), queries (query.go, series.go), and the check of all of it (verify.go).
+package auditlog
 
 import (
 	"cmp"
@@ -8,17 +10,16 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"toolpost/engine/audit"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
-// An AuditTable is the log of all calls: one row for each, in one chain. The hash of a row covers the row, its kind,
+// An Table is the log of all calls: one row for each, in one chain. The hash of a row covers the row, its kind,
 // and the hash before it, so that no row can be changed, removed, added or moved without breaking the chain. The head
 // records where the chain ends and where it was cut, and is signed with a key that is not in the database. The sums of
 // each day are derived from the rows, and Verify computes them again.
@@ -29,13 +30,14 @@ import (
 // meanwhile notices, and so does Verify by the mark that is kept in a file, or by a Point that was kept elsewhere. They
 // can also delete the notes of Begin, which are not in the chain. An attacker who has the key as well, as the user that
 // the program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
-type AuditTable struct {
+type Table struct {
 	*layout
-	db    *DB
-	key   func() ([]byte, error)
-	mark  mark
-	moved atomic.Bool // the log is longer than its mark
-	grown tool.Changes
+	db             *database.DB
+	notes, records *database.Batch
+	key            func() ([]byte, error)
+	mark           mark
+	moved          atomic.Bool // the log is longer than its mark
+	grown          tool.Changes
 
 	// The fields below are used by the leader of a group alone.
 	epoch int64
@@ -62,33 +64,58 @@ type kindID struct {
 // maxKinds is how many kinds are cached.
 const maxKinds = 4096
 
-func newAuditTable(db *DB, o Options) *AuditTable {
-	if o.Key == nil {
-		o.Key = func() ([]byte, error) { return nil, nil }
+// New returns a log that is not in use yet. nil columns mean audit.Columns; key and mark are as in Options.
+func New(columns audit.Table, key func() ([]byte, error), path string) *Table {
+	if key == nil {
+		key = func() ([]byte, error) { return nil, nil }
 	}
-	if o.Columns == nil {
-		o.Columns = audit.Columns()
+	if columns == nil {
+		columns = audit.Columns()
 	}
-	return &AuditTable{
-		layout: newLayout(o.Columns), db: db, key: sync.OnceValues(o.Key), mark: mark{path: o.Mark},
-		kinds: map[string]kindID{},
+	a := &Table{
+		layout: newLayout(columns), key: sync.OnceValues(key), mark: mark{path: path}, kinds: map[string]kindID{},
+	}
+	a.notes = &database.Batch{Do: a.begin}
+	a.records = &database.Batch{Do: a.extend, Name: func(one *database.Write) string {
+		return "record " + openID(a.db.Owner, one.Item.(*entry).Record)
+	}}
+	return a
+}
+
+// Open opens a database with this log in it.
+func (a *Table) Open(d database.Dialect, reads, writes *sql.DB, o database.Options) *database.DB {
+	o.Batches, o.Undone, o.Tend = []*database.Batch{a.notes, a.records}, a.undone, a.tend
+	a.db = database.New(d, reads, writes, o)
+	return a.db
+}
+
+// Finish makes the mark cover the last record, before the database is closed.
+func (a *Table) Finish() {
+	a.Settle()
+	_ = a.keepMark() // on an error the previous mark stays
+}
+
+// tend keeps the mark now and then.
+func (a *Table) tend() {
+	if time.Since(a.mark.seen) >= markEvery {
+		if a.moved.Load() {
+			a.mark.seen = time.Now()
+		}
+		_ = a.keepMark() // it retries soon
 	}
 }
 
-// Audit returns the log of all calls.
-func (db *DB) Audit() *AuditTable { return db.audit }
-
 // Begin notes that a call which may change something is about to run. The note survives the end of this program:
 // Recover finds it. Append with the same record removes the note.
-func (a *AuditTable) Begin(_ context.Context, r *tool.Record) error {
+func (a *Table) Begin(_ context.Context, r *tool.Record) error {
 	kept := *r
 	a.bound(&kept)
 	doc, err := a.all.Marshal(&kept)
 	if err != nil {
 		return err
 	}
-	n := &note{openID(a.db.owner, r), micros(r.Time), string(doc)}
-	return a.db.w.submit(&write{note: n, late: func() { a.stray = append(a.stray, n.id) }})
+	n := &note{openID(a.db.Owner, r), database.Micros(r.Time), string(doc)}
+	return a.db.Submit(&database.Write{Batch: a.notes, Item: n, Late: func() { a.stray = append(a.stray, n.id) }})
 }
 
 // A note records that a call begins.
@@ -99,94 +126,81 @@ type note struct {
 }
 
 // begin makes the notes of a group.
-func (a *AuditTable) begin(t *tx, group []*write) error {
+func (a *Table) begin(t *database.Tx, group []*database.Write) error {
 	if _, err := a.openHead(t); err != nil { // a call that Append would refuse does not begin
 		return err
 	}
 	var rows []any
 	for _, one := range group {
-		rows = append(rows, one.note.id, a.db.owner, one.note.at, one.note.record)
+		n := one.Item.(*note)
+		rows = append(rows, n.id, a.db.Owner, n.at, n.record)
 	}
-	return t.insert(`INSERT INTO audit_open (id, owner, at, record) VALUES `, 4,
+	return t.Insert(`INSERT INTO audit_open (id, owner, at, record) VALUES `, 4,
 		` ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, at = excluded.at, record = excluded.record`, rows)
 }
 
 // openID identifies a call that has begun. Callers may choose the same id for two calls.
 func openID(owner string, r *tool.Record) string {
-	return digestOf(owner + "\n" + r.Call + "\n" + r.Caller + "\n" + r.Time.Format(time.RFC3339Nano))
+	return database.Digest(owner + "\n" + r.Call + "\n" + r.Caller + "\n" + r.Time.Format(time.RFC3339Nano))
 }
 
 // Append adds a record to the log. When it returns nil the record survives the end of this program, and, if durable,
 // also a failure of the machine. After an unclear outcome a caller may append it again: it is in the log once. The
 // record of a call whose note is gone is not added: another program has taken this one for dead and recorded the call
 // as lost.
-func (a *AuditTable) Append(_ context.Context, r *tool.Record, durable bool) error {
+func (a *Table) Append(_ context.Context, r *tool.Record, durable bool) error {
 	e, err := a.entryOf(new(*r))
 	if err != nil {
 		return err
 	}
-	return a.db.w.submit(&write{record: &e, durable: durable})
+	return a.db.Submit(&database.Write{Batch: a.records, Item: &e, Durable: durable})
 }
 
 // Later adds the record of a call that changed nothing soon, after those that came before it, and calls missed if it
 // could not be added. It is lost if the program is killed before that; an orderly end, or a query of the log, writes it
 // first.
-func (a *AuditTable) Later(r *tool.Record, missed func(*tool.Record, error)) {
+func (a *Table) Later(r *tool.Record, missed func(*tool.Record, error)) {
 	e, err := a.entryOf(r)
 	if err != nil {
 		missed(r, err)
 		return
 	}
 	own := &struct { // one allocation, as there is one for each call
-		write
+		database.Write
 		entry
-	}{write{done: giveBack}, e}
-	own.record, own.missed = &own.entry, missed
-	a.db.w.later(&own.write)
+	}{database.Write{Batch: a.records, Done: giveBack}, e}
+	own.Item, own.missed = &own.entry, missed
+	a.db.Later(&own.Write)
 }
 
 // giveBack returns a record that was not added to its caller.
-func giveBack(one *write) {
-	if one.err != nil {
-		one.record.missed(one.record.Record, one.err)
+func giveBack(one *database.Write) {
+	if one.Err != nil {
+		e := one.Item.(*entry)
+		e.missed(e.Record, one.Err)
 	}
 }
 
 // Settle waits until all earlier records are in the log, or were given back.
-func (a *AuditTable) Settle() { a.db.w.settle() }
+func (a *Table) Settle() { a.db.Settle() }
 
 // read reads the log, including everything that this program still has to add to it.
-func (a *AuditTable) read(ctx context.Context, use func(*reader) error) error {
+func (a *Table) read(ctx context.Context, use func(*database.Reader) error) error {
 	a.Settle()
-	return a.db.read(ctx, use)
+	return a.db.Read(ctx, use)
 }
 
 // entryOf bounds a record and makes an entry of it.
-func (a *AuditTable) entryOf(r *tool.Record) (e entry, err error) {
+func (a *Table) entryOf(r *tool.Record) (e entry, err error) {
 	if err := a.raws.Check(r); err != nil {
 		return e, err
 	}
 	if r.Begun { // as in Begin: before names are cut
-		e.id = openID(a.db.owner, r)
+		e.id = openID(a.db.Owner, r)
 	}
 	a.bound(r)
 	e.Record, e.detail = r, a.detailOf(r)
 	return e, nil
-}
-
-// plain returns text that every database accepts, of at most most bytes.
-func plain(s string, most int) string {
-	if len(s) > most {
-		end := most - len("…")
-		for end > most/2 && !utf8.RuneStart(s[end]) {
-			end--
-		}
-		s = s[:end] + "…"
-	}
-	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
-		return s
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 }
 
 // A head is the end of the chain, and where it was cut.
@@ -225,19 +239,19 @@ func (h *head) sign(key []byte) []byte {
 
 // openHead reads the head and refuses to build on one that is not genuine: signing what follows would make a forgery
 // genuine.
-func (a *AuditTable) openHead(t *tx) (head, error) {
+func (a *Table) openHead(t *database.Tx) (head, error) {
 	h := head{hash: genesis(), cutHash: genesis()}
 	key, err := a.key()
 	if err != nil {
 		return h, err
 	}
-	known, err := row(t, `SELECT `+headColumns+` FROM audit_head WHERE id = 1`, nil, h.into()...)
+	known, err := database.Row(t, `SELECT `+headColumns+` FROM audit_head WHERE id = 1`, nil, h.into()...)
 	switch {
 	case err != nil:
 		return h, err
 	case !known && a.last == 0:
 		var n int64
-		if _, err := row(t, `SELECT COUNT(*) FROM audit`, nil, &n); err != nil || n > 0 {
+		if _, err := database.Row(t, `SELECT COUNT(*) FROM audit`, nil, &n); err != nil || n > 0 {
 			return h, cmp.Or(err, error(forged("has rows and no head")))
 		}
 		return h, a.closeHead(t, &h)
@@ -256,20 +270,20 @@ func forged(how string) *tool.Error {
 		how).Because("audit_forged")
 }
 
-func (a *AuditTable) closeHead(t *tx, h *head) error {
+func (a *Table) closeHead(t *database.Tx, h *head) error {
 	key, err := a.key()
 	if err != nil {
 		return err
 	}
 	h.mac = h.sign(key)
-	return t.exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)
+	return t.Exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, cut_seq = excluded.cut_seq,
 		cut_hash = excluded.cut_hash, epoch = excluded.epoch, mac = excluded.mac`,
 		h.seq, h.hash, h.cutSeq, h.cutHash, h.epoch, h.mac)
 }
 
 // extend adds the records of a group to the chain.
-func (a *AuditTable) extend(t *tx, group []*write) error {
+func (a *Table) extend(t *database.Tx, group []*database.Write) error {
 	h, err := a.openHead(t)
 	if err != nil {
 		return err
@@ -289,9 +303,9 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 		return err
 	}
 	for _, one := range group {
-		e := one.record
+		e := one.Item.(*entry)
 		if e.id != "" && !ended[e.id] {
-			one.err = e.taken()
+			one.Err = e.taken()
 			continue
 		}
 		delete(ended, e.id) // it had only one note
@@ -307,7 +321,7 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 		rows = append(appendValues(rows, a.inRow, e.Record), k.id, e.detail, h.hash)
 		s.add(k.id, e.Record)
 	}
-	if err := t.insert(a.addRows, width, "", rows); err != nil {
+	if err := t.Insert(a.addRows, width, "", rows); err != nil {
 		return err
 	}
 	if err := s.save(t); err != nil {
@@ -316,24 +330,24 @@ func (a *AuditTable) extend(t *tx, group []*write) error {
 	if err := a.closeHead(t, &h); err != nil {
 		return err
 	}
-	t.after(func() { a.last = h.seq; a.moved.Store(true); a.grown.Tell() })
+	t.After(func() { a.last = h.seq; a.moved.Store(true); a.grown.Tell() })
 	return nil
 }
 
 // kindOf finds the id of a record's kind, or assigns one.
-func (a *AuditTable) kindOf(t *tx, r *tool.Record) (kindID, error) {
+func (a *Table) kindOf(t *database.Tx, r *tool.Record) (kindID, error) {
 	key := a.appendKind(make([]byte, 0, 256), r)
 	if known, ok := a.kinds[string(key)]; ok {
 		return known, nil
 	}
 	args := appendValues(nil, a.inKind, r)
 	id := kindID{digest: sha256.Sum256(key)}
-	known, err := row(t, a.findKind, args, &id.id)
+	known, err := database.Row(t, a.findKind, args, &id.id)
 	if err == nil && !known {
-		if _, err := row(t, `SELECT COALESCE(MAX(id), 0) + 1 FROM audit_kind`, nil, &id.id); err != nil {
+		if _, err := database.Row(t, `SELECT COALESCE(MAX(id), 0) + 1 FROM audit_kind`, nil, &id.id); err != nil {
 			return id, err
 		}
-		err = t.exec(a.addKind, append([]any{id.id}, args...)...)
+		err = t.Exec(a.addKind, append([]any{id.id}, args...)...)
 	}
 	if err == nil {
 		a.kinds[string(key)] = id
@@ -342,28 +356,23 @@ func (a *AuditTable) kindOf(t *tx, r *tool.Record) (kindID, error) {
 }
 
 // undone forgets the kinds that a failed transaction may have added.
-func (a *AuditTable) undone() { clear(a.kinds) }
+func (a *Table) undone() { clear(a.kinds) }
 
 // end removes the notes about calls that had begun, and returns those that existed.
-func (a *AuditTable) end(t *tx, group []*write) (map[string]bool, error) {
+func (a *Table) end(t *database.Tx, group []*database.Write) (map[string]bool, error) {
 	var ids []any
 	for _, one := range group {
-		if one.record.id != "" {
-			ids = append(ids, one.record.id)
+		if id := one.Item.(*entry).id; id != "" {
+			ids = append(ids, id)
 		}
 	}
 	ended := map[string]bool{}
-	for n, some := range portions(ids, 1) {
-		err := t.each(func(rows *sql.Rows) error {
-			id, err := value[string](rows)
-			ended[id] = true
-			return err
-		}, `DELETE FROM audit_open WHERE id IN (`+marks("?", n)+`) RETURNING id`, some...)
-		if err != nil {
-			return nil, err
-		}
-	}
-	return ended, nil
+	err := t.EachOf(func(rows *sql.Rows) error {
+		id, err := database.Value[string](rows)
+		ended[id] = true
+		return err
+	}, `DELETE FROM audit_open WHERE id IN (`, ids, `) RETURNING id`)
+	return ended, err
 }
 
 // taken returns the error of a record whose note is gone.
@@ -377,27 +386,27 @@ func (e *entry) taken() error {
 }
 
 // removeStray removes the notes of calls that were not run.
-func (a *AuditTable) removeStray(t *tx) error {
+func (a *Table) removeStray(t *database.Tx) error {
 	ids := a.stray
 	for _, id := range ids {
-		if err := t.exec(`DELETE FROM audit_open WHERE id = ?`, id); err != nil {
+		if err := t.Exec(`DELETE FROM audit_open WHERE id = ?`, id); err != nil {
 			return err
 		}
 	}
 	if len(ids) > 0 {
-		t.after(func() { a.stray = a.stray[len(ids):] })
+		t.After(func() { a.stray = a.stray[len(ids):] })
 	}
 	return nil
 }
 
 // Recover adds a record for every call that had begun in a program which is gone, and returns their number.
-func (a *AuditTable) Recover(ctx context.Context) (int, error) {
+func (a *Table) Recover(ctx context.Context) (int, error) {
 	left, err := a.orphans(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for _, e := range left {
-		if err := a.db.w.submit(&write{record: e, durable: true}); err != nil {
+		if err := a.db.Submit(&database.Write{Batch: a.records, Item: e, Durable: true}); err != nil {
 			return 0, err
 		}
 	}
@@ -405,8 +414,8 @@ func (a *AuditTable) Recover(ctx context.Context) (int, error) {
 }
 
 // orphans returns the records of calls whose program is gone.
-func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
-	err = a.db.orphans(ctx, `id, record`, `audit_open WHERE id <> ''`, func(_ string, rows *sql.Rows) error {
+func (a *Table) orphans(ctx context.Context) (left []*entry, err error) {
+	err = a.db.Orphans(ctx, `id, record`, `audit_open WHERE id <> ''`, func(_ string, rows *sql.Rows) error {
 		var id, doc string
 		if err := rows.Scan(&id, &doc); err != nil {
 			return err
@@ -423,7 +432,7 @@ func (a *AuditTable) orphans(ctx context.Context) (left []*entry, err error) {
 }
 
 // lost returns the record of a call whose outcome is unknown.
-func (a *AuditTable) lost(doc string) (entry, error) {
+func (a *Table) lost(doc string) (entry, error) {
 	var r tool.Record
 	if err := a.all.Unmarshal([]byte(doc), &r); err != nil { // it is only known that there was a call
 		r = tool.Record{Time: time.Now()}
@@ -434,18 +443,18 @@ func (a *AuditTable) lost(doc string) (entry, error) {
 
 // Prune removes the rows of the days that are wholly before a time, and their sums. The chain then starts at the cut:
 // its head keeps the hash of the last removed row. It returns the number of rows.
-func (a *AuditTable) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
+func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
 	a.Settle()
-	days, err := reading(ctx, a.db, func(r *reader) ([]int64, error) {
-		return list(r, value[int64], `SELECT DISTINCT day FROM audit_day WHERE day < ? ORDER BY day`,
-			dayOf(micros(before)))
+	days, err := database.Reading(ctx, a.db, func(r *database.Reader) ([]int64, error) {
+		return database.List(r, database.Value[int64], `SELECT DISTINCT day FROM audit_day WHERE day < ? ORDER BY day`,
+			dayOf(database.Micros(before)))
 	})
 	for _, day := range days { // one at a time, so that others can write in between
 		if err != nil || ctx.Err() != nil {
 			break
 		}
 		var n int64
-		n, err = writing(a.db, func(t *tx) (int64, error) { return a.prune(t, day) })
+		n, err = database.Writing(a.db, func(t *database.Tx) (int64, error) { return a.prune(t, day) })
 		removed += n
 	}
 	return removed, errors.Join(err, ctx.Err())
@@ -453,42 +462,42 @@ func (a *AuditTable) Prune(ctx context.Context, before time.Time) (removed int64
 
 // prune cuts the chain before the first row of a later day. A row of an earlier day after the cut, as happens when
 // clocks disagree, stays until the cut reaches it.
-func (a *AuditTable) prune(t *tx, day int64) (int64, error) {
+func (a *Table) prune(t *database.Tx, day int64) (int64, error) {
 	h, err := a.openHead(t)
 	if err != nil {
 		return 0, err
 	}
 	cut := h.seq
-	if _, err := row(t, `SELECT COALESCE(MIN(first_seq) - 1, ?) FROM audit_day WHERE day > ?`, []any{h.seq, day},
+	if _, err := database.Row(t, `SELECT COALESCE(MIN(first_seq) - 1, ?) FROM audit_day WHERE day > ?`, []any{h.seq, day},
 		&cut); err != nil || cut <= h.cutSeq {
 		return 0, err
 	}
 	h.cutSeq, h.epoch = cut, h.epoch+1
-	if h.cutHash, err = only(t, forged("has lost rows"), value[[]byte], hashOf, cut); err != nil {
+	if h.cutHash, err = database.Only(t, forged("has lost rows"), database.Value[[]byte], hashOf, cut); err != nil {
 		return 0, err
 	}
-	n, err := t.count(`DELETE FROM audit WHERE seq <= ?`, cut)
+	n, err := t.Count(`DELETE FROM audit WHERE seq <= ?`, cut)
 	if err != nil {
 		return 0, err
 	}
 	if err := a.rebuild(t, day); err != nil {
 		return 0, err
 	}
-	if err := t.exec(`DELETE FROM audit_kind WHERE id NOT IN (SELECT kind FROM audit_day)`); err != nil {
+	if err := t.Exec(`DELETE FROM audit_kind WHERE id NOT IN (SELECT kind FROM audit_day)`); err != nil {
 		return 0, err
 	}
 	return n, a.closeHead(t, &h)
 }
 
 // rebuild recomputes the sums of days up to one from their remaining rows.
-func (l *layout) rebuild(t *tx, day int64) error {
+func (l *layout) rebuild(t *database.Tx, day int64) error {
 	s := newSums()
 	var last int64
-	_, err := row(t, `SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last)
+	_, err := database.Row(t, `SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last)
 	if err != nil {
 		return err
 	}
-	err = t.each(func(rows *sql.Rows) error {
+	err = t.Each(func(rows *sql.Rows) error {
 		var r tool.Record
 		var id int64
 		var doc string
@@ -503,7 +512,7 @@ func (l *layout) rebuild(t *tx, day int64) error {
 		return err
 	}
 	for _, table := range []string{"audit_day", "audit_took", "audit_path"} {
-		if err := t.exec(`DELETE FROM `+table+` WHERE day <= ?`, day); err != nil {
+		if err := t.Exec(`DELETE FROM `+table+` WHERE day <= ?`, day); err != nil {
 			return err
 		}
 	}

@@ -1,14 +1,14 @@
-package store
+package auditlog
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"math/bits"
 	"slices"
 	"strings"
 	"time"
 
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
@@ -39,7 +39,7 @@ func newSums() *sums {
 }
 
 func (s *sums) add(kind int64, r *tool.Record) {
-	day, took := dayOf(micros(r.Time)), r.Duration.Microseconds()
+	day, took := dayOf(database.Micros(r.Time)), r.Duration.Microseconds()
 	key := sumKey{day: day, kind: kind}
 	d, known := s.days[key]
 	if !known {
@@ -98,7 +98,7 @@ func pathTally() tally[int64] {
 }
 
 // save adds the sums to those in the database.
-func (s *sums) save(t *tx) error {
+func (s *sums) save(t *database.Tx) error {
 	var days, tooks, paths []any
 	for k, d := range s.days {
 		days = append(days, k.day, k.kind, d.n, d.took, d.longest, d.in, d.out, d.first, d.last)
@@ -109,7 +109,7 @@ func (s *sums) save(t *tx) error {
 	for k, n := range s.paths {
 		paths = append(paths, k.day, k.kind, k.mode, k.path, n)
 	}
-	err := t.insert(`INSERT INTO audit_day (day, kind, n, took, longest, bytes_in, bytes_out, first_seq, last_seq) `+
+	err := t.Insert(`INSERT INTO audit_day (day, kind, n, took, longest, bytes_in, bytes_out, first_seq, last_seq) `+
 		`VALUES `, 9,
 		` ON CONFLICT (day, kind) DO UPDATE SET n = audit_day.n + excluded.n, took = audit_day.took + excluded.took,
 		longest = CASE WHEN excluded.longest > audit_day.longest THEN excluded.longest ELSE audit_day.longest END,
@@ -118,42 +118,14 @@ func (s *sums) save(t *tx) error {
 	if err != nil {
 		return err
 	}
-	err = t.insert(`INSERT INTO audit_took (day, kind, bucket, n) VALUES `, 4,
+	err = t.Insert(`INSERT INTO audit_took (day, kind, bucket, n) VALUES `, 4,
 		` ON CONFLICT (day, kind, bucket) DO UPDATE SET n = audit_took.n + excluded.n`, tooks)
 	if err != nil {
 		return err
 	}
-	return t.insert(`INSERT INTO audit_path (day, kind, mode, path, n) VALUES `, 5,
+	return t.Insert(`INSERT INTO audit_path (day, kind, mode, path, n) VALUES `, 5,
 		` ON CONFLICT (day, kind, mode, path) DO UPDATE SET n = audit_path.n + excluded.n`, paths)
 }
-
-// insert inserts many rows with few statements. Statements come in three sizes, so that they can be kept prepared.
-func (t *tx) insert(head string, columns int, tail string, args []any) error {
-	one := "(" + marks("?", columns) + ")"
-	for n, some := range portions(args, columns) {
-		if err := t.exec(head+marks(one, n)+tail, some...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// portions splits the values of many rows into those of 64 rows, of 8, and of one.
-func portions(args []any, columns int) iter.Seq2[int, []any] {
-	return func(yield func(int, []any) bool) {
-		for _, n := range []int{64, 8, 1} {
-			for len(args) >= n*columns {
-				if !yield(n, args[:n*columns]) {
-					return
-				}
-				args = args[n*columns:]
-			}
-		}
-	}
-}
-
-// marks repeats the placeholder of a value, or of a row of values.
-func marks(one string, n int) string { return strings.TrimSuffix(strings.Repeat(one+", ", n), ", ") }
 
 const dayLength = int64(24 * time.Hour / time.Microsecond)
 

@@ -1,12 +1,14 @@
-package store
+package database
 
 import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"iter"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +58,7 @@ type writer struct {
 	last atomic.Int64 // when a group was last committed, in microseconds
 
 	mu      sync.Mutex
-	queue   []*write
+	queue   []*Write
 	led     bool
 	closed  bool
 	timer   *time.Timer    // leads the writes without a waiting caller; nil until the first one
@@ -75,37 +77,44 @@ type writer struct {
 	landed map[string]bool
 }
 
-// A write is one item to write: a record of the audit log, a note that a call begins, or anything else.
-type write struct {
-	do      func(*tx) error
-	record  *entry // set if do is nil
-	note    *note  // likewise
-	durable bool
-	key     string       // identifies the write, if a caller may repeat it after an unclear outcome
-	late    func()       // called by a leader if the write is found to have happened after it was reported as unclear
+// A Batch does the writes of one kind in a group at once: every call has some of these, so shared statements are worth
+// it.
+type Batch struct {
+	Do   func(*Tx, []*Write) error // all of them fail together
+	Name func(*Write) string       // see write.key; nil if none is repeated
+}
+
+// A Write is one item to write.
+type Write struct {
+	Do      func(*Tx) error
+	Batch   *Batch // set if do is nil, with the item
+	Item    any
+	Durable bool
+	Key     string       // identifies the write, if a caller may repeat it after an unclear outcome
+	Late    func()       // called by a leader if the write is found to have happened after it was reported as unclear
 	wake    chan bool    // true to lead, false when it is done; nil if no caller waits
-	done    func(*write) // called when it is over, if no caller waits
-	err     error
+	Done    func(*Write) // called when it is over, if no caller waits
+	Err     error
 
 	written, told bool // for leaders: it was found to have been written; its error was returned to the caller
 }
 
-// do runs f in a transaction and returns when it is committed. An error of f undoes what f did and nothing else. f may
+// Do runs f in a transaction and returns when it is committed. An error of f undoes what f did and nothing else. f may
 // be run more than once, if other programs were in the way.
-func (w *writer) do(durable bool, f func(*tx) error) error {
-	return w.submit(&write{do: f, durable: durable})
+func (w *writer) Do(durable bool, f func(*Tx) error) error {
+	return w.Submit(&Write{Do: f, Durable: durable})
 }
 
-// writing is do, durably, for functions that return a value.
-func writing[T any](db *DB, f func(*tx) (T, error)) (v T, err error) {
-	err = db.w.do(true, func(t *tx) error {
+// Writing is do, durably, for functions that return a value.
+func Writing[T any](db *DB, f func(*Tx) (T, error)) (v T, err error) {
+	err = db.Do(true, func(t *Tx) error {
 		v, err = f(t)
 		return err
 	})
 	return v, err
 }
 
-func (w *writer) submit(one *write) error {
+func (w *writer) Submit(one *Write) error {
 	one.wake = make(chan bool, 1)
 	w.mu.Lock()
 	if w.closed {
@@ -119,10 +128,10 @@ func (w *writer) submit(one *write) error {
 	w.led = true
 	w.mu.Unlock()
 	if follow && !<-one.wake { // bounded: a leader gives up after its patience, and wakes all followers
-		return one.err
+		return one.Err
 	}
 	w.lead(one)
-	return one.err
+	return one.Err
 }
 
 // The longest delay of a write without a waiting caller, how many of them are written without further delay, and how
@@ -133,14 +142,14 @@ const (
 	mostLate = 4096
 )
 
-// later submits a write without waiting; done is called when it is over. If there are too many already the caller
+// Later submits a write without waiting; done is called when it is over. If there are too many already the caller
 // waits, so that callers cannot outrun the disk for a long time.
-func (w *writer) later(one *write) {
+func (w *writer) Later(one *Write) {
 	w.mu.Lock()
 	if w.closed || w.behind.Load() >= mostLate {
 		w.mu.Unlock()
-		one.err = w.submit(one)
-		one.done(one)
+		one.Err = w.Submit(one)
+		one.Done(one)
 		return
 	}
 	defer w.mu.Unlock()
@@ -179,15 +188,15 @@ func (w *writer) catchUp() {
 	w.lead(nil)
 }
 
-// settle waits until all earlier writes are written, or given up.
-func (w *writer) settle() {
+// Settle waits until all earlier writes are written, or given up.
+func (w *writer) Settle() {
 	if w.behind.Load() > 0 {
-		_ = w.do(false, func(*tx) error { return nil })
+		_ = w.Do(false, func(*Tx) error { return nil })
 	}
 }
 
 // lead commits one group, which includes the leader's own write.
-func (w *writer) lead(own *write) {
+func (w *writer) lead(own *Write) {
 	group := w.gather()
 	w.commitSafely(group)
 	for _, one := range group {
@@ -196,7 +205,7 @@ func (w *writer) lead(own *write) {
 		case one.wake != nil:
 			one.wake <- false
 		default:
-			one.done(one)
+			one.Done(one)
 			w.behind.Add(-1)
 			w.pending.Done()
 		}
@@ -204,7 +213,7 @@ func (w *writer) lead(own *write) {
 	w.upkeep()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := slices.IndexFunc(w.queue, func(one *write) bool { return one.wake != nil })
+	next := slices.IndexFunc(w.queue, func(one *Write) bool { return one.wake != nil })
 	switch {
 	case next >= 0:
 		w.queue[next].wake <- true
@@ -233,7 +242,7 @@ func (w *writer) relieved() bool {
 }
 
 // gather takes the queued writes. It yields to callers that are about to submit, as long as the group grows.
-func (w *writer) gather() (group []*write) {
+func (w *writer) gather() (group []*Write) {
 	for before := 0; ; before = len(group) {
 		runtime.Gosched()
 		w.mu.Lock()
@@ -264,12 +273,12 @@ func (w *writer) close() error {
 }
 
 // commitSafely recovers from a panic, so that followers are not left without a leader.
-func (w *writer) commitSafely(group []*write) {
+func (w *writer) commitSafely(group []*Write) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.disconnect()
 			for _, one := range group {
-				one.err = tool.Errorf(tool.CodeInternal, "the store met an internal error: %v", p)
+				one.Err = tool.Errorf(tool.CodeInternal, "the store met an internal error: %v", p)
 			}
 		}
 	}()
@@ -277,7 +286,7 @@ func (w *writer) commitSafely(group []*write) {
 }
 
 // commit writes a group in one transaction. It retries if another program was in the way or the connection was lost.
-func (w *writer) commit(group []*write) {
+func (w *writer) commit(group []*Write) {
 	var err error
 	var lost bool
 	var since time.Time // when it was first lost: a slow transaction does not shorten the time to come back
@@ -308,7 +317,7 @@ func (w *writer) commit(group []*write) {
 		// One write alone may be at fault: the others do not fail with it.
 		for _, one := range group {
 			if !one.written {
-				w.commit([]*write{one})
+				w.commit([]*Write{one})
 			}
 		}
 		return
@@ -319,19 +328,19 @@ func (w *writer) commit(group []*write) {
 	for _, one := range group {
 		switch one.told = true; {
 		case w.doubt.about(one):
-			one.err = away(err, tool.StoreUnclear, "the store went away, and nobody knows yet whether it was written")
+			one.Err = away(err, tool.StoreUnclear, "the store went away, and nobody knows yet whether it was written")
 		case lost:
-			one.err = away(err, tool.StoreDown, "the store cannot be reached to write")
+			one.Err = away(err, tool.StoreDown, "the store cannot be reached to write")
 		default:
-			one.err = w.db.explain(err, "write")
+			one.Err = w.db.explain(err, "write")
 		}
 	}
 }
 
 // attempt is one transaction. Its error is that of the transaction; the error of a single write is in that write. A
 // failed transaction may be retried: if it failed at its very end, the next one first checks what became of it.
-func (w *writer) attempt(group []*write) (err error) {
-	t := &tx{ctx: context.Background(), w: w}
+func (w *writer) attempt(group []*Write) (err error) {
+	t := &Tx{ctx: context.Background(), w: w}
 	defer func() {
 		if err != nil {
 			t.undo()
@@ -355,62 +364,58 @@ func (w *writer) attempt(group []*write) (err error) {
 	for _, f := range t.done {
 		f()
 	}
-	w.last.Store(micros(time.Now()))
+	w.last.Store(Micros(time.Now()))
 	return w.db.same() // a write to a file that others no longer find does not count
 }
 
 // undo ends a failed transaction. Some errors end it by themselves: then the connection is still good, and worth
 // keeping, since a full disk may have no room for another.
-func (t *tx) undo() {
-	t.w.db.audit.undone()
+func (t *Tx) undo() {
+	t.w.db.o.Undone()
 	if t.w.conn != nil && t.once("ROLLBACK") != nil && t.once("SELECT 1") != nil {
 		t.w.disconnect()
 	}
 }
 
-// run does the writes, and then makes all notes at once and adds all records to the log at once: every call has these,
-// so shared statements are worth it.
-func (t *tx) run(group []*write) (err error) {
-	var notes, records []*write
+// run does the writes, and then the batches.
+func (t *Tx) run(group []*Write) (err error) {
+	batches := make([][]*Write, len(t.w.db.o.Batches))
 	for _, one := range group {
-		switch {
-		case one.note != nil:
-			notes = append(notes, one)
-		case one.record != nil:
-			records = append(records, one)
-		default:
-			if one.err, err = t.apart(one.do, len(group) == 1); err != nil {
-				return err
-			}
+		if one.Batch != nil {
+			i := slices.Index(t.w.db.o.Batches, one.Batch)
+			batches[i] = append(batches[i], one)
+		} else if one.Err, err = t.apart(one.Do, len(group) == 1); err != nil {
+			return err
 		}
 	}
-	log := t.w.db.audit
-	if err := t.together(notes, len(group), log.begin); err != nil {
-		return err
+	for i, some := range batches {
+		if err := t.together(some, len(group), t.w.db.o.Batches[i].Do); err != nil {
+			return err
+		}
 	}
-	return t.together(records, len(group), log.extend)
+	return nil
 }
 
 // together does some of the writes of a group, which has of writes, as one: they all fail together.
-func (t *tx) together(some []*write, of int, do func(*tx, []*write) error) error {
+func (t *Tx) together(some []*Write, of int, do func(*Tx, []*Write) error) error {
 	if len(some) == 0 {
 		return nil
 	}
-	failed, err := t.apart(func(t *tx) error { return do(t, some) }, len(some) == of)
+	failed, err := t.apart(func(t *Tx) error { return do(t, some) }, len(some) == of)
 	if err != nil {
 		return err
 	}
 	if failed != nil {
-		t.w.db.audit.undone()
+		t.w.db.o.Undone()
 		for _, one := range some {
-			one.err = failed
+			one.Err = failed
 		}
 	}
 	return nil
 }
 
 // begin begins a transaction that is as durable as the most demanding write.
-func (t *tx) begin(group []*write) error {
+func (t *Tx) begin(group []*Write) error {
 	w, d := t.w, &t.w.db.d
 	if err := w.connect(); err != nil {
 		return err
@@ -422,7 +427,7 @@ func (t *tx) begin(group []*write) error {
 		return err
 	}
 	mode := d.Quick
-	if slices.ContainsFunc(group, func(one *write) bool { return one.durable }) {
+	if slices.ContainsFunc(group, func(one *Write) bool { return one.Durable }) {
 		mode = d.Durable
 	}
 	if mode != w.mode {
@@ -471,18 +476,18 @@ func (w *writer) disconnect() {
 	w.conn, w.stmts = nil, nil
 }
 
-// A tx is the transaction of a group. It has no deadline: the database bounds its waits.
-type tx struct {
+// A Tx is the transaction of a group. It has no deadline: the database bounds its waits.
+type Tx struct {
 	ctx  context.Context
 	w    *writer
 	done []func()
 }
 
-// after registers f to be called when the transaction is committed.
-func (t *tx) after(f func()) { t.done = append(t.done, f) }
+// After registers f to be called when the transaction is committed.
+func (t *Tx) After(f func()) { t.done = append(t.done, f) }
 
 // apart runs f so that its failure undoes f alone. The second error is that of the transaction.
-func (t *tx) apart(f func(*tx) error, alone bool) (failed, err error) {
+func (t *Tx) apart(f func(*Tx) error, alone bool) (failed, err error) {
 	if !alone {
 		if err := t.once("SAVEPOINT job"); err != nil {
 			return nil, err
@@ -502,18 +507,18 @@ func (t *tx) apart(f func(*tx) error, alone bool) (failed, err error) {
 }
 
 // once runs a statement that is not worth preparing.
-func (t *tx) once(statement string) error {
+func (t *Tx) once(statement string) error {
 	_, err := t.w.conn.ExecContext(t.ctx, statement)
 	return err
 }
 
-func (t *tx) exec(query string, args ...any) error {
-	_, err := t.count(query, args...)
+func (t *Tx) Exec(query string, args ...any) error {
+	_, err := t.Count(query, args...)
 	return err
 }
 
-// count runs a statement and returns the number of rows that it changed.
-func (t *tx) count(query string, args ...any) (int64, error) {
+// Count runs a statement and returns the number of rows that it changed.
+func (t *Tx) Count(query string, args ...any) (int64, error) {
 	s, err := t.prepared(query)
 	if err != nil {
 		return 0, err
@@ -525,7 +530,7 @@ func (t *tx) count(query string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-func (t *tx) each(visit func(*sql.Rows) error, query string, args ...any) error {
+func (t *Tx) Each(visit func(*sql.Rows) error, query string, args ...any) error {
 	s, err := t.prepared(query)
 	if err != nil {
 		return err
@@ -535,7 +540,7 @@ func (t *tx) each(visit func(*sql.Rows) error, query string, args ...any) error 
 }
 
 // prepared returns a statement, prepared once for each connection.
-func (t *tx) prepared(query string) (*sql.Stmt, error) {
+func (t *Tx) prepared(query string) (*sql.Stmt, error) {
 	if s := t.w.stmts[query]; s != nil {
 		return s, nil
 	}
@@ -545,3 +550,41 @@ func (t *tx) prepared(query string) (*sql.Stmt, error) {
 	}
 	return s, err
 }
+
+// Insert inserts many rows with few statements. Statements come in three sizes, so that they can be kept prepared.
+func (t *Tx) Insert(head string, columns int, tail string, args []any) error {
+	one := "(" + marks("?", columns) + ")"
+	for n, some := range portions(args, columns) {
+		if err := t.Exec(head+marks(one, n)+tail, some...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EachOf runs a query for many values, with few statements.
+func (t *Tx) EachOf(visit func(*sql.Rows) error, head string, values []any, tail string) error {
+	for n, some := range portions(values, 1) {
+		if err := t.Each(visit, head+marks("?", n)+tail, some...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// portions splits the values of many rows into those of 64 rows, of 8, and of one.
+func portions(args []any, columns int) iter.Seq2[int, []any] {
+	return func(yield func(int, []any) bool) {
+		for _, n := range []int{64, 8, 1} {
+			for len(args) >= n*columns {
+				if !yield(n, args[:n*columns]) {
+					return
+				}
+				args = args[n*columns:]
+			}
+		}
+	}
+}
+
+// marks repeats the placeholder of a value, or of a row of values.
+func marks(one string, n int) string { return strings.TrimSuffix(strings.Repeat(one+", ", n), ", ") }

@@ -1,4 +1,4 @@
-package store
+package auditlog
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
@@ -16,7 +17,7 @@ import (
 // The database groups the calls of a step by kind and approximate duration, so that the data read and held depends on
 // the number of steps and not on that of the calls. Neither database computes percentiles without sorting all rows;
 // these are accurate to within an eighth, as everywhere. Steps of whole days use the sums that the log has anyway.
-func (a *AuditTable) Series(ctx context.Context, f audit.Filter, now time.Time, most int) (*audit.Series, error) {
+func (a *Table) Series(ctx context.Context, f audit.Filter, now time.Time, most int) (*audit.Series, error) {
 	since, until, err := f.Since, f.Until, error(nil)
 	if until.IsZero() {
 		until = now
@@ -40,7 +41,7 @@ func (a *AuditTable) Series(ctx context.Context, f audit.Filter, now time.Time, 
 }
 
 // first returns the start of a series over all calls of the filter: a log that is minutes old is shown in minutes.
-func (a *AuditTable) first(ctx context.Context, f audit.Filter, until time.Time, most int) (time.Time, error) {
+func (a *Table) first(ctx context.Context, f audit.Filter, until time.Time, most int) (time.Time, error) {
 	day, err := a.firstDay(ctx, f, until)
 	if err != nil {
 		return day, err
@@ -48,24 +49,24 @@ func (a *AuditTable) first(ctx context.Context, f audit.Filter, until time.Time,
 	if _, step, _ := audit.Divide(day, until, most); step%audit.Day == 0 {
 		return day, nil
 	}
-	at := micros(day)
+	at := database.Micros(day)
 	err = a.span(ctx, f, func(q *query) error {
 		lo, hi, err := q.reach()
 		if err != nil || hi == 0 {
 			return err
 		}
 		where, args := q.where(lo, hi, q.since, q.until)
-		_, err = row(q, `SELECT COALESCE(MIN(at), ?) FROM audit`+where, append([]any{at}, args...), &at)
+		_, err = database.Row(q, `SELECT COALESCE(MIN(at), ?) FROM audit`+where, append([]any{at}, args...), &at)
 		return err
 	})
-	return time.UnixMicro(min(at, micros(until))).UTC(), err
+	return time.UnixMicro(min(at, database.Micros(until))).UTC(), err
 }
 
 // firstDay returns the start of the first day that has a call of the filter, or the day of its end if none has.
-func (a *AuditTable) firstDay(ctx context.Context, f audit.Filter, until time.Time) (time.Time, error) {
-	first := dayOf(micros(until))
+func (a *Table) firstDay(ctx context.Context, f audit.Filter, until time.Time) (time.Time, error) {
+	first := dayOf(database.Micros(until))
 	err := a.span(ctx, f, func(q *query) error {
-		_, err := row(q, `SELECT COALESCE(MIN(day), ?) FROM audit_day WHERE day <= ?`+q.in, q.with(first, first), &first)
+		_, err := database.Row(q, `SELECT COALESCE(MIN(day), ?) FROM audit_day WHERE day <= ?`+q.in, q.with(first, first), &first)
 		return err
 	})
 	return startOfDay(first), err
@@ -100,7 +101,7 @@ func newSketches(since, until time.Time, most int) *sketches {
 // at returns the sketches that count a call which began at a time, in microseconds. A call in the future, by a wrong
 // clock, belongs to the last step.
 func (s *sketches) at(at int64) [2]*sketch {
-	return s.number((at - micros(s.from)) / s.step.Microseconds())
+	return s.number((at - database.Micros(s.from)) / s.step.Microseconds())
 }
 
 func (s *sketches) number(i int64) [2]*sketch {
@@ -117,14 +118,14 @@ func (s *sketches) add(to [2]*sketch, o tool.Outcome, bucket int64, d daySum) {
 }
 
 // ofGroups counts the rows of the log, grouped by the database.
-func (s *sketches) ofGroups(ctx context.Context, a *AuditTable, f audit.Filter) error {
+func (s *sketches) ofGroups(ctx context.Context, a *Table, f audit.Filter) error {
 	return a.span(ctx, f, func(q *query) error {
 		lo, hi, err := q.reach()
 		if err != nil || hi == 0 {
 			return err
 		}
 		where, args := q.where(lo, hi, q.since, q.until)
-		return q.each(func(rows *sql.Rows) error {
+		return q.Each(func(rows *sql.Rows) error {
 			var step, kind, bucket int64
 			var d daySum
 			err := rows.Scan(&step, &kind, &bucket, &d.n, &d.in, &d.out, &d.longest)
@@ -134,12 +135,12 @@ func (s *sketches) ofGroups(ctx context.Context, a *AuditTable, f audit.Filter) 
 			return err
 		}, `SELECT (at - ?) / ?, kind, `+bucketSQL()+`, COUNT(*), CAST(SUM(bytes_in) AS BIGINT), `+
 			`CAST(SUM(bytes_out) AS BIGINT), MAX(took) FROM audit`+where+` GROUP BY 1, 2, 3`,
-			append([]any{micros(s.from), s.step.Microseconds()}, args...)...)
+			append([]any{database.Micros(s.from), s.step.Microseconds()}, args...)...)
 	})
 }
 
 // ofRows counts the rows of the log one by one: only their documents tell which run they belong to.
-func (s *sketches) ofRows(ctx context.Context, a *AuditTable, f audit.Filter) error {
+func (s *sketches) ofRows(ctx context.Context, a *Table, f audit.Filter) error {
 	return a.span(ctx, f, func(q *query) error {
 		lo, hi, err := q.reach()
 		if err != nil || hi == 0 {
@@ -147,14 +148,14 @@ func (s *sketches) ofRows(ctx context.Context, a *AuditTable, f audit.Filter) er
 		}
 		return q.rows(lo, hi, q.since, q.until, "", func(kind int64, r *tool.Record, _ string) error {
 			took := r.Duration.Microseconds()
-			s.add(s.at(micros(r.Time)), q.kinds[kind].Outcome, bucketOf(took), daySum{n: 1, in: r.In, out: r.Out, longest: took})
+			s.add(s.at(database.Micros(r.Time)), q.kinds[kind].Outcome, bucketOf(took), daySum{n: 1, in: r.In, out: r.Out, longest: took})
 			return nil
 		})
 	})
 }
 
 // ofDays adds up the sums of days.
-func (s *sketches) ofDays(ctx context.Context, a *AuditTable, f audit.Filter) error {
+func (s *sketches) ofDays(ctx context.Context, a *Table, f audit.Filter) error {
 	perDay, tooks := dayTally(), tookTally()
 	perDay.by, tooks.by = `, day`, `, day`
 	err := addUp(ctx, a, f, perDay, func(k *tool.Record, key sumKey, sum daySum) {

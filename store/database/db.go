@@ -1,11 +1,13 @@
-package store
+// Package database is a SQL database that several programs may share: one writer per program, which commits for many
+// callers at once (writer.go), transactions whose COMMIT was not answered (doubt.go), and which programs are alive
+// (program.go). It knows no table but its own two, toolpost_schema and program.
+package database
 
 import (
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
-	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,20 +17,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
-	"toolpost/engine/approval"
-	"toolpost/engine/audit"
-	"toolpost/engine/idempotency"
-	"toolpost/engine/job"
-	"toolpost/engine/lease"
-	"toolpost/engine/pin"
-	"toolpost/engine/session"
-	"toolpost/plan"
 	"toolpost/tool"
-	"toolpost/wire/regex"
 )
 
-// A Dialect holds what one kind of database does differently. The rest of this package is the same for all of them.
+// A Dialect holds what one kind of database does differently. The rest is the same for all of them.
 type Dialect struct {
 	Numbered bool              // parameters are $1, $2 ... and not ?
 	Types    *strings.Replacer // replaces the type names in migrations
@@ -42,7 +36,7 @@ type Dialect struct {
 	// free, or 0 if it never is. See program.
 	Enter func(ctx context.Context, conn *sql.Conn, number int64) error
 	Leave func() error
-	Lives func(ctx context.Context, q Querier, number int64) (bool, error)
+	Lives func(ctx context.Context, q RowQuerier, number int64) (bool, error)
 	Grace time.Duration
 	// Same returns an error if the open database is no longer the one that others find in its place; nil if that cannot
 	// happen.
@@ -59,18 +53,18 @@ type Dialect struct {
 	Full    func(error) bool // there is no room
 }
 
-// A DB keeps durable data. Many goroutines may use it, and several programs may have it open at once.
+// A DB is an open database, with one writer for this program.
 type DB struct {
+	*writer
 	d     Dialect
+	o     Options
 	reads *sql.DB
-	w     *writer
 
-	ready   atomic.Bool // the tables are up to date
-	program program     // this program, among those that use the database
-	owner   string      // its name in rows
-	absent  absences    // of other programs
-	audit   *AuditTable
-	asked   atomic.Pointer[map[string]*sql.Stmt] // the prepared statements of oftenAsked; nil if not yet prepared
+	ready   atomic.Bool                          // the tables are up to date
+	program program                              // this program, among those that use the database
+	Owner   string                               // its name in rows
+	absent  absences                             // of other programs
+	asked   atomic.Pointer[map[string]*sql.Stmt] // the prepared statements of Often; nil if not yet prepared
 
 	tending sync.Once // starts with the first connection for writing
 	closing chan struct{}
@@ -78,68 +72,10 @@ type DB struct {
 	tasks   sync.WaitGroup
 }
 
-// The ports that this package implements, for readers of a stage who wonder what its store is.
-var (
-	_    audit.Log            = (*AuditTable)(nil)
-	_    idempotency.Outcomes = (*OutcomeTable)(nil)
-	_, _ lease.Leases         = (*LeaseTable)(nil), (*Leases)(nil)
-	_, _ session.States       = (*SessionTable)(nil), (*Sessions)(nil)
-	_, _ session.Assets       = (*AssetTable)(nil), (*Assets)(nil)
-	_    job.CallerStore      = (*JobTable)(nil)
-	_    job.Ledger           = (*JobTable)(nil)
-	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
-	_    plan.Store           = (*PlanTable)(nil)
-	_, _ approval.Store       = (*ApprovalTable)(nil), (*Approvals)(nil)
-)
-
-// Options of a DB. The zero value is useful.
-type Options struct {
-	// Key returns the key that signs the head of the audit log. It is called on first use. All programs that write to
-	// one log have the same key. Without one the log is chained and not signed.
-	Key func() ([]byte, error)
-	// Columns are the columns of the audit log; nil means audit.Columns. Tests add some.
-	Columns audit.Table
-	// Mark names a file, outside the database, that records how far the log has come; empty for none.
-	Mark string
-	// Grace is how long a program that has lost its connection to a database may take to come back; the default is ten
-	// seconds, if that can happen.
-	Grace time.Duration
-	// Reach is how long a write waits for a database that cannot be reached; default five seconds.
-	Reach time.Duration
-}
-
-// New makes a store over two handles of the same database: one for reading, one for writing, of which one connection is
-// used. It owns both from then on. Nothing is opened before the first use, which also brings the tables up to date; if
-// that fails, the next use tries again.
-func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
-	db := &DB{d: d, reads: reads, program: newProgram(), closing: make(chan struct{})}
-	db.owner = db.program.owner()
-	if o.Grace > 0 && d.Grace > 0 {
-		db.d.Grace = o.Grace
-	}
-	db.w = &writer{db: db, pool: writes, reach: cmp.Or(o.Reach, reach)}
-	db.audit = newAuditTable(db, o)
-	return db
-}
-
-// Close ends the use of the database. Writes in progress end first; later ones fail.
-func (db *DB) Close() error {
-	db.w.settle()           // so that the mark covers the last record
-	_ = db.audit.keepMark() // on an error the previous mark stays
-	err := db.w.close()
-	db.closed.Do(func() { close(db.closing) })
-	db.tasks.Wait()
-	err = errors.Join(err, db.reads.Close())
-	if db.d.Leave != nil { // last: this program counts as alive as long as anything is open
-		err = errors.Join(err, db.d.Leave())
-	}
-	return err
-}
-
 // Size returns the size of the database in bytes.
 func (db *DB) Size(ctx context.Context) (bytes int64, err error) {
-	err = db.read(ctx, func(r *reader) error {
-		_, err := row(r, db.d.Size, nil, &bytes)
+	err = db.Read(ctx, func(r *Reader) error {
+		_, err := Row(r, db.d.Size, nil, &bytes)
 		return err
 	})
 	return bytes, err
@@ -153,6 +89,40 @@ func (db *DB) same() error {
 	return db.d.Same()
 }
 
+// Options are what a database is used for.
+type Options struct {
+	Steps   [][]string // from an empty database to the tables of this version
+	Often   []string   // the queries that every call makes: parsing their SQL each time would cost more than running them
+	Batches []*Batch   // in the order in which they are done in a group, after all other writes
+	Undone  func()     // called if what a batch did was undone
+	Tend    func()     // called about every second, from the first write on
+	Grace   time.Duration
+	Reach   time.Duration
+}
+
+// New makes a database of two handles, and owns them from then on.
+func New(d Dialect, reads, writes *sql.DB, o Options) *DB {
+	db := &DB{d: d, o: o, reads: reads, program: newProgram(), closing: make(chan struct{})}
+	db.Owner = db.program.owner()
+	if o.Grace > 0 && d.Grace > 0 {
+		db.d.Grace = o.Grace
+	}
+	db.writer = &writer{db: db, pool: writes, reach: cmp.Or(o.Reach, reach)}
+	return db
+}
+
+// Close ends the use of the database. Writes in progress end first; later ones fail.
+func (db *DB) Close() error {
+	err := db.writer.close()
+	db.closed.Do(func() { close(db.closing) })
+	db.tasks.Wait()
+	err = errors.Join(err, db.reads.Close())
+	if db.d.Leave != nil { // last: this program counts as alive as long as anything is open
+		err = errors.Join(err, db.d.Leave())
+	}
+	return err
+}
+
 // prepare makes sure that the tables can be read.
 func (db *DB) prepare(ctx context.Context) error {
 	if db.ready.Load() {
@@ -163,19 +133,19 @@ func (db *DB) prepare(ctx context.Context) error {
 		db.ready.Store(true)
 		return nil
 	}
-	return db.w.do(false, func(*tx) error { return nil }) // any write migrates the tables
+	return db.Do(false, func(*Tx) error { return nil }) // any write migrates the tables
 }
 
-// newer is the reason of a refusal: the tables are of a later version.
-const newer = "store_newer"
+// ReasonNewer is the reason of a refusal: the tables are of a later version.
+const ReasonNewer = "store_newer"
 
 // version returns the version of the tables that this program knows.
-func (db *DB) version() int { return len(migrations(db.audit.layout)) }
+func (db *DB) version() int { return len(db.o.Steps) }
 
 const haveVersion = `SELECT COALESCE(MAX(version), 0) FROM toolpost_schema`
 
 // migrate brings the tables up to date. A database of a later version is left alone.
-func (t *tx) migrate() error {
+func (t *Tx) migrate() error {
 	db := t.w.db
 	if db.ready.Load() {
 		return nil
@@ -183,7 +153,7 @@ func (t *tx) migrate() error {
 	if err := t.once(db.d.Begin); err != nil {
 		return err
 	}
-	err := t.migrateFrom(migrations(db.audit.layout))
+	err := t.migrateFrom(db.o.Steps)
 	if err == nil {
 		err = t.once("COMMIT")
 	}
@@ -194,19 +164,19 @@ func (t *tx) migrate() error {
 	return nil
 }
 
-func (t *tx) migrateFrom(steps [][]string) error {
+func (t *Tx) migrateFrom(steps [][]string) error {
 	if err := t.once(`CREATE TABLE IF NOT EXISTS toolpost_schema (version BIGINT NOT NULL)`); err != nil {
 		return err
 	}
 	var have int
-	if _, err := row(t, haveVersion, nil, &have); err != nil {
+	if _, err := Row(t, haveVersion, nil, &have); err != nil {
 		return err
 	}
 	if have > len(steps) {
 		return tool.Errorf(tool.CodeUnavailable,
 			"the store belongs to a later version of toolpost: its tables are of version %d, and this "+
 				"program knows version %d; update this program, or name another store with `store: {url: ...}`", have,
-			len(steps)).Because(newer)
+			len(steps)).Because(ReasonNewer)
 	}
 	for n := have; n < len(steps); n++ {
 		for _, statement := range steps[n] {
@@ -214,7 +184,7 @@ func (t *tx) migrateFrom(steps [][]string) error {
 				return err
 			}
 		}
-		if err := t.exec(`INSERT INTO toolpost_schema (version) VALUES (?)`, n+1); err != nil {
+		if err := t.Exec(`INSERT INTO toolpost_schema (version) VALUES (?)`, n+1); err != nil {
 			return err
 		}
 	}
@@ -239,8 +209,8 @@ func (d *Dialect) text(query string) string {
 	}
 }
 
-// read runs queries that see one state of the database, whatever is written meanwhile.
-func (db *DB) read(ctx context.Context, use func(*reader) error) error {
+// Read runs queries that see one state of the database, whatever is written meanwhile.
+func (db *DB) Read(ctx context.Context, use func(*Reader) error) error {
 	if err := db.prepare(ctx); err != nil {
 		return err
 	}
@@ -254,19 +224,16 @@ func (db *DB) read(ctx context.Context, use func(*reader) error) error {
 		return db.explain(err, "read")
 	}
 	defer func() { _ = tx.Rollback() }()
-	return db.explain(use(&reader{ctx, tx, &db.d, ready}), "read")
+	return db.explain(use(&Reader{ctx, tx, &db.d, ready}), "read")
 }
 
-// oftenAsked are the queries that every call makes. Parsing their SQL each time would cost more than running them.
-var oftenAsked = [...]string{askSession, askBase, askPatches}
-
-// often prepares the statements of oftenAsked, once. If that fails, they are run like all others.
+// often prepares the statements of Often, once. If that fails, they are run like all others.
 func (db *DB) often(ctx context.Context) map[string]*sql.Stmt {
 	if ready := db.asked.Load(); ready != nil {
 		return *ready
 	}
 	ready := map[string]*sql.Stmt{}
-	for _, query := range &oftenAsked {
+	for _, query := range db.o.Often {
 		s, err := db.reads.PrepareContext(ctx, db.d.text(query))
 		if err != nil {
 			return nil
@@ -277,17 +244,17 @@ func (db *DB) often(ctx context.Context) map[string]*sql.Stmt {
 	return ready
 }
 
-// reading is read for functions that return a value.
-func reading[T any](ctx context.Context, db *DB, use func(*reader) (T, error)) (v T, err error) {
-	err = db.read(ctx, func(r *reader) error {
+// Reading is read for functions that return a value.
+func Reading[T any](ctx context.Context, db *DB, use func(*Reader) (T, error)) (v T, err error) {
+	err = db.Read(ctx, func(r *Reader) error {
 		v, err = use(r)
 		return err
 	})
 	return v, err
 }
 
-// A reader runs the queries of one read.
-type reader struct {
+// A Reader runs the queries of one read.
+type Reader struct {
 	ctx context.Context
 	tx  *sql.Tx
 	d   *Dialect
@@ -295,8 +262,8 @@ type reader struct {
 	ready map[string]*sql.Stmt
 }
 
-// each calls visit for every row, with the row to scan.
-func (r *reader) each(visit func(*sql.Rows) error, query string, args ...any) error {
+// Each calls visit for every row, with the row to scan.
+func (r *Reader) Each(visit func(*sql.Rows) error, query string, args ...any) error {
 	if s := r.ready[query]; s != nil {
 		rows, err := r.tx.StmtContext(r.ctx, s).QueryContext(r.ctx, args...)
 		return eachRow(rows, err, visit)
@@ -305,6 +272,20 @@ func (r *reader) each(visit func(*sql.Rows) error, query string, args ...any) er
 	return eachRow(rows, err, visit)
 }
 
+// Damage runs the database's own check, if it has one, and returns what it found.
+func (r *Reader) Damage() (found string, err error) {
+	if r.d.Intact == "" {
+		return "", nil
+	}
+	if _, err = Row(r, r.d.Intact, nil, &found); found == "ok" {
+		found = ""
+	}
+	return found, err
+}
+
+// ErrStop is returned by a visitor of rows that wants no more of them.
+var ErrStop = errors.New("no more rows are wanted")
+
 func eachRow(rows *sql.Rows, err error, visit func(*sql.Rows) error) error {
 	if err != nil {
 		return err
@@ -312,31 +293,34 @@ func eachRow(rows *sql.Rows, err error, visit func(*sql.Rows) error) error {
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		if err := visit(rows); err != nil {
+			if errors.Is(err, ErrStop) {
+				return nil
+			}
 			return err
 		}
 	}
 	return rows.Err()
 }
 
-// An asker queries the database: a reader, or the transaction of a writer.
-type asker interface {
-	each(visit func(*sql.Rows) error, query string, args ...any) error
+// An Querier queries the database: a reader, or the transaction of a writer.
+type Querier interface {
+	Each(visit func(*sql.Rows) error, query string, args ...any) error
 }
 
-// row scans one row into the given pointers, and reports whether there is one. If there is none, their values stay
+// Row scans one row into the given pointers, and reports whether there is one. If there is none, their values stay
 // unchanged.
-func row(a asker, query string, args []any, into ...any) (found bool, err error) {
-	err = a.each(func(rows *sql.Rows) error {
+func Row(a Querier, query string, args []any, into ...any) (found bool, err error) {
+	err = a.Each(func(rows *sql.Rows) error {
 		found = true
 		return rows.Scan(into...)
 	}, query, args...)
 	return found, err
 }
 
-// list reads rows of one kind.
-func list[T any](a asker, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+// List reads rows of one kind.
+func List[T any](a Querier, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
 	all := []T{}
-	err := a.each(func(rows *sql.Rows) error {
+	err := a.Each(func(rows *sql.Rows) error {
 		one, err := scan(rows)
 		all = append(all, one)
 		return err
@@ -344,17 +328,17 @@ func list[T any](a asker, scan func(*sql.Rows) (T, error), query string, args ..
 	return all, err
 }
 
-// value reads a row of one value.
-func value[T any](rows *sql.Rows) (v T, err error) {
+// Value reads a row of one value.
+func Value[T any](rows *sql.Rows) (v T, err error) {
 	err = rows.Scan(&v)
 	return v, err
 }
 
-// only reads exactly one row; missing is the error if there is none.
-func only[T any](
-	a asker, missing error, scan func(*sql.Rows) (T, error), query string, args ...any,
+// Only reads exactly one row; missing is the error if there is none.
+func Only[T any](
+	a Querier, missing error, scan func(*sql.Rows) (T, error), query string, args ...any,
 ) (v T, err error) {
-	all, err := list(a, scan, query, args...)
+	all, err := List(a, scan, query, args...)
 	if err != nil {
 		return v, err
 	}
@@ -364,8 +348,8 @@ func only[T any](
 	return all[0], nil
 }
 
-// atMost returns a LIMIT; 0 means none.
-func atMost(n int) int {
+// AtMost returns a LIMIT; 0 means none.
+func AtMost(n int) int {
 	if n <= 0 {
 		return math.MaxInt32
 	}
@@ -400,38 +384,46 @@ func away(err error, reason, format string, args ...any) error {
 
 const tryAgain = 2 * time.Second
 
-// digestOf returns the digest under which a secret is stored, so that reading the database does not reveal it.
-func digestOf(secret string) string {
+// Digest returns the digest under which a secret is stored, so that reading the database does not reveal it.
+func Digest(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
-func micros(t time.Time) int64 { return t.UnixMicro() }
+func Micros(t time.Time) int64 { return t.UnixMicro() }
 
-//go:embed migrations
-var files embed.FS
+// MicroTime is a time in the database: microseconds since 1970, in UTC.
+type MicroTime time.Time
 
-var comments = regex.Lazy(`(?m)^--.*\n`)
-
-// migrations lists the steps from an empty database to the tables of this version, one file each. A released step never
-// changes: another one follows it. Type names are those of SQLite; a Dialect replaces some of them. Times are
-// microseconds since 1970, in UTC. The tables of the log, and their changes, are derived from the list of its columns.
-func migrations(log *layout) [][]string {
-	steps := [][]string{log.tables()}
-	all, _ := files.ReadDir("migrations") // it is embedded
-	for n := 1; n <= len(all); n++ {
-		text, err := files.ReadFile(fmt.Sprintf("migrations/%d.sql", n))
-		if err != nil {
-			panic(err) // a number is missing
-		}
-		if n > len(steps) {
-			steps = append(steps, nil)
-		}
-		for statement := range strings.SplitSeq(comments().ReplaceAllString(string(text), ""), ";\n") {
-			if statement = strings.TrimSpace(statement); statement != "" {
-				steps[n-1] = append(steps[n-1], statement)
-			}
-		}
+// Scan implements sql.Scanner. NULL is the zero time.
+func (t *MicroTime) Scan(value any) error {
+	switch n := value.(type) {
+	case nil:
+		*t = MicroTime{}
+	case int64:
+		*t = MicroTime(time.UnixMicro(n).UTC())
+	default:
+		return fmt.Errorf("a time cannot be %v", value)
 	}
-	return log.grow(steps)
+	return nil
+}
+
+var _ sql.Scanner = (*MicroTime)(nil)
+
+// MaxName is the most bytes of a text that callers choose.
+const MaxName = 256
+
+// Plain returns text that every database accepts, of at most most bytes.
+func Plain(s string, most int) string {
+	if len(s) > most {
+		end := most - len("…")
+		for end > most/2 && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end] + "…"
+	}
+	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 }

@@ -1,4 +1,4 @@
-package store
+package auditlog
 
 import (
 	"crypto/sha256"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -82,13 +83,20 @@ func number(value any) int64 {
 	case *int:
 		return int64(*v)
 	case *bool:
-		return int64(flag(*v))
+		return asNumber(*v)
 	case *time.Time:
-		return micros(*v)
+		return database.Micros(*v)
 	case *time.Duration:
 		return v.Microseconds()
 	}
 	panic(fmt.Sprintf("a column of the audit log cannot be a %T", value)) // a test checks every column
+}
+
+func asNumber(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // appendValues appends the SQL values of columns.
@@ -109,7 +117,7 @@ func into(columns audit.Table, r *tool.Record, more ...any) []any {
 	for i := range columns {
 		switch v := columns[i].Value(r).(type) {
 		case *time.Time:
-			dest = append(dest, (*microTime)(v))
+			dest = append(dest, (*database.MicroTime)(v))
 		case *time.Duration:
 			dest = append(dest, (*microDuration)(v))
 		default:
@@ -117,21 +125,6 @@ func into(columns audit.Table, r *tool.Record, more ...any) []any {
 		}
 	}
 	return append(dest, more...)
-}
-
-type microTime time.Time
-
-// Scan implements sql.Scanner. NULL is the zero time.
-func (t *microTime) Scan(value any) error {
-	switch n := value.(type) {
-	case nil:
-		*t = microTime{}
-	case int64:
-		*t = microTime(time.UnixMicro(n).UTC())
-	default:
-		return fmt.Errorf("a time cannot be %v", value)
-	}
-	return nil
 }
 
 type microDuration time.Duration
@@ -146,7 +139,7 @@ func (d *microDuration) Scan(value any) error {
 	return nil
 }
 
-var _, _ sql.Scanner = (*microTime)(nil), (*microDuration)(nil)
+var _ sql.Scanner = (*microDuration)(nil)
 
 // detailOf writes the document of a row. Empty values are left out.
 func (l *layout) detailOf(r *tool.Record) string {
@@ -220,7 +213,6 @@ func (l *layout) chain(before []byte, kind [sha256.Size]byte, r *tool.Record, de
 
 // The limits of texts that callers choose, in bytes, and of what a call touches.
 const (
-	maxName    = 256
 	maxPath    = 512
 	maxTouches = 32
 )
@@ -230,7 +222,7 @@ const (
 func (l *layout) bound(r *tool.Record) {
 	for i := range l.texts {
 		if text := l.texts[i].Value(r).(*string); *text != "" {
-			*text = plain(*text, maxName)
+			*text = database.Plain(*text, database.MaxName)
 		}
 	}
 	room, was := maxTouches, r.Touches
@@ -246,7 +238,7 @@ func (l *layout) bound(r *tool.Record) {
 
 // some returns as many texts of a list as there is room for, and counts the others.
 func some(list []string, room, omitted *int) (kept []string) {
-	if len(list) <= *room && !slices.ContainsFunc(list, func(p string) bool { return plain(p, maxPath) != p }) {
+	if len(list) <= *room && !slices.ContainsFunc(list, func(p string) bool { return database.Plain(p, maxPath) != p }) {
 		*room -= len(list) // nearly always the case
 		return list
 	}
@@ -255,7 +247,7 @@ func some(list []string, room, omitted *int) (kept []string) {
 			*omitted++
 			continue
 		}
-		kept = append(kept, plain(p, maxPath))
+		kept = append(kept, database.Plain(p, maxPath))
 	}
 	return kept
 }
@@ -311,10 +303,11 @@ func (l *layout) view(version int) string {
 	return text + `a.detail FROM audit a JOIN audit_kind k ON k.id = a.kind`
 }
 
-// grow adds to the steps what later columns need, before the other statements of a step, which may refer to them. A
+// Grow adds to the steps the tables of the log, and what later columns need, before the other statements of a step, which may refer to them. A
 // column in the detail needs no table, but a version all the same: an earlier program could not read it.
-func (l *layout) grow(steps [][]string) [][]string {
+func (l *layout) Grow(steps [][]string) [][]string {
 	tables := map[audit.Part]string{audit.Shared: "audit_kind", audit.Row: "audit"}
+	steps[0] = slices.Concat(l.tables(), steps[0])
 	columns := map[int][]string{}
 	for i := range l.all {
 		c := &l.all[i]

@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -37,8 +37,8 @@ func programOf(owner string) (p program, ok bool) {
 	return program(n), err == nil && n > 0
 }
 
-// A Querier queries the database, in a transaction or not.
-type Querier interface {
+// A RowQuerier asks the database, in a transaction or not.
+type RowQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
@@ -49,7 +49,7 @@ type absences struct {
 }
 
 // gone reports whether the program of that name has ended.
-func (db *DB) gone(ctx context.Context, q Querier, owner string) (bool, error) {
+func (db *DB) gone(ctx context.Context, q RowQuerier, owner string) (bool, error) {
 	p, ok := programOf(owner)
 	if !ok || p == db.program {
 		return !ok, nil
@@ -61,9 +61,12 @@ func (db *DB) gone(ctx context.Context, q Querier, owner string) (bool, error) {
 	return db.absent.note(p, lives, db.d.Grace), nil
 }
 
+// Gone reports whether the program of that name has ended.
+func (t *Tx) Gone(owner string) (bool, error) { return t.w.db.gone(t.ctx, t.w.conn, owner) }
+
 // left returns the owners in the result of a query that have ended.
-func (db *DB) left(r *reader, query string, args ...any) (gone []string, err error) {
-	owners, err := list(r, value[string], query, args...)
+func (db *DB) left(r *Reader, query string, args ...any) (gone []string, err error) {
+	owners, err := List(r, Value[string], query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -79,15 +82,15 @@ func (db *DB) left(r *reader, query string, args ...any) (gone []string, err err
 	return gone, nil
 }
 
-// orphans visits the rows of a table, with a condition, whose owners have ended.
-func (db *DB) orphans(
+// Orphans visits the rows of a table, with a condition, whose owners have ended.
+func (db *DB) Orphans(
 	ctx context.Context, columns, table string, visit func(owner string, rows *sql.Rows) error,
 ) error {
-	return db.read(ctx, func(r *reader) error {
+	return db.Read(ctx, func(r *Reader) error {
 		gone, err := db.left(r, `SELECT DISTINCT owner FROM `+table)
 		for _, owner := range gone {
 			if err == nil {
-				err = r.each(func(rows *sql.Rows) error { return visit(owner, rows) },
+				err = r.Each(func(rows *sql.Rows) error { return visit(owner, rows) },
 					`SELECT `+columns+` FROM `+table+` AND owner = ?`, owner)
 			}
 		}
@@ -126,16 +129,16 @@ const keepMarks = 24 * time.Hour
 
 // Tidy removes the rows of programs that have been gone for a long time.
 func (db *DB) Tidy(ctx context.Context) error {
-	gone, err := reading(ctx, db, func(r *reader) ([]string, error) {
-		return db.left(r, `SELECT CAST(id AS TEXT) FROM program WHERE at < ?`, micros(time.Now().Add(-keepMarks)))
+	gone, err := Reading(ctx, db, func(r *Reader) ([]string, error) {
+		return db.left(r, `SELECT CAST(id AS TEXT) FROM program WHERE at < ?`, Micros(time.Now().Add(-keepMarks)))
 	})
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	return db.w.do(false, func(t *tx) error {
+	return db.Do(false, func(t *Tx) error {
 		for _, owner := range gone {
 			p, _ := programOf(owner)
-			if err := t.exec(`DELETE FROM program WHERE id = ?`, int64(p)); err != nil {
+			if err := t.Exec(`DELETE FROM program WHERE id = ?`, int64(p)); err != nil {
 				return err
 			}
 		}
@@ -158,17 +161,12 @@ func (db *DB) tend() {
 			return
 		case <-tick.C:
 		}
-		if a := db.audit; time.Since(a.mark.seen) >= markEvery {
-			if a.moved.Load() {
-				a.mark.seen = time.Now()
-			}
-			_ = a.keepMark() // it retries soon
-		}
-		last := db.w.last.Load()
+		db.o.Tend()
+		last := db.last.Load()
 		quiet := time.Since(time.UnixMicro(last)) >= tendEvery
 		if quiet && (db.d.Grace > 0 || last != kept) {
-			_ = db.w.do(false, func(t *tx) error { return t.once("SELECT 1") }) // it retries soon
-			kept = db.w.last.Load()
+			_ = db.Do(false, func(t *Tx) error { return t.once("SELECT 1") }) // it retries soon
+			kept = db.last.Load()
 		}
 	}
 }

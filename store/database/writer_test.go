@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"toolpost/engine/audit"
 	"toolpost/tool"
 )
 
@@ -33,7 +32,8 @@ func (nothing) ExecContext(context.Context, string, []driver.NamedValue) (driver
 func openNothing() *DB {
 	no := func(error) bool { return false }
 	enter := func(context.Context, *sql.Conn, int64) error { return nil }
-	db := New(Dialect{Enter: enter, Busy: no, Full: no, Down: no}, sql.OpenDB(nothing{}), sql.OpenDB(nothing{}), Options{})
+	db := New(Dialect{Enter: enter, Busy: no, Full: no, Down: no}, sql.OpenDB(nothing{}), sql.OpenDB(nothing{}),
+		Options{Undone: func() {}, Tend: func() {}})
 	db.ready.Store(true)
 	return db
 }
@@ -46,11 +46,11 @@ func TestBackgroundWriteIsBoundedInTime(t *testing.T) {
 		var order []int
 		late := func(n int) {
 			begun := time.Now()
-			db.w.later(&write{do: func(*tx) error { return nil }, done: func(one *write) {
+			db.Later(&Write{Do: func(*Tx) error { return nil }, Done: func(one *Write) {
 				mu.Lock()
 				defer mu.Unlock()
-				if order = append(order, n); one.err != nil || time.Since(begun) > soon {
-					t.Errorf("%d: %v after %v", n, one.err, time.Since(begun))
+				if order = append(order, n); one.Err != nil || time.Since(begun) > soon {
+					t.Errorf("%d: %v after %v", n, one.Err, time.Since(begun))
 				}
 			}})
 		}
@@ -74,16 +74,16 @@ func TestBackgroundWriteIsBoundedInTime(t *testing.T) {
 			t.Errorf("%d were written, in order: %v", len(got), slices.IsSorted(got))
 		}
 		late(3 + plenty)
-		if err := db.w.do(false, func(*tx) error { return nil }); err != nil || len(written()) != 4+plenty {
+		if err := db.Do(false, func(*Tx) error { return nil }); err != nil || len(written()) != 4+plenty {
 			t.Errorf("a write that is waited for did not take along what came before it: %v, %d", err, len(written()))
 		}
 		late(4 + plenty)
 		if err := db.Close(); err != nil || len(written()) != 5+plenty {
 			t.Errorf("an orderly end lost a write: %v, %d", err, len(written()))
 		}
-		db.w.later(&write{do: func(*tx) error { return nil }, done: func(one *write) {
-			if tool.CodeOf(one.err) != tool.CodeUnavailable {
-				t.Errorf("a store that is closed: %v", one.err)
+		db.Later(&Write{Do: func(*Tx) error { return nil }, Done: func(one *Write) {
+			if tool.CodeOf(one.Err) != tool.CodeUnavailable {
+				t.Errorf("a store that is closed: %v", one.Err)
 			}
 		}})
 	})
@@ -98,7 +98,7 @@ func TestCloseWaitsForUpkeep(t *testing.T) {
 			_, err := conn.ExecContext(t.Context(), "")
 			kept = err == nil
 		}
-		db.w.later(&write{do: func(*tx) error { return nil }, done: func(*write) {}})
+		db.Later(&Write{Do: func(*Tx) error { return nil }, Done: func(*Write) {}})
 		time.Sleep(soon + 1) // a timer leads
 		if err := db.Close(); err != nil || !kept {
 			t.Errorf("%v; upkeep had its connection to the end: %v", err, kept)
@@ -111,14 +111,14 @@ func TestTooManyLateWritesWaitForTheDisk(t *testing.T) {
 	stuck, release := make(chan bool), make(chan bool)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := db.w.do(false, func(*tx) error { close(stuck); <-release; return nil }); err != nil {
+		if err := db.Do(false, func(*Tx) error { close(stuck); <-release; return nil }); err != nil {
 			t.Error(err)
 		}
 	})
 	<-stuck
 	var written atomic.Int64
 	add := func() {
-		db.w.later(&write{do: func(*tx) error { return nil }, done: func(*write) { written.Add(1) }})
+		db.Later(&Write{Do: func(*Tx) error { return nil }, Done: func(*Write) { written.Add(1) }})
 	}
 	for range mostLate {
 		add() // these would block for ever if they waited
@@ -129,14 +129,14 @@ func TestTooManyLateWritesWaitForTheDisk(t *testing.T) {
 		}
 	})
 	for waiting := 0; waiting <= mostLate; runtime.Gosched() { // until the last one has arrived
-		db.w.mu.Lock()
-		waiting = len(db.w.queue)
-		db.w.mu.Unlock()
+		db.writer.mu.Lock()
+		waiting = len(db.writer.queue)
+		db.writer.mu.Unlock()
 	}
 	close(release)
 	wg.Wait()
-	if err := db.Close(); err != nil || db.w.behind.Load() != 0 {
-		t.Errorf("%v, %d are behind", err, db.w.behind.Load())
+	if err := db.Close(); err != nil || db.writer.behind.Load() != 0 {
+		t.Errorf("%v, %d are behind", err, db.writer.behind.Load())
 	}
 }
 
@@ -145,7 +145,7 @@ func TestPanicInOneWriteDoesNotBlockOthers(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
-			err := db.w.do(false, func(*tx) error {
+			err := db.Do(false, func(*Tx) error {
 				if i%8 == 0 {
 					panic("a mistake")
 				}
@@ -157,51 +157,13 @@ func TestPanicInOneWriteDoesNotBlockOthers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := db.w.do(false, func(*tx) error { return nil }); err != nil {
+	if err := db.Do(false, func(*Tx) error { return nil }); err != nil {
 		t.Errorf("after it: %v", err)
 	}
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := db.w.do(false, func(*tx) error { return nil }); tool.CodeOf(err) != tool.CodeUnavailable {
+	if err := db.Do(false, func(*Tx) error { return nil }); tool.CodeOf(err) != tool.CodeUnavailable {
 		t.Errorf("a store that is closed: %v", err)
 	}
-}
-
-func TestBucketsGroupSimilarDurations(t *testing.T) {
-	last := int64(-1)
-	for took := int64(0); took < 1<<40; took += 1 + took/100 {
-		b := bucketOf(took)
-		if b < last || edgeOf(b) > took || edgeOf(b+1) <= took {
-			t.Fatalf("%d is in bucket %d, which holds %d to %d", took, b, edgeOf(b), edgeOf(b+1))
-		}
-		if middle := int64(middleOf(b) / 1000); took >= 8 && (middle-took)*8 > took+8 || (took-middle)*8 > took+8 {
-			t.Fatalf("%d is told as %d", took, middle)
-		}
-		last = b
-	}
-}
-
-func FuzzPlain(f *testing.F) {
-	for _, seed := range []string{"", "a", "a\x00b", "\xff", "äöü", "…", string(make([]byte, 600))} {
-		f.Add(seed, 64)
-	}
-	f.Fuzz(func(t *testing.T, s string, most int) {
-		if most < 16 || most > 1<<16 {
-			return
-		}
-		got := plain(s, most)
-		if plain(got, most*3) != got {
-			t.Errorf("%q became %q, which is not plain", s, got)
-		}
-		if len(s) <= most && len(got) > 3*len(s) || len(s) > most && len(got) > 3*most {
-			t.Errorf("%d bytes became %d", len(s), len(got))
-		}
-		l := newLayout(audit.Columns())
-		text := l.detailOf(&tool.Record{Call: got, Touches: tool.Touches{Reads: []string{got}}})
-		var back tool.Record
-		if err := l.all.Unmarshal([]byte(text), &back); err != nil || back.Call != got || back.Touches.Reads[0] != got {
-			t.Errorf("%q: %v", text, err)
-		}
-	})
 }

@@ -1,10 +1,9 @@
-package store
+package auditlog
 
 import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -32,7 +32,7 @@ func groupOf(g audit.Group, k *tool.Record) string {
 }
 
 // Uses returns what is used most: the most called first.
-func (a *AuditTable) Uses(ctx context.Context, f audit.Filter, by audit.Group) ([]audit.Use, error) {
+func (a *Table) Uses(ctx context.Context, f audit.Filter, by audit.Group) ([]audit.Use, error) {
 	found := map[string]audit.Use{}
 	err := addUp(ctx, a, f, dayTally(), func(k *tool.Record, _ sumKey, s daySum) {
 		u := found[groupOf(by, k)]
@@ -77,7 +77,7 @@ func first[T any](list []T, n int) []T {
 }
 
 // Latencies returns how long calls take: the tool with the slowest calls first.
-func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error) {
+func (a *Table) Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error) {
 	limit := f.Limit
 	f.Limit = 0
 	uses, err := a.Uses(ctx, f, audit.ByTool)
@@ -104,7 +104,7 @@ func (a *AuditTable) Latencies(ctx context.Context, f audit.Filter) ([]audit.Lat
 }
 
 // Failures returns what goes wrong: the most frequent first.
-func (a *AuditTable) Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error) {
+func (a *Table) Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error) {
 	found, calls := map[audit.Failure]audit.Failure{}, map[string]int64{}
 	want, code := f.Outcome, f.Code
 	f.Outcome, f.Code = "", "" // rates are of all calls
@@ -135,7 +135,7 @@ func failed(k *tool.Record) bool {
 
 // Paths returns which files are accessed: the most accessed first. Refused calls accessed none; a filter that asks for
 // them returns what they named.
-func (a *AuditTable) Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error) {
+func (a *Table) Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error) {
 	found := map[string]audit.Path{}
 	err := addUp(ctx, a, f, pathTally(), func(k *tool.Record, key sumKey, n int64) {
 		if k.Outcome == tool.OutcomeRefused && f.Outcome == "" {
@@ -159,7 +159,7 @@ func (a *AuditTable) Paths(ctx context.Context, f audit.Filter) ([]audit.Path, e
 }
 
 // History returns the calls of each day of the filter, oldest first. Days without calls are left out.
-func (a *AuditTable) History(ctx context.Context, f audit.Filter) ([]audit.Moment, error) {
+func (a *Table) History(ctx context.Context, f audit.Filter) ([]audit.Moment, error) {
 	found := map[int64]audit.Moment{}
 	perDay := dayTally()
 	perDay.by = `, day`
@@ -179,7 +179,7 @@ func startOfDay(day int64) time.Time { return time.UnixMicro(day * dayLength).UT
 
 // Log calls visit for each record that matches the filter: the newest first, or the oldest first. Seq is the order in
 // which calls were recorded. An error of visit ends it.
-func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error {
+func (a *Table) Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error {
 	return a.span(ctx, f, func(q *query) error {
 		lo, hi, err := q.bounds(q.since, q.until)
 		if err != nil || hi == 0 {
@@ -198,8 +198,8 @@ func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, 
 		if f.Limit > 0 && f.Run == "" { // rows of other runs are filtered after the query
 			order += ` LIMIT ` + strconv.Itoa(f.Limit)
 		}
-		left := atMost(f.Limit)
-		err = q.rows(lo, hi, q.since, q.until, order, func(id int64, r *tool.Record, doc string) error {
+		left := database.AtMost(f.Limit)
+		return q.rows(lo, hi, q.since, q.until, order, func(id int64, r *tool.Record, doc string) error {
 			k := q.kinds[id]
 			for i := range a.inKind {
 				*a.inKind[i].Value(r).(*string) = *a.inKind[i].Value(k).(*string)
@@ -211,14 +211,10 @@ func (a *AuditTable) Log(ctx context.Context, f audit.Filter, newestFirst bool, 
 				return err
 			}
 			if left--; left == 0 {
-				return errEnough
+				return database.ErrStop
 			}
 			return nil
 		})
-		if errors.Is(err, errEnough) {
-			return nil
-		}
-		return err
 	})
 }
 
@@ -232,9 +228,9 @@ func (l *layout) readDetail(doc string, r *tool.Record) error {
 }
 
 // Head returns the number of the last row.
-func (a *AuditTable) Head(ctx context.Context) (seq int64, err error) {
-	err = a.read(ctx, func(r *reader) error {
-		_, err := row(r, `SELECT seq FROM audit_head WHERE id = 1`, nil, &seq)
+func (a *Table) Head(ctx context.Context) (seq int64, err error) {
+	err = a.read(ctx, func(r *database.Reader) error {
+		_, err := database.Row(r, `SELECT seq FROM audit_head WHERE id = 1`, nil, &seq)
 		return err
 	})
 	return seq, err
@@ -243,9 +239,9 @@ func (a *AuditTable) Head(ctx context.Context) (seq int64, err error) {
 // Next returns the rows after a number, the oldest first, at most most: those of all programs that share the database.
 // It reads these rows alone, however long the log is. Rows are numbered in the order in which they appear, so a reader
 // that continues after the last one misses none.
-func (a *AuditTable) Next(ctx context.Context, after int64, most int) ([]*tool.Record, error) {
-	return reading(ctx, a.db, func(r *reader) ([]*tool.Record, error) {
-		return list(r, func(rows *sql.Rows) (*tool.Record, error) {
+func (a *Table) Next(ctx context.Context, after int64, most int) ([]*tool.Record, error) {
+	return database.Reading(ctx, a.db, func(r *database.Reader) ([]*tool.Record, error) {
+		return database.List(r, func(rows *sql.Rows) (*tool.Record, error) {
 			rec, doc := new(tool.Record), ""
 			dest := append(into(a.inRow, rec), into(a.inKind, rec, &doc)...)
 			if err := rows.Scan(dest...); err != nil {
@@ -259,11 +255,11 @@ func (a *AuditTable) Next(ctx context.Context, after int64, most int) ([]*tool.R
 
 // Changed returns a channel that is closed when this program has added rows; see tool.Changing. It does not report rows
 // that others add.
-func (a *AuditTable) Changed() <-chan struct{} { return a.grown.Changed() }
+func (a *Table) Changed() <-chan struct{} { return a.grown.Changed() }
 
 // A query is a filter over one state of the log.
 type query struct {
-	*reader
+	*database.Reader
 	*layout
 	f            audit.Filter
 	kinds        map[int64]*tool.Record // those that match the filter
@@ -273,17 +269,17 @@ type query struct {
 }
 
 // span opens a query. If no kind of call matches, there is nothing to ask.
-func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) error) error {
-	return a.read(ctx, func(r *reader) error {
+func (a *Table) span(ctx context.Context, f audit.Filter, use func(*query) error) error {
+	return a.read(ctx, func(r *database.Reader) error {
 		q := &query{
-			reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{},
+			Reader: r, layout: a.layout, f: f, kinds: map[int64]*tool.Record{},
 			since: math.MinInt64 / dayLength * dayLength, until: math.MaxInt64 / dayLength * dayLength,
 		}
 		if !f.Since.IsZero() {
-			q.since = micros(f.Since)
+			q.since = database.Micros(f.Since)
 		}
 		if !f.Until.IsZero() {
-			q.until = micros(f.Until)
+			q.until = database.Micros(f.Until)
 		}
 		if err := q.findKinds(); err != nil || len(q.kinds) == 0 {
 			return err
@@ -293,7 +289,7 @@ func (a *AuditTable) span(ctx context.Context, f audit.Filter, use func(*query) 
 }
 
 func (q *query) findKinds() error {
-	all, err := q.readAllKinds(q.reader)
+	all, err := q.readAllKinds(q.Reader)
 	if err != nil {
 		return err
 	}
@@ -323,9 +319,9 @@ func (q *query) findKinds() error {
 }
 
 // readAllKinds returns the kinds by their ids.
-func (l *layout) readAllKinds(r *reader) (map[int64]*tool.Record, error) {
+func (l *layout) readAllKinds(r *database.Reader) (map[int64]*tool.Record, error) {
 	kinds := map[int64]*tool.Record{}
-	err := r.each(func(rows *sql.Rows) error {
+	err := r.Each(func(rows *sql.Rows) error {
 		var id int64
 		var k tool.Record
 		err := rows.Scan(into(l.inKind, &k, &id)...)
@@ -337,7 +333,7 @@ func (l *layout) readAllKinds(r *reader) (map[int64]*tool.Record, error) {
 
 // addUp visits sums over all calls of the filter: first the calls that no sum in the database covers, then the sums.
 func addUp[V any](
-	ctx context.Context, a *AuditTable, f audit.Filter, t tally[V], visit func(k *tool.Record, key sumKey, sum V),
+	ctx context.Context, a *Table, f audit.Filter, t tally[V], visit func(k *tool.Record, key sumKey, sum V),
 ) error {
 	return a.span(ctx, f, func(q *query) error {
 		s := newSums()
@@ -354,7 +350,7 @@ func addUp[V any](
 		for key, sum := range t.of(s) {
 			visit(q.kinds[key.kind], key, sum)
 		}
-		return q.each(func(rows *sql.Rows) error {
+		return q.Each(func(rows *sql.Rows) error {
 			var key sumKey
 			var sum V
 			err := rows.Scan(t.into(&key, &sum)...)
@@ -403,7 +399,7 @@ func readTouches(doc string, r *tool.Record) error {
 
 // bounds returns the range of rows that contains those of the days of a period; 0 if there are none.
 func (q *query) bounds(since, until int64) (lo, hi int64, err error) {
-	_, err = row(q, `SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
+	_, err = database.Row(q, `SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0) FROM audit_day `+
 		`WHERE day >= ? AND day <= ?`+q.in, q.with(dayOf(since), dayOf(until-1)), &lo, &hi)
 	return lo, hi, err
 }
@@ -413,8 +409,8 @@ func (q *query) rows(
 	lo, hi, since, until int64, order string, visit func(kind int64, r *tool.Record, doc string) error,
 ) error {
 	where, args := q.where(lo, hi, since, until)
-	run := plain(q.f.Run, maxName)
-	return q.each(func(rows *sql.Rows) error {
+	run := database.Plain(q.f.Run, database.MaxName)
+	return q.Each(func(rows *sql.Rows) error {
 		var id int64
 		var r tool.Record
 		var doc string
@@ -442,12 +438,12 @@ func (q *query) rows(
 func (q *query) where(lo, hi, since, until int64) (text string, args []any) {
 	text, args = ` WHERE seq >= ? AND seq <= ? AND at >= ? AND at < ?`, []any{lo, hi, since, until}
 	if q.f.Session != "" {
-		text, args = text+` AND session = ? AND session <> ''`, append(args, plain(q.f.Session, maxName))
+		text, args = text+` AND session = ? AND session <> ''`, append(args, database.Plain(q.f.Session, database.MaxName))
 	}
 	if q.f.Parent != "" {
-		text, args = text+` AND parent = ? AND parent <> ''`, append(args, plain(q.f.Parent, maxName))
+		text, args = text+` AND parent = ? AND parent <> ''`, append(args, database.Plain(q.f.Parent, database.MaxName))
 	}
-	if run := plain(q.f.Run, maxName); run != "" {
+	if run := database.Plain(q.f.Run, database.MaxName); run != "" {
 		text, args = text+` AND detail LIKE ? ESCAPE '!'`, append(args, likeMember("run", run))
 	}
 	return text + q.in, q.with(args...)

@@ -1,4 +1,4 @@
-package store
+package auditlog
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/store/database"
 	"toolpost/tool"
 )
 
@@ -25,7 +26,7 @@ const maxFindings = 20
 
 // Verify checks every row of the log. Its findings are in the report; an error means that it could not check. The
 // points, if any, must be in the log.
-func (a *AuditTable) Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error) {
+func (a *Table) Verify(ctx context.Context, points ...audit.Point) (*audit.Report, error) {
 	return a.VerifyTelling(ctx, func(_, _ int64) error { return nil }, points...)
 }
 
@@ -34,7 +35,7 @@ const tellRows = 1000
 
 // VerifyTelling is Verify with progress: it calls tell now and then with the number of rows checked and of all rows. An
 // error of tell ends it.
-func (a *AuditTable) VerifyTelling(
+func (a *Table) VerifyTelling(
 	ctx context.Context, tell func(rows, all int64) error, points ...audit.Point,
 ) (*audit.Report, error) {
 	key, err := a.key()
@@ -52,7 +53,7 @@ func (a *AuditTable) VerifyTelling(
 	if ctx.Err() != nil {
 		return nil, tool.AsError(context.Cause(ctx))
 	}
-	if err != nil && tool.AsError(err).Reason == newer { // nothing is wrong with the log
+	if err != nil && tool.AsError(err).Reason == database.ReasonNewer { // nothing is wrong with the log
 		return nil, err
 	}
 	if err != nil && len(v.report.Findings) == 0 { // a log that cannot be read is damaged
@@ -67,7 +68,7 @@ var errEnough = errors.New("enough was found")
 
 // A verifier checks the log once, in one snapshot.
 type verifier struct {
-	*reader
+	*database.Reader
 	*layout
 	mark   *mark
 	key    []byte
@@ -93,8 +94,8 @@ func (v *verifier) find(seq int64, format string, args ...any) error {
 	return nil
 }
 
-func (v *verifier) look(r *reader) error {
-	v.reader = r
+func (v *verifier) look(r *database.Reader) error {
+	v.Reader = r
 	for _, step := range []func() error{v.intact, v.readHead, v.readKinds, v.readRows, v.readDays, v.readTooks,
 		v.readPaths, v.readUnused, v.checkMark} {
 		if err := step(); err != nil {
@@ -106,23 +107,17 @@ func (v *verifier) look(r *reader) error {
 
 // intact runs the database's own check.
 func (v *verifier) intact() error {
-	if v.d.Intact == "" {
-		return nil
+	damage, err := v.Damage()
+	if err == nil && damage != "" {
+		return v.find(0, "the database is damaged: %s", damage)
 	}
-	var answer string
-	if _, err := row(v, v.d.Intact, nil, &answer); err != nil {
-		return err
-	}
-	if answer != "ok" {
-		return v.find(0, "the database is damaged: %s", answer)
-	}
-	return nil
+	return err
 }
 
 func (v *verifier) readHead() error {
 	v.head = head{hash: genesis(), cutHash: genesis()}
 	heads, id := 0, int64(0)
-	err := v.each(func(rows *sql.Rows) error {
+	err := v.Each(func(rows *sql.Rows) error {
 		heads++
 		return rows.Scan(append([]any{&id}, v.head.into()...)...)
 	}, `SELECT id, `+headColumns+` FROM audit_head ORDER BY id`)
@@ -141,7 +136,7 @@ func (v *verifier) readHead() error {
 }
 
 func (v *verifier) readKinds() error {
-	kinds, err := v.readAllKinds(v.reader)
+	kinds, err := v.readAllKinds(v.Reader)
 	if err != nil {
 		return err
 	}
@@ -164,7 +159,7 @@ func (v *verifier) readRows() error {
 	if err := v.atPoint(at, before); err != nil {
 		return err
 	}
-	err := v.each(func(rows *sql.Rows) error {
+	err := v.Each(func(rows *sql.Rows) error {
 		var r tool.Record
 		var id int64
 		var doc string
@@ -261,7 +256,7 @@ func (k *sumKey) date() string { return startOfDay(k.day).Format(time.DateOnly) 
 
 func (v *verifier) readDays() error {
 	days := v.sums.days
-	err := v.each(func(rows *sql.Rows) error {
+	err := v.Each(func(rows *sql.Rows) error {
 		var k sumKey
 		var d daySum
 		if err := rows.Scan(dayTally().into(&k, &d)...); err != nil {
@@ -289,7 +284,7 @@ func (v *verifier) readPaths() error { return v.readCounts("sums of paths", path
 
 func (v *verifier) readCounts(what string, t tally[int64], want uint64) error {
 	var sum uint64
-	err := v.each(func(rows *sql.Rows) error {
+	err := v.Each(func(rows *sql.Rows) error {
 		var k sumKey
 		var n int64
 		if err := rows.Scan(t.into(&k, &n)...); err != nil {
@@ -372,7 +367,7 @@ func (m *mark) write(key []byte, p audit.Point) error {
 
 // keepMark records the end of the log, if calls were recorded since the last time. A mark that is no longer in the log
 // stays: it shows that something is missing.
-func (a *AuditTable) keepMark() error {
+func (a *Table) keepMark() error {
 	if a.mark.path == "" || !a.moved.Swap(false) {
 		return nil
 	}
@@ -381,14 +376,14 @@ func (a *AuditTable) keepMark() error {
 		return err
 	}
 	var next, first audit.Point
-	err = a.db.w.do(true, func(t *tx) error { // durable, so that the log never ends before its mark
+	err = a.db.Do(true, func(t *database.Tx) error { // durable, so that the log never ends before its mark
 		h, err := a.openHead(t)
 		next = audit.Point{Seq: h.seq, Hash: hex.EncodeToString(h.hash)}
 		if err != nil {
 			return err
 		}
 		if first = (audit.Point{}); h.cutSeq == 0 {
-			hash, err := only(t, forged("has no first row"), value[[]byte], hashOf, 1)
+			hash, err := database.Only(t, forged("has no first row"), database.Value[[]byte], hashOf, 1)
 			if first = (audit.Point{Seq: 1, Hash: hex.EncodeToString(hash)}); err != nil {
 				return err
 			}
@@ -398,7 +393,7 @@ func (a *AuditTable) keepMark() error {
 			return err
 		}
 		lost := forged("does not hold its mark any more")
-		hash, err := only(t, lost, value[[]byte], hashOf, kept.Seq)
+		hash, err := database.Only(t, lost, database.Value[[]byte], hashOf, kept.Seq)
 		if err == nil && hex.EncodeToString(hash) != kept.Hash {
 			return lost
 		}
@@ -429,7 +424,7 @@ func (v *verifier) checkMark() error {
 		return v.find(0, "the log is empty, and it had %d rows once: it was deleted or replaced. If that was you, "+
 			"delete %s too", p.Seq, both)
 	}
-	hashes, err := list(v, value[[]byte], hashOf, p.Seq)
+	hashes, err := database.List(v, database.Value[[]byte], hashOf, p.Seq)
 	switch {
 	case err != nil:
 		return err
@@ -452,10 +447,26 @@ func (v *verifier) checkFirst(m *mark) error {
 	case p.Seq <= v.head.cutSeq:
 		return nil
 	}
-	hashes, err := list(v, value[[]byte], hashOf, p.Seq)
+	hashes, err := database.List(v, database.Value[[]byte], hashOf, p.Seq)
 	if err == nil && (len(hashes) == 0 || hex.EncodeToString(hashes[0]) != p.Hash) {
 		return v.find(0, "the log is gone: calls were recorded here before those of this log, and neither they nor "+
 			"their mark is left. If that was you, delete %s too", m.path)
+	}
+	return err
+}
+
+// replaceFile writes a temporary file and renames it into place.
+func replaceFile(path string, text []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(text)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
 	}
 	return err
 }

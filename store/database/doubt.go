@@ -1,4 +1,4 @@
-package store
+package database
 
 import (
 	"slices"
@@ -13,15 +13,15 @@ import (
 // crashed reuses them.
 type doubt struct {
 	mark   string
-	writes []*write // the writes in the transaction
+	writes []*Write // the writes in the transaction
 	done   []func()
 }
 
 // about reports whether it is in doubt that a write was done.
-func (d *doubt) about(one *write) bool { return d != nil && slices.Contains(d.writes, one) }
+func (d *doubt) about(one *Write) bool { return d != nil && slices.Contains(d.writes, one) }
 
 // clear resolves the transaction in doubt, if there is one, and returns the writes that are left to be done.
-func (t *tx) clear(group []*write) (left []*write, err error) {
+func (t *Tx) clear(group []*Write) (left []*Write, err error) {
 	w := t.w
 	if w.doubt != nil {
 		if err := t.resolve(w.doubt); err != nil {
@@ -30,7 +30,7 @@ func (t *tx) clear(group []*write) (left []*write, err error) {
 		w.doubt = nil
 	}
 	for _, one := range group {
-		one.err = nil
+		one.Err = nil
 		if len(w.landed) > 0 && w.landed[w.nameOf(one)] {
 			delete(w.landed, w.nameOf(one))
 			one.written = true
@@ -43,9 +43,9 @@ func (t *tx) clear(group []*write) (left []*write, err error) {
 }
 
 // resolve looks for the mark of a transaction. The writers' lock is held, so the transaction itself is over.
-func (t *tx) resolve(d *doubt) error {
+func (t *Tx) resolve(d *doubt) error {
 	var mark string
-	_, err := row(t, `SELECT mark FROM program WHERE id = ?`, []any{int64(t.w.db.program)}, &mark)
+	_, err := Row(t, `SELECT mark FROM program WHERE id = ?`, []any{int64(t.w.db.program)}, &mark)
 	if err != nil || mark != d.mark {
 		return err
 	}
@@ -64,9 +64,9 @@ func (t *tx) resolve(d *doubt) error {
 const mostLanded = 1 << 14
 
 // land remembers a write that happened after it was reported as unclear.
-func (w *writer) land(one *write) {
-	if one.late != nil {
-		one.late()
+func (w *writer) land(one *Write) {
+	if one.Late != nil {
+		one.Late()
 	}
 	name := w.nameOf(one)
 	if name == "" {
@@ -80,27 +80,27 @@ func (w *writer) land(one *write) {
 
 // nameOf identifies a write, if a caller may repeat it after an unclear outcome. This costs more than writing a record,
 // and is hardly ever needed.
-func (w *writer) nameOf(one *write) string {
-	if one.record != nil {
-		return "record " + openID(w.db.owner, one.record.Record)
+func (w *writer) nameOf(one *Write) string {
+	if one.Batch != nil && one.Batch.Name != nil {
+		return one.Batch.Name(one)
 	}
-	return one.key
+	return one.Key
 }
 
 // commit ends the transaction of a group.
-func (t *tx) commit(group []*write) error {
+func (t *Tx) commit(group []*Write) error {
 	if !t.w.db.d.Doubt {
 		return t.once("COMMIT")
 	}
 	d := &doubt{mark: tool.NewID(), done: t.done}
 	for _, one := range group {
-		if one.err == nil { // the others left nothing in the transaction
+		if one.Err == nil { // the others left nothing in the transaction
 			d.writes = append(d.writes, one)
 		}
 	}
-	err := t.exec(`INSERT INTO program (id, mark, at) VALUES (?, ?, ?) `+
+	err := t.Exec(`INSERT INTO program (id, mark, at) VALUES (?, ?, ?) `+
 		`ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, at = excluded.at`,
-		int64(t.w.db.program), d.mark, micros(time.Now()))
+		int64(t.w.db.program), d.mark, Micros(time.Now()))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"database/sql"
+	"embed"
+	"fmt"
+	"strings"
+	"time"
+
+	"toolpost/engine/approval"
+	"toolpost/engine/audit"
+	"toolpost/engine/idempotency"
+	"toolpost/engine/job"
+	"toolpost/engine/lease"
+	"toolpost/engine/pin"
+	"toolpost/engine/session"
+	"toolpost/plan"
+	"toolpost/store/auditlog"
+	"toolpost/store/database"
+	"toolpost/wire/regex"
+)
+
+// A DB keeps durable data. Many goroutines may use it, and several programs may have it open at once.
+type DB struct {
+	*database.DB
+	steps [][]string // of the tables
+	audit *AuditTable
+}
+
+// The ports that this package implements, for readers of a stage who wonder what its store is.
+var (
+	_    audit.Log            = (*AuditTable)(nil)
+	_    idempotency.Outcomes = (*OutcomeTable)(nil)
+	_, _ lease.Leases         = (*LeaseTable)(nil), (*Leases)(nil)
+	_, _ session.States       = (*SessionTable)(nil), (*Sessions)(nil)
+	_, _ session.Assets       = (*AssetTable)(nil), (*Assets)(nil)
+	_    job.CallerStore      = (*JobTable)(nil)
+	_    job.Ledger           = (*JobTable)(nil)
+	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
+	_    plan.Store           = (*PlanTable)(nil)
+	_, _ approval.Store       = (*ApprovalTable)(nil), (*Approvals)(nil)
+)
+
+// Options of a DB. The zero value is useful.
+type Options struct {
+	// Key returns the key that signs the head of the audit log. It is called on first use. All programs that write to
+	// one log have the same key. Without one the log is chained and not signed.
+	Key func() ([]byte, error)
+	// Columns are the columns of the audit log; nil means audit.Columns. Tests add some.
+	Columns audit.Table
+	// Mark names a file, outside the database, that records how far the log has come; empty for none.
+	Mark string
+	// Grace is how long a program that has lost its connection to a database may take to come back; the default is ten
+	// seconds, if that can happen.
+	Grace time.Duration
+	// Reach is how long a write waits for a database that cannot be reached; default five seconds.
+	Reach time.Duration
+}
+
+// New makes a store over two handles of the same database: one for reading, one for writing, of which one connection is
+// used. It owns both from then on. Nothing is opened before the first use, which also brings the tables up to date; if
+// that fails, the next use tries again.
+func New(d database.Dialect, reads, writes *sql.DB, o Options) *DB {
+	log := auditlog.New(o.Columns, o.Key, o.Mark)
+	steps := migrations(log)
+	db := log.Open(d, reads, writes, database.Options{
+		Steps: steps, Often: []string{askSession, askBase, askPatches}, Grace: o.Grace, Reach: o.Reach,
+	})
+	return &DB{db, steps, log}
+}
+
+// Close ends the use of the database. Writes in progress end first; later ones fail.
+func (db *DB) Close() error {
+	db.audit.Finish()
+	return db.DB.Close()
+}
+
+// An AuditTable is the log of all calls.
+type AuditTable = auditlog.Table
+
+// Audit returns the log of all calls.
+func (db *DB) Audit() *AuditTable { return db.audit }
+
+//go:embed migrations
+var files embed.FS
+
+var comments = regex.Lazy(`(?m)^--.*\n`)
+
+// migrations lists the steps from an empty database to the tables of this version, one file each. A released step never
+// changes: another one follows it. Type names are those of SQLite; a Dialect replaces some of them. Times are
+// microseconds since 1970, in UTC. The tables of the log, and their changes, are derived from the list of its columns.
+func migrations(log *AuditTable) [][]string {
+	var steps [][]string
+	all, _ := files.ReadDir("migrations") // it is embedded
+	for n := 1; n <= len(all); n++ {
+		text, err := files.ReadFile(fmt.Sprintf("migrations/%d.sql", n))
+		if err != nil {
+			panic(err) // a number is missing
+		}
+		steps = append(steps, nil)
+		for statement := range strings.SplitSeq(comments().ReplaceAllString(string(text), ""), ";\n") {
+			if statement = strings.TrimSpace(statement); statement != "" {
+				steps[n-1] = append(steps[n-1], statement)
+			}
+		}
+	}
+	return log.Grow(steps)
+}
