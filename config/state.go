@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -136,4 +137,24 @@ func writable(dir string) bool {
 // StateDir returns a folder below the state folder of the source's installation.
 func (s Source) StateDir(below ...string) string {
 	return filepath.Join(append([]string{cmp.Or(s.State, filepath.Join(s.Dir, StateName))}, below...)...)
+}
+
+// WritePrivate replaces a file of the state folder, readable only by its owner: a reader sees all of the old text or all
+// of the new.
+func WritePrivate(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	next, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(text)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(next.Name())
+	}
+	return err
 }

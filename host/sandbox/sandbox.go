@@ -59,6 +59,20 @@ func Elsewhere(name string, g tool.Guarantees) error {
 		name, strings.Join(asked, ", "))
 }
 
+// Covered refuses a call that asks for more than the guarantees g, with which its program (such as "server") was
+// started: the same walls are around all calls of a program that runs already.
+func Covered(c *tool.Call, g tool.Guarantees, program string) error {
+	asked, held := c.Tightened(g), g
+	if c.Spec != nil {
+		held = held.Tighten(c.Spec.Held)
+	}
+	if held.Covers(asked) {
+		return nil
+	}
+	return uncovered("%s was not run: %s cannot be enforced for one call of a %s that runs already; put it into the guarantees "+
+		"of its source", c.Tool, strings.Join(asked.Asked(), ", "), program)
+}
+
 func uncovered(format string, args ...any) error {
 	return tool.Errorf(tool.CodeUnsupported, format, args...).Because(CoverageMissing)
 }

@@ -390,7 +390,7 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	case e.library != nil:
 		return e.library(c.Args)
 	}
-	if err := r.covered(c); err != nil {
+	if err := sandbox.Covered(c, r.o.Guarantees, "skill"); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -402,21 +402,6 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		return nil, failed
 	}
 	return result, err
-}
-
-// covered refuses a call that needs more walls than the skill was started with: the same walls are around all of its calls.
-func (r *Runner) covered(c *tool.Call) error {
-	asked, held := c.Tightened(r.o.Guarantees), r.o.Guarantees
-	if c.Spec != nil {
-		held = held.Tighten(c.Spec.Held)
-	}
-	if held.Covers(asked) {
-		return nil
-	}
-	return tool.Errorf(tool.CodeUnsupported,
-		"%s was not run: %s cannot be enforced for one call of a skill that runs already; put it into the guarantees "+
-			"of its source",
-		c.Tool, strings.Join(asked.Asked(), ", ")).Because(sandbox.CoverageMissing)
 }
 
 // call makes one call and returns its outcome.

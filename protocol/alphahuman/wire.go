@@ -159,28 +159,23 @@ func decodeResult(raw []byte) (*tool.Result, error) {
 }
 
 // take reads one member. Content and structuredContent remain slices of the answer.
-func (r *toolResult) take(name, value []byte) error {
-	var into any
+func (r *toolResult) take(name, value []byte) (err error) {
 	switch string(name) {
 	case "content":
 		r.Content = value
-		return nil
 	case "structuredContent":
 		r.Structured = value
-		return nil
 	case "isError":
-		into = &r.IsError
+		err = strictjson.Unmarshal(value, &r.IsError)
 	case "summary":
-		into = &r.Summary
+		err = strictjson.Unmarshal(value, &r.Summary)
 	case "error":
-		into = &r.Failure
-	default:
-		return nil
+		err = strictjson.Unmarshal(value, &r.Failure)
 	}
-	if err := strictjson.Unmarshal(value, into); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
 	}
-	return nil
+	return err
 }
 
 func (r *toolResult) output() json.RawMessage {

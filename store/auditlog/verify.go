@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/config"
+
 	"toolpost/engine/audit"
 	"toolpost/store/database"
 	"toolpost/tool"
@@ -359,10 +361,7 @@ func (m *mark) first() *mark {
 }
 
 func (m *mark) write(key []byte, p audit.Point) error {
-	if err := os.MkdirAll(filepath.Dir(m.path), 0o700); err != nil {
-		return err
-	}
-	return replaceFile(m.path, []byte(p.String()+" "+signMark(key, p)+"\n"))
+	return config.WritePrivate(m.path, []byte(p.String()+" "+signMark(key, p)+"\n"))
 }
 
 // keepMark records the end of the log, if calls were recorded since the last time. A mark that is no longer in the log
@@ -451,22 +450,6 @@ func (v *verifier) checkFirst(m *mark) error {
 	if err == nil && (len(hashes) == 0 || hex.EncodeToString(hashes[0]) != p.Hash) {
 		return v.find(0, "the log is gone: calls were recorded here before those of this log, and neither they nor "+
 			"their mark is left. If that was you, delete %s too", m.path)
-	}
-	return err
-}
-
-// replaceFile writes a temporary file and renames it into place.
-func replaceFile(path string, text []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
 	}
 	return err
 }

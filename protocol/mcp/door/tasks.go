@@ -132,13 +132,7 @@ type job struct {
 }
 
 // job calls a tool for jobs, as part of another call.
-func (s *server) job(ctx context.Context, c *tool.Call, name string, args map[string]any) (*job, error) {
-	return s.jobWith(ctx, c, name, args, tool.Discard)
-}
-
-func (s *server) jobWith(
-	ctx context.Context, c *tool.Call, name string, args map[string]any, out tool.Sink,
-) (j *job, err error) {
+func (s *server) job(ctx context.Context, c *tool.Call, name string, args map[string]any) (j *job, err error) {
 	one := *c
 	one.ID, one.Tool, one.Session, one.Lease = "", name, "", ""
 	if one.Args, err = strictjson.Marshal(args); err != nil {
@@ -147,13 +141,15 @@ func (s *server) jobWith(
 	if name != startJob {
 		one.Key = "" // a repeated query needs a fresh answer
 	}
-	res, err := s.handler.Invoke(ctx, &one, out)
+	made := &relay{request: &request{}, to: silentPeer{}}
+	res, err := s.handler.Invoke(ctx, &one, made)
 	if err != nil {
 		return nil, err
 	}
 	if !res.OK || strictjson.Unmarshal(res.Output, &j) != nil || j == nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "%s did not show a job", name)
 	}
+	j.assets = made.assets // of watchJob, as events
 	return j, nil
 }
 
@@ -300,12 +296,10 @@ func (s *server) withAssets(ctx context.Context, r *request, c *tool.Call, j *jo
 	if j.status() != mcp.TaskCompleted || j.Result == nil {
 		return j, nil
 	}
-	made := &relay{request: &request{}, to: silentPeer{}}
-	j, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": j.ID}, made)
+	j, err := s.job(ctx, c, watchJob, map[string]any{"job": j.ID})
 	if err != nil {
 		return nil, taskError(r, err)
 	}
-	j.assets = made.assets
 	return j, nil
 }
 
@@ -386,12 +380,10 @@ func (s *server) watchTask(ctx context.Context, r *request, id string, tell func
 	c := &tool.Call{Caller: r.caller}
 	asked := false
 	for ctx.Err() == nil {
-		made := &relay{request: &request{}, to: silentPeer{}}
-		j, err := s.jobWith(ctx, c, watchJob, map[string]any{"job": id, "asked": asked}, made)
+		j, err := s.job(ctx, c, watchJob, map[string]any{"job": id, "asked": asked})
 		if err != nil {
 			return
 		}
-		j.assets = made.assets
 		w := strictjson.NewWriter(500)
 		s.detail(ctx, r, w, j)
 		if tell("notifications/tasks", w) != nil {

@@ -164,7 +164,8 @@ func (r *Runner) stream(ctx context.Context, uri string) (end func()) {
 			if !first {
 				r.updates.notify(uri) // changes in between were missed
 			}
-			return r.upstream.listen(life, listenQuery(mcp.Filter{URIs: []string{uri}}))
+			_, err := r.upstream.ask(life, listenQuery(mcp.Filter{URIs: []string{uri}}))
+			return err
 		})
 	})
 	select {
@@ -183,7 +184,7 @@ func (info *serverInfo) lists() (f mcp.Filter, some bool) {
 }
 
 func listenQuery(f mcp.Filter) *query {
-	return &query{method: mcp.MethodListen, params: func(_ *serverInfo, w *strictjson.Writer) {
+	return &query{method: mcp.MethodListen, lasting: true, params: func(_ *serverInfo, w *strictjson.Writer) {
 		b, _ := strictjson.Marshal(f) // booleans and strings
 		w.Raw("notifications", b)
 	}}

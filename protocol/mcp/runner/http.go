@@ -347,12 +347,6 @@ func tooLarge(err error) error {
 	return err
 }
 
-// listen implements upstream.
-func (h *remote) listen(ctx context.Context, q *query) error {
-	_, err := h.ask(ctx, q)
-	return err
-}
-
 // readServerStream reads the server's own messages, for as long as the session lasts.
 func (h *remote) readServerStream(s *upstreamSession) {
 	open := sync.OnceFunc(func() { close(s.streamOpen) })

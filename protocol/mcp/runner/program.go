@@ -77,6 +77,10 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 			return nil, err
 		}
 		q.server = serverInfoOf(w)
+		if q.lasting {
+			w.Release()
+			return w.Ask(ctx, q.method, q.server.encode(q, 0), nil)
+		}
 		var scope worker.Scope
 		if q.owner != nil {
 			scope, q.owner.layers = q.owner, w.Layers()
@@ -100,17 +104,6 @@ func (p *program) get(ctx context.Context) (*worker.Worker, error) {
 		return p.Get(ctx) // it is greeted in another way now
 	}
 	return w, err
-}
-
-// listen implements upstream. It occupies no place of the program's.
-func (p *program) listen(ctx context.Context, q *query) error {
-	w, err := p.get(ctx)
-	if err != nil {
-		return err
-	}
-	w.Release()
-	_, err = w.Ask(ctx, q.method, serverInfoOf(w).encode(q, 0), nil)
-	return err
 }
 
 func (p *program) close(ctx context.Context) error { return p.Close(ctx) }

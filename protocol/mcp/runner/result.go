@@ -29,38 +29,31 @@ type answer struct {
 
 func readAnswer(raw json.RawMessage) (*answer, error) {
 	a := &answer{raw: raw}
-	err := strictjson.Object(raw, func(name, value []byte) error {
-		var into any
+	err := strictjson.Object(raw, func(name, value []byte) (err error) {
 		switch string(name) {
 		case "resultType":
-			into = &a.kind
+			err = strictjson.Unmarshal(value, &a.kind)
 		case "content":
-			into = &a.content
+			err = strictjson.Unmarshal(value, &a.content)
+		case "isError":
+			err = strictjson.Unmarshal(value, &a.failed)
+		case "requestState":
+			err = strictjson.Unmarshal(value, &a.state)
 		case "structuredContent":
 			a.structured = value
-			return nil
+		case "inputRequests":
+			a.requests = value
+		case "task":
+			a.task = value
 		case "_meta":
 			if strictjson.KindOf(value) == "object" {
 				a.meta = value
 			}
-			return nil
-		case "isError":
-			into = &a.failed
-		case "inputRequests":
-			a.requests = value
-			return nil
-		case "requestState":
-			into = &a.state
-		case "task":
-			a.task = value
-			return nil
-		default:
-			return nil
 		}
-		if err := strictjson.Unmarshal(value, into); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
 		}
-		return nil
+		return err
 	})
 	return a, err
 }

@@ -327,22 +327,13 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	return r.newUpstreamCall(c, one).run(ctx, out, (*upstreamCall).execute)
 }
 
-// checkGuarantees refuses a call that asks for more than the walls that the program was started with: they apply to all
-// of its calls. A server elsewhere has none.
+// checkGuarantees refuses a call that asks for more than the walls that the program was started with. A server elsewhere
+// has none.
 func (r *Runner) checkGuarantees(c *tool.Call) error {
-	asked, held := c.Tightened(r.o.Guarantees), r.o.Guarantees
 	if r.walls == nil {
-		return sandbox.Elsewhere(c.Tool, asked)
+		return sandbox.Elsewhere(c.Tool, c.Tightened(r.o.Guarantees))
 	}
-	if c.Spec != nil {
-		held = held.Tighten(c.Spec.Held)
-	}
-	if held.Covers(asked) {
-		return nil
-	}
-	return tool.Errorf(tool.CodeUnsupported,
-		"%s was not run: %s cannot be enforced for one call of a server that runs already; put it into the guarantees "+
-			"of its source", c.Tool, strings.Join(asked.Asked(), ", ")).Because(sandbox.CoverageMissing)
+	return sandbox.Covered(c, r.o.Guarantees, "server")
 }
 
 // Close implements tool.Runner: it gives up calls that wait for an answer, and closes the server.

@@ -3,7 +3,6 @@ package runner
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -133,33 +132,12 @@ func (t *tokenStore) store(next *storedTokens) error {
 	t.redactTokens(next)
 	body, err := json.MarshalIndent(next, "", "  ") //nolint:gosec // to keep secrets is what it is for
 	if err == nil {
-		err = writePrivate(t.path, append(body, '\n'))
+		err = config.WritePrivate(t.path, append(body, '\n'))
 	}
 	if err != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the tokens for %s cannot be kept: %w", next.Server, err)
 	}
 	t.cached = nil
-	return nil
-}
-
-// writePrivate writes a file atomically, readable only by its owner.
-func writePrivate(path string, text []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	next := ".new-" + rand.Text()
-	if err := root.WriteFile(next, text, 0o600); err != nil {
-		return errors.Join(err, root.Remove(next))
-	}
-	if err := root.Rename(next, filepath.Base(path)); err != nil {
-		return errors.Join(err, root.Remove(next))
-	}
 	return nil
 }
 

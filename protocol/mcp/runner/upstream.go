@@ -20,8 +20,6 @@ type upstream interface {
 	// ask makes a request and returns its result. It connects first if needed. An error answer of the server is a
 	// *jsonrpc.Error. When ctx ends, the server is told that the request is cancelled.
 	ask(ctx context.Context, q *query) (json.RawMessage, error)
-	// listen makes a long-lived request, which lasts as long as there is something to receive.
-	listen(ctx context.Context, q *query) error
 	// close disconnects from the server, within the time of ctx.
 	close(ctx context.Context) error
 }
@@ -33,6 +31,7 @@ type query struct {
 	// params writes the members of params. The server may be of either era, and may have been replaced after each try.
 	params     func(info *serverInfo, w *strictjson.Writer)
 	header     http.Header   // additional ones
+	lasting    bool          // it lasts as long as there is something to receive, and occupies no place of a program
 	call       *tool.Call    // that it belongs to, or nil
 	owner      *upstreamCall // gets the server's messages and questions, or nil
 	server     *serverInfo   // of the server that got it; set by ask
