@@ -71,8 +71,9 @@ const (
 	maxList     = 1000
 )
 
-type listArgs struct {
-	State string `json:"state" schema:"enum=waiting|approved|used|denied|expired|remembered|all default=waiting" doc:"only those of this state; remembered: those that further calls may use"`
+// ListArgs are the arguments of approvals.list.
+type ListArgs struct {
+	State string `json:"state" schema:"enum=waiting|approved|used|denied|expired|remembered|all default=waiting" doc:"only approvals in this state; remembered: those that further calls may use"`
 	Limit int    `json:"limit" schema:"minimum=0 maximum=1000" doc:"at most so many; default 100"`
 }
 
@@ -81,7 +82,7 @@ type Listed struct {
 	Approvals []approval.Approval `json:"approvals"`
 }
 
-func (t tools) list(ctx context.Context, c *define.Call, a listArgs) (Listed, error) {
+func (t tools) list(ctx context.Context, c *define.Call, a ListArgs) (Listed, error) {
 	if a.State == "" {
 		a.State = approval.Waiting
 	}
@@ -93,22 +94,24 @@ func (t tools) list(ctx context.Context, c *define.Call, a listArgs) (Listed, er
 	return Listed{all}, err
 }
 
-type showArgs struct {
+// ShowArgs are the arguments of approvals.show and approvals.revoke.
+type ShowArgs struct {
 	ID string `json:"id" schema:"required minLength=1 maxLength=64" doc:"the id of the approval"`
 }
 
-func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (approval.Approval, error) {
+func (t tools) show(ctx context.Context, c *define.Call, a ShowArgs) (approval.Approval, error) {
 	return t.of.Show(ctx, c.Caller, a.ID)
 }
 
-type decideArgs struct {
+// DecideArgs are the arguments of approvals.decide.
+type DecideArgs struct {
 	ID      string `json:"id" schema:"required minLength=1 maxLength=64" doc:"the id of the approval"`
 	Approve bool   `json:"approve" schema:"required" doc:"true: the call may run; false: it is denied"`
 	Reason  string `json:"reason" schema:"maxLength=1000" doc:"why; the caller is told, and the record has it"`
 	For     string `json:"for" schema:"enum=call|session|arguments|hour default=call" doc:"how long the approval holds: for this call, or, for further calls of the tool by the same caller, in this session, with these arguments or for an hour"`
 }
 
-func (t tools) decide(ctx context.Context, c *define.Call, a decideArgs) (approval.Approval, error) {
+func (t tools) decide(ctx context.Context, c *define.Call, a DecideArgs) (approval.Approval, error) {
 	done, err := t.of.Decide(ctx, c.Caller, a.ID, approval.Decision{Approve: a.Approve, Reason: a.Reason, For: a.For})
 	if err == nil {
 		c.Summary = done.Tool + " by " + done.Caller + " is " + done.State
@@ -116,7 +119,7 @@ func (t tools) decide(ctx context.Context, c *define.Call, a decideArgs) (approv
 	return done, err
 }
 
-func (t tools) revoke(ctx context.Context, c *define.Call, a showArgs) (approval.Approval, error) {
+func (t tools) revoke(ctx context.Context, c *define.Call, a ShowArgs) (approval.Approval, error) {
 	return t.of.Revoke(ctx, c.Caller, a.ID)
 }
 

@@ -70,12 +70,13 @@ func New(o Options) *define.Set {
 	)
 }
 
-type listed struct {
+// Listed is the output of listSources.
+type Listed struct {
 	Sources []Source `json:"sources"`
 }
 
-func (o Options) sources(ctx context.Context, c *define.Call, _ struct{}) (listed, error) {
-	return listed{o.Sources(ctx, c.Caller)}, nil
+func (o Options) sources(ctx context.Context, c *define.Call, _ struct{}) (Listed, error) {
+	return Listed{o.Sources(ctx, c.Caller)}, nil
 }
 
 type metrics struct {

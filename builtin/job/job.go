@@ -93,16 +93,17 @@ type named struct {
 	Job string `json:"job" schema:"required minLength=1 maxLength=256" doc:"the id that startJob gave"`
 }
 
-type jobArgs struct {
+// JobArgs are the arguments of showJob and cancelJob.
+type JobArgs struct {
 	named
-	Caller string `json:"caller" schema:"minLength=1" doc:"whose job it is, for who runs toolpost; default: who asks"`
-	All    bool   `json:"all" doc:"whoever's job it is, for who runs toolpost"`
+	Caller string `json:"caller" schema:"minLength=1" doc:"the caller of the job, for operators; default: you"`
+	All    bool   `json:"all" doc:"also a job of another caller; for operators"`
 }
 
 const seesAll = "see the jobs of all callers"
 
 // whose returns the principal that owns the job.
-func (q queue) whose(ctx context.Context, c *define.Call, a jobArgs) (p tool.Principal, err error) {
+func (q queue) whose(ctx context.Context, c *define.Call, a JobArgs) (p tool.Principal, err error) {
 	p = c.Caller
 	if err := p.Reaches(a.Caller, "jobs"); err != nil {
 		return p, err
@@ -119,8 +120,8 @@ func (q queue) whose(ctx context.Context, c *define.Call, a jobArgs) (p tool.Pri
 // one makes a function that acts on a job. If the caller asked for any caller's job, the result names its caller.
 func (q queue) one(
 	do func(context.Context, tool.Principal, string) (json.RawMessage, error),
-) func(context.Context, *define.Call, jobArgs) (json.RawMessage, error) {
-	return func(ctx context.Context, c *define.Call, a jobArgs) (json.RawMessage, error) {
+) func(context.Context, *define.Call, JobArgs) (json.RawMessage, error) {
+	return func(ctx context.Context, c *define.Call, a JobArgs) (json.RawMessage, error) {
 		whose, err := q.whose(ctx, c, a)
 		if err != nil {
 			return nil, err
@@ -134,13 +135,14 @@ func (q queue) one(
 	}
 }
 
-type listArgs struct {
-	State string `json:"state" schema:"enum=queued|running|done|failed|asked|cancelled|lost" doc:"only jobs that are so"`
+// ListArgs are the arguments of listJobs.
+type ListArgs struct {
+	State string `json:"state" schema:"enum=queued|running|done|failed|asked|cancelled|lost" doc:"only jobs in this state"`
 	Limit int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"at most so many, the newest first; default 100"`
-	All   bool   `json:"all" doc:"the jobs of all callers, for who runs toolpost"`
+	All   bool   `json:"all" doc:"the jobs of all callers; for operators"`
 }
 
-func (q queue) list(ctx context.Context, c *define.Call, a listArgs) (json.RawMessage, error) {
+func (q queue) list(ctx context.Context, c *define.Call, a ListArgs) (json.RawMessage, error) {
 	if !a.All {
 		return q.jobs.List(ctx, c.Caller, a.State, a.Limit)
 	}
@@ -160,13 +162,14 @@ func (q queue) answer(ctx context.Context, c *define.Call, a answerArgs) (json.R
 	return q.jobs.Answer(ctx, c.Caller, a.Job, a.Answers, cmp.Or(a.Lease, c.Lease))
 }
 
-type watchArgs struct {
+// WatchArgs are the arguments of watchJob.
+type WatchArgs struct {
 	named
 	After int64 `json:"after" schema:"minimum=0" doc:"how many of its events were seen before; default 0"`
 	Asked bool  `json:"asked" doc:"its question was seen: watch until it goes on, or ends"`
 }
 
-func (q queue) watch(ctx context.Context, c *define.Call, a watchArgs) (json.RawMessage, error) {
+func (q queue) watch(ctx context.Context, c *define.Call, a WatchArgs) (json.RawMessage, error) {
 	out := c.Out
 	if c.Session != "" {
 		out = bystander{out}

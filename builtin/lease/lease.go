@@ -71,14 +71,16 @@ type tools struct {
 	registry Registry // nil if leases end with this program
 }
 
-type issueArgs struct {
+// IssueArgs are the arguments of lease.issue.
+type IssueArgs struct {
 	Tool   string  `json:"tool" schema:"required minLength=1" doc:"the tool that may be called once with the lease, or * for any"`
 	Tier   *int    `json:"tier" schema:"minimum=0 maximum=3" doc:"the highest tier that the lease is good for; default: the tier of the tool, 1 for *"`
-	TTLms  int64   `json:"ttl_ms" schema:"minimum=1000 maximum=300000" doc:"how long it can be used; default 10000"`
-	Caller *string `json:"caller" doc:"the caller who may use the lease, or empty for whoever has it; default: who asks for it, over a network, else empty"`
+	TTLms  int64   `json:"ttl_ms" schema:"minimum=1000 maximum=300000" doc:"how long the lease can be used; default 10000"`
+	Caller *string `json:"caller" doc:"the caller who may use the lease; empty: any caller that has it; default: you, over a network, else empty"`
 }
 
-type issued struct {
+// Issued is the output of lease.issue.
+type Issued struct {
 	Caller string `json:"caller,omitempty"` // empty if any holder may use it
 	Tier   int    `json:"tier"`
 	Token  string `json:"token"`
@@ -90,14 +92,14 @@ type issued struct {
 	State   string    `json:"state,omitzero"`
 }
 
-func (t tools) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
+func (t tools) issue(ctx context.Context, c *define.Call, args IssueArgs) (Issued, error) {
 	if err := mayIssue(c.Caller); err != nil {
-		return issued{}, err
+		return Issued{}, err
 	}
 	if err := c.Told("a lease"); err != nil {
-		return issued{}, err
+		return Issued{}, err
 	}
-	out := issued{Caller: own(c.Caller), Tool: args.Tool, Tier: 1}
+	out := Issued{Caller: own(c.Caller), Tool: args.Tool, Tier: 1}
 	if args.Caller != nil {
 		out.Caller = *args.Caller
 	}
@@ -140,7 +142,8 @@ func own(p tool.Principal) string {
 	return p.ID
 }
 
-type revokeArgs struct {
+// RevokeArgs are the arguments of lease.revoke.
+type RevokeArgs struct {
 	_     struct{} `schema:"minProperties=1 maxProperties=1"`
 	ID    string   `json:"id" schema:"minLength=1" doc:"the id of the lease"`
 	Token string   `json:"token" schema:"minLength=1" doc:"its token, in place of the id"` // records omit values of this name
@@ -151,7 +154,7 @@ type revoked struct {
 	lease.Lease
 }
 
-func (t tools) revoke(ctx context.Context, c *define.Call, args revokeArgs) (revoked, error) {
+func (t tools) revoke(ctx context.Context, c *define.Call, args RevokeArgs) (revoked, error) {
 	if err := mayIssue(c.Caller); err != nil {
 		return revoked{}, err
 	}
@@ -167,17 +170,19 @@ func (t tools) revoke(ctx context.Context, c *define.Call, args revokeArgs) (rev
 	return revoked{true, l}, err
 }
 
-type listArgs struct {
-	Limit int `json:"limit" schema:"minimum=0" doc:"at most so many; default: all"`
+// ListArgs are the arguments of lease.list.
+type ListArgs struct {
+	Limit int `json:"limit" schema:"minimum=0" doc:"at most so many; 0: all"`
 }
 
-type list struct {
+// Listed is the output of lease.list.
+type Listed struct {
 	Leases []lease.Lease `json:"leases"`
 }
 
-func (t tools) list(ctx context.Context, _ *define.Call, a listArgs) (list, error) {
+func (t tools) list(ctx context.Context, _ *define.Call, a ListArgs) (Listed, error) {
 	all, err := t.registry.List(ctx, a.Limit)
-	return list{all}, err
+	return Listed{all}, err
 }
 
 func (t tools) gc(ctx context.Context, c *define.Call, _ struct{}) (lease.Counts, error) {

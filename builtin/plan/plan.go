@@ -71,14 +71,15 @@ func Args(planID string) json.RawMessage {
 
 type tools struct{ o Options }
 
-type runArgs struct {
+// RunArgs are the arguments of plan.run.
+type RunArgs struct {
 	Plan    json.RawMessage `json:"plan" schema:"type=object" doc:"the plan, as Plan JSON: {requestId, tools: [{toolId, tool, input, dependencies}]}"`
-	Planner string          `json:"planner" schema:"maxLength=256" doc:"who is asked for another plan when this one fails; default: nobody"`
+	Planner string          `json:"planner" schema:"maxLength=256" doc:"the planner to ask for another plan if this one fails; default: none"`
 	Prompt  string          `json:"prompt" schema:"maxLength=65536" doc:"what the plan is for, as the planner is told"`
 	Resume  string          `json:"resume" schema:"maxLength=256" doc:"in place of a plan: the id of one of yours whose program ended before it did, to go on with it"`
 }
 
-func (t tools) run(ctx context.Context, c *define.Call, a runArgs) (json.RawMessage, error) {
+func (t tools) run(ctx context.Context, c *define.Call, a RunArgs) (json.RawMessage, error) {
 	r := plan.Run{Call: c.Call, Prompt: a.Prompt, PlannerName: a.Planner}
 	if (len(a.Plan) > 0) == (a.Resume != "") {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s takes a plan, or with resume the id of one to go on with", Run)
@@ -121,7 +122,8 @@ func summary(r *plan.Result) string {
 	return "the plan failed: " + r.Error.Message
 }
 
-type checkArgs struct {
+// CheckArgs are the arguments of plan.check.
+type CheckArgs struct {
 	Plan json.RawMessage `json:"plan" schema:"required type=object" doc:"the plan, as Plan JSON"`
 }
 
@@ -133,7 +135,7 @@ type Checked struct {
 	Ignored []plan.Fault `json:"ignored,omitzero" doc:"members that no plan has, probably mistyped"`
 }
 
-func (t tools) check(ctx context.Context, c *define.Call, a checkArgs) (out Checked, err error) {
+func (t tools) check(ctx context.Context, c *define.Call, a CheckArgs) (out Checked, err error) {
 	out.Order, out.Ignored = []string{}, plan.Ignored(a.Plan)
 	p, err := plan.Read(a.Plan)
 	var g *plan.Graph
@@ -152,7 +154,8 @@ func (t tools) check(ctx context.Context, c *define.Call, a checkArgs) (out Chec
 	return out, nil
 }
 
-type showArgs struct {
+// ShowArgs are the arguments of plan.show.
+type ShowArgs struct {
 	Plan string `json:"plan" schema:"required minLength=1 maxLength=256" doc:"the planId"`
 }
 
@@ -164,7 +167,7 @@ func whose(c *define.Call) string {
 	return c.Caller.ID
 }
 
-func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (json.RawMessage, error) {
+func (t tools) show(ctx context.Context, c *define.Call, a ShowArgs) (json.RawMessage, error) {
 	r, notes, err := t.o.Store.Find(ctx, whose(c), a.Plan)
 	if err != nil {
 		return nil, err
@@ -176,9 +179,10 @@ func (t tools) show(ctx context.Context, c *define.Call, a showArgs) (json.RawMe
 	return strictjson.Marshal(r)
 }
 
-type listArgs struct {
+// ListArgs are the arguments of plan.list.
+type ListArgs struct {
 	Session string `json:"session" schema:"maxLength=1024" doc:"only plans of this session"`
-	State   string `json:"state" schema:"enum=running|done|failed|lost|cancelled" doc:"only plans that are so"`
+	State   string `json:"state" schema:"enum=running|done|failed|lost|cancelled" doc:"only plans in this state"`
 	Limit   int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"at most so many, the newest first; default 100"`
 }
 
@@ -190,7 +194,7 @@ type Listed struct {
 // defaultList is how many plans a list has by default.
 const defaultList = 100
 
-func (t tools) list(ctx context.Context, c *define.Call, a listArgs) (json.RawMessage, error) {
+func (t tools) list(ctx context.Context, c *define.Call, a ListArgs) (json.RawMessage, error) {
 	if a.Limit == 0 {
 		a.Limit = defaultList
 	}

@@ -59,20 +59,22 @@ func New(o Options) *define.Set {
 
 type registry struct{ calls *running.Calls }
 
-type listed struct {
+// Listed is the output of listCalls.
+type Listed struct {
 	Calls []running.Call `json:"calls"`
 }
 
 // list leaves out the call that asks: it would be in every list, to no use.
-func (r registry) list(_ context.Context, c *define.Call, _ struct{}) (listed, error) {
-	return listed{slices.DeleteFunc(r.calls.List(c.Caller), func(one running.Call) bool {
+func (r registry) list(_ context.Context, c *define.Call, _ struct{}) (Listed, error) {
+	return Listed{slices.DeleteFunc(r.calls.List(c.Caller), func(one running.Call) bool {
 		return one.ID == c.ID && one.Caller == c.Caller.ID
 	})}, nil
 }
 
-type cancelArgs struct {
+// CancelArgs are the arguments of cancelCall.
+type CancelArgs struct {
 	Call   string `json:"call" schema:"required minLength=1 maxLength=256" doc:"the id of the call"`
-	Caller string `json:"caller" schema:"minLength=1" doc:"whose call it is, for operators; default: yours, else that of whoever has one of this id"`
+	Caller string `json:"caller" schema:"minLength=1" doc:"the caller, if several callers have a call with this id; for operators"`
 }
 
 type cancelled struct {
@@ -80,7 +82,7 @@ type cancelled struct {
 }
 
 // cancel returns when the call has been told to end, not when it has ended.
-func (r registry) cancel(_ context.Context, c *define.Call, a cancelArgs) (cancelled, error) {
+func (r registry) cancel(_ context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
 	c.Summary = "call " + a.Call + " is cancelled"
 	return cancelled{a.Call}, r.calls.Cancel(c.Caller, a.Caller, a.Call)
 }

@@ -51,14 +51,14 @@ func New(sessions Sessions) *define.Set {
 
 type tools struct{ sessions Sessions }
 
-// which names a session.
-type which struct {
+// SessionArgs name a session.
+type SessionArgs struct {
 	Session string `json:"session" schema:"minLength=1" doc:"the session; default: that of the call"`
-	Caller  string `json:"caller" schema:"minLength=1" doc:"whose session it is, for who runs toolpost; default: who asks"`
+	Caller  string `json:"caller" schema:"minLength=1" doc:"the caller of the session, for operators; default: you"`
 }
 
 // of fills in defaults from the call, and refuses the sessions of others.
-func (w *which) of(c *define.Call) error {
+func (w *SessionArgs) of(c *define.Call) error {
 	w.Session, w.Caller = cmp.Or(w.Session, c.Session), cmp.Or(w.Caller, c.Caller.ID)
 	if err := c.Caller.Reaches(w.Caller, "sessions"); err != nil {
 		return err
@@ -70,12 +70,13 @@ func (w *which) of(c *define.Call) error {
 }
 
 // at puts the version of the session into the summary.
-func (w *which) at(c *define.Call, version int64) {
+func (w *SessionArgs) at(c *define.Call, version int64) {
 	c.Summary = fmt.Sprintf("session %s is at version %d", w.Session, version)
 }
 
-type getArgs struct {
-	which
+// GetArgs are the arguments of state.get.
+type GetArgs struct {
+	SessionArgs
 	Version *int64 `json:"version" schema:"minimum=0" doc:"an earlier version, one of the last 100; default: the newest"`
 }
 
@@ -86,7 +87,7 @@ type State struct {
 	session.State
 }
 
-func (t tools) get(ctx context.Context, c *define.Call, a getArgs) (st State, err error) {
+func (t tools) get(ctx context.Context, c *define.Call, a GetArgs) (st State, err error) {
 	if err := a.of(c); err != nil {
 		return st, err
 	}
@@ -108,27 +109,28 @@ const (
 )
 
 type watchArgs struct {
-	which
+	SessionArgs
 	After  *int64 `json:"after" schema:"minimum=0" doc:"the version that was seen; default: the newest"`
 	WaitMS *int64 `json:"wait_ms" schema:"minimum=0 maximum=20000" doc:"how long to wait for another; default 10000"`
 }
 
 // A watched is the outcome of state.watch.
-type watched struct {
+// Watched is the output of state.watch.
+type Watched struct {
 	Newer   bool            `json:"newer"`
 	Version int64           `json:"version"`
 	Changed time.Time       `json:"changed,omitzero"` // only if it is newer
 	State   json.RawMessage `json:"state,omitzero"`
 }
 
-func (t tools) watch(ctx context.Context, c *define.Call, a watchArgs) (watched, error) {
+func (t tools) watch(ctx context.Context, c *define.Call, a watchArgs) (Watched, error) {
 	if err := a.of(c); err != nil {
-		return watched{}, err
+		return Watched{}, err
 	}
 	if a.After == nil {
 		st, err := t.sessions.Get(ctx, a.Caller, a.Session)
 		if err != nil {
-			return watched{}, gone(ctx, err)
+			return Watched{}, gone(ctx, err)
 		}
 		a.After = &st.Version
 	}
@@ -142,18 +144,18 @@ func (t tools) watch(ctx context.Context, c *define.Call, a watchArgs) (watched,
 		st, more, err := t.sessions.Next(ctx, a.Caller, a.Session, *a.After)
 		switch {
 		case err != nil:
-			return watched{}, gone(ctx, err)
+			return Watched{}, gone(ctx, err)
 		case more:
 			a.at(c, st.Version)
-			return watched{true, st.Version, st.Changed, st.State}, nil
+			return Watched{true, st.Version, st.Changed, st.State}, nil
 		}
 		select {
 		case <-time.After(lookEvery):
 		case <-over.C:
 			c.Summary = fmt.Sprintf("session %s is still at version %d", a.Session, *a.After)
-			return watched{Version: *a.After}, nil
+			return Watched{Version: *a.After}, nil
 		case <-ctx.Done():
-			return watched{}, context.Cause(ctx)
+			return Watched{}, context.Cause(ctx)
 		}
 	}
 }
@@ -166,8 +168,9 @@ func gone(ctx context.Context, err error) error {
 	return err
 }
 
-type patchArgs struct {
-	which
+// PatchArgs are the arguments of state.patch.
+type PatchArgs struct {
+	SessionArgs
 	Patch     json.RawMessage `json:"patch" schema:"required type=object" doc:"what is merged: objects merge key by key at every depth, everything else replaces, null removes"`
 	IfVersion *int64          `json:"if_version" schema:"minimum=0" doc:"merge only if the session is still at this version; default: merge anyway"`
 }
@@ -179,7 +182,7 @@ type Change struct {
 	Version int64  `json:"version"`
 }
 
-func (t tools) patch(ctx context.Context, c *define.Call, a patchArgs) (Change, error) {
+func (t tools) patch(ctx context.Context, c *define.Call, a PatchArgs) (Change, error) {
 	if err := a.of(c); err != nil {
 		return Change{}, err
 	}
@@ -203,7 +206,7 @@ func (t tools) patch(ctx context.Context, c *define.Call, a patchArgs) (Change, 
 	return Change{a.Session, a.Caller, version}, err
 }
 
-func (t tools) reset(ctx context.Context, c *define.Call, a which) (Change, error) {
+func (t tools) reset(ctx context.Context, c *define.Call, a SessionArgs) (Change, error) {
 	if err := a.of(c); err != nil {
 		return Change{}, err
 	}

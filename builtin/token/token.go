@@ -43,40 +43,43 @@ type registry struct{ tokens Tokens }
 // allow refuses callers that may not issue or revoke tokens: an issuer of tokens could act as any caller.
 func allow(c *define.Call) error { return c.Operating("issue or revoke tokens") }
 
-type issueArgs struct {
+// IssueArgs are the arguments of token.issue.
+type IssueArgs struct {
 	Caller string         `json:"caller" schema:"required minLength=1" doc:"who will show the token"`
-	Roles  []string       `json:"roles" doc:"roles that the token is kept to"`
-	Tools  []tool.Pattern `json:"tools" schema:"items.minLength=1" doc:"tools that the token is kept to, with * and ?"`
-	TTLms  int64          `json:"ttl_ms" schema:"minimum=0" doc:"how long it is valid; 0: for ever"`
-	Note   string         `json:"note" doc:"what it is for"`
+	Roles  []string       `json:"roles" doc:"limit the token to these roles of the config"`
+	Tools  []tool.Pattern `json:"tools" schema:"items.minLength=1" doc:"limit the token to these tools: names, source.tool or patterns with * and ?"`
+	TTLms  int64          `json:"ttl_ms" schema:"minimum=0" doc:"how long the token is valid; 0: until it is revoked"`
+	Note   string         `json:"note" doc:"what the token is for"`
 }
 
-type issued struct {
+// Issued is the output of token.issue.
+type Issued struct {
 	Secret string `json:"token"`
 	identity.Token
 }
 
-func (r registry) issue(ctx context.Context, c *define.Call, args issueArgs) (issued, error) {
+func (r registry) issue(ctx context.Context, c *define.Call, args IssueArgs) (Issued, error) {
 	if err := cmp.Or(allow(c), c.Told("a token")); err != nil {
-		return issued{}, err
+		return Issued{}, err
 	}
 	const tooLong = 1 << 40 // ms; far beyond what the store takes, and what a Duration can still hold
 	ttl := time.Duration(max(min(args.TTLms, tooLong), -tooLong)) * time.Millisecond
 	grant := identity.Grant{Caller: args.Caller, Roles: args.Roles, Tools: args.Tools}
 	token, err := r.tokens.Issue(ctx, identity.Token{Grant: grant, Note: args.Note}, ttl)
 	if err != nil {
-		return issued{}, err
+		return Issued{}, err
 	}
 	t, err := r.tokens.Find(ctx, identity.TokenID(token))
 	c.Summary = fmt.Sprintf("a token for %s, %s", args.Caller, t.ID)
-	return issued{token, t}, err
+	return Issued{token, t}, err
 }
 
-type revokeArgs struct {
+// RevokeArgs are the arguments of token.revoke.
+type RevokeArgs struct {
 	ID string `json:"id" schema:"required minLength=1" doc:"the id of the token, never the token itself"`
 }
 
-func (r registry) revoke(ctx context.Context, c *define.Call, args revokeArgs) (identity.Token, error) {
+func (r registry) revoke(ctx context.Context, c *define.Call, args RevokeArgs) (identity.Token, error) {
 	if err := allow(c); err != nil {
 		return identity.Token{}, err
 	}
@@ -87,15 +90,17 @@ func (r registry) revoke(ctx context.Context, c *define.Call, args revokeArgs) (
 	return r.tokens.Find(ctx, args.ID)
 }
 
-type listArgs struct {
-	Limit int `json:"limit" schema:"minimum=0" doc:"at most so many; default: all"`
+// ListArgs are the arguments of token.list.
+type ListArgs struct {
+	Limit int `json:"limit" schema:"minimum=0" doc:"at most so many; 0: all"`
 }
 
-type list struct {
+// Listed is the output of token.list.
+type Listed struct {
 	Tokens []identity.Token `json:"tokens"`
 }
 
-func (r registry) list(ctx context.Context, _ *define.Call, a listArgs) (list, error) {
+func (r registry) list(ctx context.Context, _ *define.Call, a ListArgs) (Listed, error) {
 	all, err := r.tokens.List(ctx, a.Limit)
-	return list{all}, err
+	return Listed{all}, err
 }

@@ -82,12 +82,13 @@ type Reviewed struct {
 	Lasting bool   `json:"lasting" doc:"whether decisions are still there when the program starts again"`
 }
 
-type reviewArgs struct {
+// ReviewArgs are the arguments of tools.review.
+type ReviewArgs struct {
 	Tools  []string `json:"tools" schema:"items.minLength=1" doc:"only these, by name or source.name; default: all"`
 	Source string   `json:"source" doc:"only those of this source"`
 }
 
-func (d decider) review(_ context.Context, c *define.Call, a reviewArgs) (Reviewed, error) {
+func (d decider) review(_ context.Context, c *define.Call, a ReviewArgs) (Reviewed, error) {
 	all := d.up.Held()
 	if len(a.Tools)+len(a.Source) > 0 {
 		some, err := d.choose(all, a)
@@ -111,16 +112,17 @@ type Approved struct {
 	Lasting   bool     `json:"lasting" doc:"whether the decision is still there when the program starts again"`
 }
 
-type approveArgs struct {
+// ApproveArgs are the arguments of tools.approve.
+type ApproveArgs struct {
 	Tools  []string `json:"tools" schema:"items.minLength=1" doc:"names, also with @ and a digest, which they must still have"`
 	Source string   `json:"source" doc:"every tool of this source that is held back"`
 }
 
-func (d decider) approve(ctx context.Context, c *define.Call, a approveArgs) (out Approved, err error) {
+func (d decider) approve(ctx context.Context, c *define.Call, a ApproveArgs) (out Approved, err error) {
 	if len(a.Tools) == 0 && a.Source == "" {
 		return out, tool.Errorf(tool.CodeInvalidInput, "%s needs tools, or a source all of whose tools are approved", c.Tool)
 	}
-	some, err := d.choose(d.up.Held(), reviewArgs(a))
+	some, err := d.choose(d.up.Held(), ReviewArgs(a))
 	if err != nil {
 		return out, err
 	}
@@ -150,7 +152,7 @@ func (d decider) approve(ctx context.Context, c *define.Call, a approveArgs) (ou
 }
 
 // choose finds the selected tools among those that are held back.
-func (d decider) choose(all []*pin.Held, a reviewArgs) (some []*pin.Held, err error) {
+func (d decider) choose(all []*pin.Held, a ReviewArgs) (some []*pin.Held, err error) {
 	if a.Source != "" && !d.up.Pinned(a.Source) {
 		return nil, tool.Errorf(tool.CodeNotFound, "there is no source %q whose tools are pinned; `toolpost sources` lists "+
 			"the sources", a.Source)

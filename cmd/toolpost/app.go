@@ -232,15 +232,6 @@ func classify(c *cobra.Command) {
 	}
 }
 
-// oneOf refuses a value that the flag does not allow.
-func oneOf(flag, value string, known []string) error {
-	if slices.Contains(known, value) {
-		return nil
-	}
-	return tool.Errorf(tool.CodeInvalidInput, "%s is one of %s, not %q%s", flag, strings.Join(known, ", "), value,
-		meant(value, known, ""))
-}
-
 // withJSON adds --json to a command.
 func (a *app) withJSON(usage string, c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&a.json, "json", false, usage)
@@ -323,25 +314,6 @@ func (a *app) conclude(v any, show func(), bad bool) error {
 	if bad {
 		return exitFailed
 	}
-	return nil
-}
-
-// list prints things of one kind as a table, or with --json as JSON.
-func list[T any](a *app, kind string, all []T, head []string, row func(T) []string) error {
-	switch {
-	case a.json && len(all) > 0:
-		return printList(a, kind, all)
-	case a.json:
-		return a.printJSON(map[string]any{kind: all})
-	case len(all) == 0:
-		fmt.Fprintln(a.err, "no "+kind)
-		return nil
-	}
-	var rows [][]string
-	for _, one := range all {
-		rows = append(rows, row(one))
-	}
-	a.out.table(head, rows)
 	return nil
 }
 

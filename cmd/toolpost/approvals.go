@@ -11,68 +11,76 @@ import (
 
 	approvaltools "toolpost/builtin/approval"
 	"toolpost/engine/approval"
-	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
-// doesApprovals completes the error "you may not …".
-const doesApprovals = "decide about calls"
+// approvals is one of the tools for approvals.
+func approvals(name string) own { return own{name, "decide about calls", store} }
 
 func (a *app) approvalsCommand() *cobra.Command {
-	var state string
-	var most int
 	var watch bool
-	states := append(approval.States(), approval.Remembered, approval.All)
-	c := &cobra.Command{
-		Use: "approvals", Short: "List the calls that wait for your approval", Args: words(0, 0),
+	c := over[approvaltools.ListArgs](a, approvals(approvaltools.List), "--state --limit,n:100", &cobra.Command{
+		Use: "approvals", Short: "List the calls that wait for your approval",
 		Long: "Lists the calls that wait for your approval: those of which a policy rule says `effect: ask` and names\n" +
 			"you, or a role of yours, among its approvers. `toolpost approve` and `toolpost deny` decide about one. A\n" +
 			"call that is not approved in time is refused.",
 		Example: "  toolpost approvals\n  toolpost approvals --watch\n  toolpost approvals --state remembered",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if most < 1 || most > 1000 {
-				return tool.Errorf(tool.CodeInvalidInput, "--limit is from 1 to 1000, not %d", most)
-			}
-			if err := oneOf("--state", state, states); err != nil {
-				return err
-			}
-			if watch {
-				return a.watchApprovals(c.Context())
-			}
-			got, err := kept[approvaltools.Listed](c.Context(), a, approvaltools.List,
-				map[string]any{"state": state, "limit": most}, doesApprovals)
-			if err != nil {
-				return err
-			}
-			head := []string{"ID", "TOOL", "CALLER", "ASKED", "UNTIL", "STATE", "WHAT"}
-			return list(a, "approvals", got.Approvals, head, approvalRow)
-		},
+	}, func(l approvaltools.Listed) {
+		columns("id tool caller asked until state what", cells[approval.Approval]{
+			"until": func(p approval.Approval) string { return when(ends(p), time.Now()) }, "what": whatRuns,
+		}).print(a, "approvals", l.Approvals)
+	})
+	list := c.RunE
+	c.RunE = func(c *cobra.Command, words []string) error {
+		most, _ := c.Flags().GetInt("limit")
+		switch {
+		case most == 0:
+			return tool.Errorf(tool.CodeInvalidInput, "--limit is from 1 to 1000, not 0")
+		case watch:
+			return a.watchApprovals(c.Context())
+		}
+		return list(c, words)
 	}
-	c.Flags().StringVar(&state, "state", approval.Waiting,
-		"list those that are waiting, approved, used, denied or expired, remembered, or all")
-	c.Flags().IntVarP(&most, "limit", "n", 100, "list at most this many")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "show calls as they come to wait, until interrupted")
-	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
-	c.AddCommand(a.aboutApproval(approvaltools.Show, &cobra.Command{
+	c.AddCommand(a.aboutApproval(approvaltools.Show, "id", &cobra.Command{
 		Use: "show ID", Short: "Show what would run",
 		Long: "Shows a call that waits, or waited, for your approval: who makes it, with which arguments, the files and\n" +
 			"commands that it touches, and the walls around it.",
-	}), a.aboutApproval(approvaltools.Revoke, &cobra.Command{
+	}), a.aboutApproval(approvaltools.Revoke, "id", &cobra.Command{
 		Use: "revoke ID", Short: "Revoke an approval that is remembered",
 		Long: "Revokes an approval that holds for a session, for arguments or for an hour: further calls have to be\n" +
 			"approved again. `toolpost approvals --state remembered` lists them.",
 	}))
-	return a.withServer(a.withJSON("print JSON", c))
+	return c
 }
 
-func approvalRow(p approval.Approval) []string {
-	now := time.Now()
-	what := whatRuns(p)
-	if p.For != "" && p.For != approval.ForCall {
-		what = "for " + forWords[p.For] + "; " + what
-	}
-	return []string{p.ID, p.Tool, p.Caller, when(p.Asked, now), when(ends(p), now), p.State, what}
+func (a *app) approveCallCommand() *cobra.Command {
+	return a.aboutApproval(approvaltools.Decide, "id approve=true --reason --for", &cobra.Command{
+		Use: "approve ID", Short: "Approve a call that waits",
+		Long: "Approves a call that waits: its caller makes it again, and it runs, once. With --for session, arguments or\n" +
+			"hour further calls of the tool by the same caller are approved too: in the same session, with the same\n" +
+			"arguments, or for an hour. Deciding is a call of the tool approvals.decide: it is on record, with the\n" +
+			"reason. Exit code 3: it was decided before, or it is your own call; 4: there is no such call, or not for you.",
+		Example: "  toolpost approvals\n" +
+			"  toolpost approve apr_q2w3e4r5t6y7u2i3o4p5 --reason 'checked with Ada' --for session",
+	})
+}
+
+func (a *app) denyCallCommand() *cobra.Command {
+	return a.aboutApproval(approvaltools.Decide, "id approve=false --reason", &cobra.Command{
+		Use: "deny ID", Short: "Deny a call that waits for an approval",
+		Long: "Denies a call that waits: its caller is told by whom, and why. Deciding is a call of the tool\n" +
+			"approvals.decide: it is on record, with the reason. Exit code 3: it was decided before, or it is your own\n" +
+			"call; 4: there is no such call, or not for you.",
+		Example: "  toolpost deny apr_q2w3e4r5t6y7u2i3o4p5 --reason 'not on a Friday'",
+	})
+}
+
+// aboutApproval makes a command that calls a tool for one approval.
+func (a *app) aboutApproval(name, given string, c *cobra.Command) *cobra.Command {
+	c.ValidArgsFunction = a.completeFrom(approvals(approvaltools.List), "id", "tool by caller", "")
+	return over[approvaltools.DecideArgs](a, approvals(name), given, c, a.showApproval)
 }
 
 // ends returns when an approval ends. A remembered approval ends after its hour, or never; one that was used or denied has
@@ -110,82 +118,10 @@ func whatRuns(p approval.Approval) string {
 	if len(text) > 100 {
 		text = strings.ToValidUTF8(text[:100], "") + "..."
 	}
+	if p.For != "" && p.For != approval.ForCall {
+		text = "for " + forWords[p.For] + "; " + text
+	}
 	return text
-}
-
-// aboutApproval makes a command that calls a tool for one approval.
-func (a *app) aboutApproval(name string, c *cobra.Command) *cobra.Command {
-	c.Args, c.ValidArgsFunction = words(1, 1), a.completeApproval()
-	c.RunE = func(c *cobra.Command, args []string) error {
-		return a.decideBy(c.Context(), name, map[string]any{"id": args[0]})
-	}
-	return a.withServer(a.withJSON("print it as JSON", c))
-}
-
-// decideBy calls a tool for one approval, and shows the approval afterwards.
-func (a *app) decideBy(ctx context.Context, name string, args map[string]any) error {
-	p, err := kept[approval.Approval](ctx, a, name, args, doesApprovals)
-	if e := tool.AsError(err); err != nil && e.Reason == approval.OwnCall && a.server.url == "" {
-		more := *e
-		more.Message += ". The owner is another caller than you on this command line: " +
-			"with its token and --server URL, you can decide"
-		return &more
-	}
-	if err != nil {
-		return err
-	}
-	return a.conclude(p, func() { a.showApproval(p) }, false)
-}
-
-func (a *app) approveCallCommand() *cobra.Command {
-	var reason, way string
-	ways := []string{approval.ForCall, approval.ForSession, approval.ForArguments, approval.ForHour}
-	c := &cobra.Command{
-		Use: "approve ID", Short: "Approve a call that waits", Args: words(1, 1), ValidArgsFunction: a.completeApproval(),
-		Long: "Approves a call that waits: its caller makes it again, and it runs, once. With --for session, arguments or\n" +
-			"hour further calls of the tool by the same caller are approved too: in the same session, with the same\n" +
-			"arguments, or for an hour. Deciding is a call of the tool approvals.decide: it is on record, with the\n" +
-			"reason. Exit code 3: it was decided before, or it is your own call; 4: there is no such call, or not for you.",
-		Example: "  toolpost approvals\n" +
-			"  toolpost approve apr_q2w3e4r5t6y7u2i3o4p5 --reason 'checked with Ada' --for session",
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := oneOf("--for", way, ways); err != nil {
-				return err
-			}
-			return a.decideBy(c.Context(), approvaltools.Decide,
-				map[string]any{"id": args[0], "approve": true, "reason": reason, "for": way})
-		},
-	}
-	c.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	c.Flags().StringVar(&way, "for", approval.ForCall, "how long it holds: call, session, arguments or hour")
-	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(ways, cobra.ShellCompDirectiveNoFileComp))
-	return a.withServer(a.withJSON("print the decision as JSON", c))
-}
-
-func (a *app) denyCallCommand() *cobra.Command {
-	var reason string
-	c := &cobra.Command{
-		Use: "deny ID", Short: "Deny a call that waits for an approval", Args: words(1, 1),
-		ValidArgsFunction: a.completeApproval(),
-		Long: "Denies a call that waits: its caller is told by whom, and why. Deciding is a call of the tool\n" +
-			"approvals.decide: it is on record, with the reason. Exit code 3: it was decided before, or it is your own\n" +
-			"call; 4: there is no such call, or not for you.",
-		Example: "  toolpost deny apr_q2w3e4r5t6y7u2i3o4p5 --reason 'not on a Friday'",
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.decideBy(c.Context(), approvaltools.Decide,
-				map[string]any{"id": args[0], "approve": false, "reason": reason})
-		},
-	}
-	c.Flags().StringVar(&reason, "reason", "", "why; the caller is told")
-	return a.withServer(a.withJSON("print the decision as JSON", c))
-}
-
-// completeApproval completes the ids of waiting calls.
-func (a *app) completeApproval() cobra.CompletionFunc {
-	return completeIDs(func(ctx context.Context) ([]approval.Approval, error) {
-		got, err := kept[approvaltools.Listed](ctx, a, approvaltools.List, map[string]any{}, doesApprovals)
-		return got.Approvals, err
-	}, func(p approval.Approval) (id, about string, ok bool) { return p.ID, p.Tool + " by " + p.Caller, true })
 }
 
 // showApproval shows everything that an approver needs to see.
@@ -245,29 +181,23 @@ func decisionFacts(p approval.Approval, now time.Time) [][2]string {
 
 // watchApprovals shows calls as they start to wait.
 func (a *app) watchApprovals(ctx context.Context) error {
-	b, err := a.openKept(ctx, node.Options{Own: true})
-	if err != nil {
-		return err
-	}
-	defer b.close()
 	seen := map[string]bool{}
-	return a.followOwn(ctx, b, approvaltools.Watch, doesApprovals, func(*int64) any { return struct{}{} },
-		func(log tool.Log) (int64, error) {
-			var now approvaltools.Listed
-			if err := strictjson.Unmarshal(log.Fields, &now); err != nil {
-				return 0, tool.Errorf(tool.CodeProtocol, "what waits cannot be read: %w", err)
+	return a.followOwn(ctx, following{own: approvals(approvaltools.Watch), args: map[string]any{}}, func(log tool.Log) (int64, error) {
+		var now approvaltools.Listed
+		if err := strictjson.Unmarshal(log.Fields, &now); err != nil {
+			return 0, tool.Errorf(tool.CodeProtocol, "what waits cannot be read: %w", err)
+		}
+		for _, p := range slices.Backward(now.Approvals) { // oldest first
+			if seen[p.ID] {
+				continue
 			}
-			for _, p := range slices.Backward(now.Approvals) { // oldest first
-				if seen[p.ID] {
-					continue
-				}
-				seen[p.ID] = true
-				if err := a.tellWaiting(p); err != nil {
-					return 0, err
-				}
+			seen[p.ID] = true
+			if err := a.tellWaiting(p); err != nil {
+				return 0, err
 			}
-			return 0, nil
-		})
+		}
+		return 0, nil
+	})
 }
 
 func (a *app) tellWaiting(p approval.Approval) error {

@@ -6,7 +6,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -16,20 +16,19 @@ import (
 	audittools "toolpost/builtin/audit"
 	"toolpost/cmd/toolpost/progress"
 	record "toolpost/engine/audit"
-	"toolpost/node"
 	"toolpost/tool"
-	"toolpost/wire/duration"
 )
+
+// auditTool is one of the tools that query the log of calls.
+func auditTool(name string) own { return own{"audit." + name, "ask about calls", store} }
 
 // An audit is one query of the log of calls.
 type audit struct {
 	*app
-	tools        *backend // the target of the query
-	filter       record.Filter
-	calls        callFilter
-	since, until string
-	csv          bool
-	shown        *progress.Line // progress of an export; nil if it is not shown
+	tools *backend // the target of the query
+	args  map[string]any
+	csv   bool
+	shown *progress.Line // progress of an export; nil if it is not shown
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -43,26 +42,16 @@ func (a *app) auditCommand() *cobra.Command {
 		a.auditExportCommand(), a.auditVerifyCommand())
 }
 
-// question makes a command that queries the log.
-func (a *app) question(use, short, long string, limit int, run func(context.Context, *audit) error) *cobra.Command {
+// question makes c a command that queries the log. The text limit ends the flag --limit, and may add others.
+func question[A any](a *app, limit string, c *cobra.Command, run func(context.Context, *audit) error) *cobra.Command {
 	q := &audit{app: a}
-	c := &cobra.Command{Use: use, Short: short, Long: long, Args: words(0, 0)}
-	f := c.Flags()
-	f.StringVar(&q.since, "since", "",
-		"only calls since a time (2026-01-31, 2026-01-31T08:00:00Z) or within the last 90m, 7d")
-	f.StringVar(&q.until, "until", "", "only calls before a time")
-	q.calls.add(f)
-	f.StringVar(&q.filter.Parent, "parent", "", "only calls that the call with this id made, as a plan does")
-	f.StringVar(&q.filter.Source, "source", "", "only calls of tools of a source")
-	f.StringVar(&q.filter.Door, "door", "", "only calls that came in by a door, such as http")
-	f.StringVar((*string)(&q.filter.Code), "code", "", "only calls that ended with an error code, such as timeout")
-	f.IntVarP(&q.filter.Limit, "limit", "n", limit, "show at most this many rows; 0: all")
-	f.BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
-	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if err := q.read(time.Now()); err != nil {
+	read := inputs[A](c, "--since --until --tool --caller --session --run --outcome --parent --source --door --code --limit,n"+limit)
+	c.Flags().BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
+	c.RunE = func(c *cobra.Command, words []string) (err error) {
+		if q.args, err = read(words); err != nil {
 			return err
 		}
-		if q.tools, err = a.openKept(c.Context(), node.Options{Own: true}); err != nil {
+		if q.tools, err = auditTool("log").open(c.Context(), a); err != nil {
 			return err
 		}
 		defer q.tools.close()
@@ -71,21 +60,40 @@ func (a *app) question(use, short, long string, limit int, run func(context.Cont
 	return a.withServer(a.withJSON("print JSON", c))
 }
 
-const asksLog = "ask about calls"
+// tabled calls an audit tool and shows a row for each of the items that it found.
+func tabled[O, T any](name string, items func(*audit, O) (*table[T], []T)) func(context.Context, *audit) error {
+	return func(ctx context.Context, q *audit) error {
+		found, err := use[O](ctx, q.app, q.tools, auditTool(name), tool.Call{Args: raw(q.args)}, tool.Discard)
+		if err != nil {
+			return err
+		}
+		t, all := items(q, found)
+		return showRows(q, found, t, all)
+	}
+}
 
-// ask calls one of the audit tools.
-func (q *audit) ask(ctx context.Context, name string, args, into any) error {
-	return q.callOwn(ctx, q.tools, tool.Call{Tool: "audit." + name, Args: raw(args)}, asksLog, into)
+// showRows prints a table, or the data for programs.
+func showRows[T any](q *audit, found any, t *table[T], all []T) error {
+	switch {
+	case q.json:
+		return q.printJSON(found)
+	case q.csv:
+		return t.writeCSV(q.app, all)
+	}
+	t.print(q.app, "calls", all)
+	return nil
 }
 
 // each visits the calls that match the filter, page by page. A limit of 0 means no limit.
 func (q *audit) each(ctx context.Context, oldest bool, visit func(doc json.RawMessage, r *tool.Record) error) error {
-	args, columns := audittools.LogArgs{Filter: q.filter, Oldest: oldest}, record.Columns()
+	args, columns := maps.Clone(q.args), record.Columns()
+	args["oldest_first"] = oldest
+	limit, _ := q.args["limit"].(int64)
 	var first, last int64
 	seen := 0
-	for left := q.filter.Limit; ; {
-		var page audittools.Page
-		if err := q.ask(ctx, "log", args, &page); err != nil {
+	for left := int(limit); ; {
+		page, err := use[audittools.Page](ctx, q.app, q.tools, auditTool("log"), tool.Call{Args: raw(args)}, tool.Discard)
+		if err != nil {
 			return err
 		}
 		for _, doc := range page.Calls {
@@ -99,144 +107,59 @@ func (q *audit) each(ctx context.Context, oldest bool, visit func(doc json.RawMe
 			first, last = cmp.Or(first, r.Seq), r.Seq
 		}
 		seen += len(page.Calls)
-		q.exported(first, last, page.Head, seen)
+		q.exported(first, last, page.Head, seen, limit)
 		left -= len(page.Calls)
-		if page.Next == 0 || q.filter.Limit > 0 && left <= 0 {
+		if page.Next == 0 || limit > 0 && left <= 0 {
 			return nil
 		}
-		args.After, args.Limit = page.Next, max(left, 0)
+		args["after"], args["limit"] = page.Next, max(left, 0)
 	}
-}
-
-func (q *audit) read(now time.Time) (err error) {
-	if q.filter.Since, err = moment(q.since, now); err != nil {
-		return err
-	}
-	if q.filter.Until, err = moment(q.until, now); err != nil {
-		return err
-	}
-	if err := q.calls.check(); err != nil {
-		return err
-	}
-	c := &q.calls
-	q.filter.Tool, q.filter.Caller, q.filter.Session = c.tool, c.caller, c.session
-	q.filter.Run, q.filter.Outcome = c.run, tool.Outcome(c.outcome)
-	if q.filter.Limit < 0 {
-		return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
-	}
-	return nil
-}
-
-// moment reads a time, or how long ago it was. An empty text is the zero time.
-func moment(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if d, err := duration.Parse(text); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	layouts := []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly}
-	for _, layout := range layouts {
-		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
-			return t, nil
-		}
-	}
-	return time.Time{}, tool.Errorf(tool.CodeInvalidInput,
-		"%q is neither a time such as 2026-01-31 or 2026-01-31T08:00:00Z nor an age such as 90m or 7d", text)
-}
-
-// show prints a table, or the data for programs.
-func (q *audit) show(head []string, rows [][]string, found any) error {
-	switch {
-	case q.json:
-		return q.printJSON(found)
-	case q.csv:
-		for _, r := range rows {
-			formulaSafe(r)
-		}
-		return csv.NewWriter(q.out).WriteAll(append([][]string{head}, rows...))
-	case len(rows) == 0:
-		fmt.Fprintln(q.err, "no calls")
-		return nil
-	}
-	for i, name := range head {
-		head[i] = strings.ToUpper(strings.ReplaceAll(name, "_", " "))
-	}
-	q.out.table(head, rows)
-	return nil
-}
-
-// tabled calls an audit tool and shows what it found, a row for each item.
-func tabled[T any](name string, head []string, rows func(*audit, T) [][]string) func(context.Context, *audit) error {
-	return func(ctx context.Context, q *audit) error {
-		var found T
-		if err := q.ask(ctx, name, q.filter, &found); err != nil {
-			return err
-		}
-		return q.show(head, rows(q, found), found)
-	}
-}
-
-// formulaSafe keeps a spreadsheet from treating text that a caller chose as a formula.
-func formulaSafe(row []string) []string {
-	for i, cell := range row {
-		if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
-			if _, err := strconv.ParseFloat(cell, 64); err != nil {
-				row[i] = "'" + cell
-			}
-		}
-	}
-	return row
 }
 
 func (a *app) auditLogCommand() *cobra.Command {
 	var follow bool
-	c := a.question("log", "Show calls, newest first",
-		"Shows calls, newest first. With --follow it shows the last ones, the oldest of them first, and then each that\n"+
-			"is recorded, by whichever program shares the store, until Ctrl-C: a line for each, or with --json an object on\n"+
-			"each line.", 20,
-		func(ctx context.Context, q *audit) error {
-			if follow {
-				return q.followLog(ctx)
-			}
-			calls, rows := []json.RawMessage{}, [][]string{}
-			err := q.each(ctx, false, func(doc json.RawMessage, r *tool.Record) error {
-				calls, rows = append(calls, doc), append(rows, q.logRow(r))
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			return q.show(logHead(), rows, map[string]any{"calls": calls})
+	c := question[audittools.LogArgs](a, ":20", &cobra.Command{
+		Use: "log", Short: "Show calls, newest first",
+		Long: "Shows calls, newest first. With --follow it shows the last ones, the oldest of them first, and then each that\n" +
+			"is recorded, by whichever program shares the store, until Ctrl-C: a line for each, or with --json an object on\n" +
+			"each line.",
+		Example: "  toolpost audit log --since 1h --caller ada\n" +
+			"  toolpost audit log -f --outcome refused --server http://127.0.0.1:8700",
+	}, func(ctx context.Context, q *audit) error {
+		if follow {
+			return q.followLog(ctx)
+		}
+		docs, calls := []json.RawMessage{}, []tool.Record{}
+		err := q.each(ctx, false, func(doc json.RawMessage, r *tool.Record) error {
+			docs, calls = append(docs, doc), append(calls, *r)
+			return nil
 		})
-	c.Example = "  toolpost audit log --since 1h --caller ada\n" +
-		"  toolpost audit log -f --outcome refused --server http://127.0.0.1:8700"
+		if err != nil {
+			return err
+		}
+		return showRows(q, map[string]any{"calls": docs}, q.logTable(), calls)
+	})
 	c.Flags().BoolVarP(&follow, "follow", "f", false,
 		"go on with the calls to come; -n says how many of the last it begins with")
 	return c
 }
 
-func logHead() []string {
-	return []string{"time", "tool", "caller", "door", "outcome", "code", "took", "about"}
-}
-
-// logRow returns a call as a row of the table.
-func (q *audit) logRow(r *tool.Record) []string {
-	return []string{
-		r.Time.Local().Format(time.DateTime), cmp.Or(r.Tool, "? "+r.Asked), r.Caller, r.Door, string(r.Outcome),
-		string(r.Code), q.took(r.Duration), aboutCall(r),
-	}
+func (q *audit) logTable() *table[tool.Record] {
+	return columns("time tool caller door outcome code took about", cells[tool.Record]{
+		"time": func(r tool.Record) string { return r.Time.Local().Format(time.DateTime) },
+		"tool": func(r tool.Record) string { return cmp.Or(r.Tool, "? "+r.Asked) },
+		"took": func(r tool.Record) string { return took(r.Duration, q.csv) }, "about": aboutCall,
+	})
 }
 
 // followLog shows calls as they are recorded. Columns are as wide as most calls need: later calls are not known yet.
 func (q *audit) followLog(ctx context.Context) error {
-	columns, lines := record.Columns(), csv.NewWriter(q.out)
+	table, columns, lines := q.logTable(), record.Columns(), csv.NewWriter(q.out)
 	if q.csv {
-		_ = lines.Write(logHead())
+		_ = lines.Write(table.head)
 		lines.Flush()
 	}
-	args := func(after *int64) any { return audittools.WatchArgs{Filter: q.filter, After: after} }
-	return q.followOwn(ctx, q.tools, "audit.watch", asksLog, args, func(log tool.Log) (int64, error) {
+	return q.followOwn(ctx, following{own: auditTool("watch"), args: q.args, numbered: true}, func(log tool.Log) (int64, error) {
 		var r tool.Record
 		if len(log.Fields) == 0 { // a remark about the log, not a row of it
 			fmt.Fprintln(q.err, clean(log.Message))
@@ -245,7 +168,7 @@ func (q *audit) followLog(ctx context.Context) error {
 		if err := columns.Unmarshal(log.Fields, &r); err != nil {
 			return 0, tool.Errorf(tool.CodeProtocol, "what came is no record of a call: %w", err)
 		}
-		switch row := q.logRow(&r); {
+		switch row := table.row(r); {
 		case q.json:
 			_, err := fmt.Fprintln(q.out, cleanLines(string(log.Fields)))
 			return r.Seq, err
@@ -261,7 +184,7 @@ func (q *audit) followLog(ctx context.Context) error {
 }
 
 // aboutCall describes in a few words what a call was about.
-func aboutCall(r *tool.Record) string {
+func aboutCall(r tool.Record) string {
 	var about []string
 	for _, argv := range r.Touches.Commands {
 		about = append(about, "runs "+strings.Join(argv, " "))
@@ -290,57 +213,27 @@ func aboutCall(r *tool.Record) string {
 	return strings.Join(about, "; ")
 }
 
-// took writes a duration: with three digits for people, in milliseconds in CSV.
-func (q *audit) took(d time.Duration) string {
-	if q.csv {
-		return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 3, 64)
-	}
-	return tidy(d)
-}
-
-// tidy writes a duration with three digits.
-func tidy(d time.Duration) string {
-	for unit := time.Microsecond; unit < time.Hour; unit *= 10 {
-		if d < 1000*unit {
-			return d.Round(unit).String()
-		}
-	}
-	return d.Round(time.Second).String()
-}
-
 func (a *app) auditTopCommand() *cobra.Command {
-	var by string
-	c := a.question("top", "Show what is used most",
-		"Shows what is used most, with how it went, and the calls of each day.", 20,
-		func(ctx context.Context, q *audit) error {
-			group := record.Group(by)
-			if !slices.Contains([]record.Group{record.ByTool, record.ByCaller, record.ByDoor, record.BySource}, group) {
-				return tool.Errorf(tool.CodeInvalidInput,
-					"calls cannot be grouped by %q; choose tool, caller, door or source", by)
-			}
-			var top audittools.Top
-			if err := q.ask(ctx, "top", audittools.TopArgs{Filter: q.filter, By: group}, &top); err != nil {
-				return err
-			}
-			head, rows := []string{by, "calls", "ok", "failed", "refused", "errors", "mean", "share"}, [][]string{}
+	return question[audittools.TopArgs](a, ":20 --by:tool", &cobra.Command{
+		Use: "top", Short: "Show what is used most",
+		Long: "Shows what is used most, with how it went, and the calls of each day.",
+	}, func(ctx context.Context, q *audit) error {
+		var days []record.Moment
+		err := tabled("top", func(q *audit, top audittools.Top) (*table[record.Use], []record.Use) {
 			most := int64(0)
 			for _, u := range top.Uses {
 				most = max(most, u.Calls)
 			}
-			for _, u := range top.Uses {
-				rows = append(rows, []string{
-					cmp.Or(u.Name, unnamed), count(u.Calls), count(u.OK), count(u.Failed), count(u.Refused), count(u.Errors),
-					q.took(u.Mean), q.bar(u.Calls, most),
-				})
-			}
-			if err := q.show(head, rows, top); err != nil || q.json || q.csv {
-				return err
-			}
-			q.plot(top.Days)
-			return nil
-		})
-	c.Flags().StringVar(&by, "by", "tool", "what to group calls by: tool, caller, door, source")
-	return c
+			days = top.Days
+			return columns(string(top.By)+"=name|(none) calls ok failed refused errors mean=mean_ns share", cells[record.Use]{
+				"share": func(u record.Use) string { return q.bar(u.Calls, most) },
+			}), top.Uses
+		})(ctx, q)
+		if err == nil && !q.json && !q.csv {
+			q.plot(days)
+		}
+		return err
+	})
 }
 
 // unnamed replaces a name that a call did not have.
@@ -392,109 +285,100 @@ func (q *audit) plot(days []record.Moment) {
 }
 
 func (a *app) auditSeriesCommand() *cobra.Command {
-	return a.question("series", "Show how calls went over time",
-		"Shows how calls went over time, in steps of one length, the oldest first: how they ended, how long they took and\n"+
-			"how much went in and out. Steps have a round length, the shortest that makes at most as many as --limit says.\n"+
-			"Without --since they begin with the first call. Percentiles are accurate to within an eighth.", 24,
-		func(ctx context.Context, q *audit) error {
-			args := audittools.SeriesArgs{Filter: q.filter, Buckets: q.filter.Limit}
-			args.Limit = 0
-			var found record.Series
-			if err := q.ask(ctx, "series", args, &found); err != nil {
-				return err
-			}
-			ms := func(n float64) string { return q.took(time.Duration(n * float64(time.Millisecond))) }
-			rows, most := [][]string{}, int64(0)
-			for _, b := range found.Buckets {
-				most = max(most, b.Calls())
-			}
-			for _, b := range found.Buckets {
-				ms := ms
+	return question[audittools.SeriesArgs](a, "=buckets:24", &cobra.Command{
+		Use: "series", Short: "Show how calls went over time",
+		Long: "Shows how calls went over time, in steps of one length, the oldest first: how they ended, how long they took and\n" +
+			"how much went in and out. Steps have a round length, the shortest that makes at most as many as --limit says.\n" +
+			"Without --since they begin with the first call. Percentiles are accurate to within an eighth.",
+	}, tabled("series", func(q *audit, found record.Series) (*table[record.Bucket], []record.Bucket) {
+		most := int64(0)
+		for _, b := range found.Buckets {
+			most = max(most, b.Calls())
+		}
+		ms := func(of func(record.Bucket) float64) func(record.Bucket) string {
+			return func(b record.Bucket) string {
 				if b.Calls() == 0 && !q.csv {
-					ms = func(float64) string { return "-" }
+					return "-"
 				}
-				rows = append(rows, []string{
-					b.Start.Local().Format(time.DateTime), count(b.Calls()), count(b.OK), count(b.Failed), count(b.Refused),
-					count(b.Error + b.Other), ms(b.P50), ms(b.P95), ms(b.P99), count(b.BytesIn), count(b.BytesOut),
-					q.bar(b.Calls(), most),
-				})
+				return took(time.Duration(of(b)*float64(time.Millisecond)), q.csv)
 			}
-			return q.show([]string{
-				"from", "calls", "ok", "failed", "refused", "errors", "p50", "p95", "p99", "bytes_in", "bytes_out", "share",
-			}, rows, found)
-		})
+		}
+		return columns("from calls ok failed refused errors p50 p95 p99 bytes_in bytes_out share", cells[record.Bucket]{
+			"from":   func(b record.Bucket) string { return b.Start.Local().Format(time.DateTime) },
+			"calls":  func(b record.Bucket) string { return count(b.Calls()) },
+			"errors": func(b record.Bucket) string { return count(b.Error + b.Other) },
+			"p50":    ms(func(b record.Bucket) float64 { return b.P50 }),
+			"p95":    ms(func(b record.Bucket) float64 { return b.P95 }),
+			"p99":    ms(func(b record.Bucket) float64 { return b.P99 }),
+			"share":  func(b record.Bucket) string { return q.bar(b.Calls(), most) },
+		}), found.Buckets
+	}))
 }
 
 func (a *app) auditPathsCommand() *cobra.Command {
-	return a.question("paths", "Show which files are accessed",
-		"Shows which files calls access, as far as their arguments say. For refused calls (--outcome refused) it shows\n"+
-			"what they asked for.", 20,
-		tabled("paths", []string{"reads", "writes", "last", "path"},
-			func(_ *audit, found audittools.Paths) (rows [][]string) {
-				for _, p := range found.Paths {
-					rows = append(rows, []string{count(p.Reads), count(p.Writes), p.Last.Format(time.DateOnly), p.Path})
-				}
-				return rows
-			}))
+	return question[record.Filter](a, ":20", &cobra.Command{
+		Use: "paths", Short: "Show which files are accessed",
+		Long: "Shows which files calls access, as far as their arguments say. For refused calls (--outcome refused) it shows\n" +
+			"what they asked for.",
+	}, tabled("paths", func(_ *audit, found audittools.Paths) (*table[record.Path], []record.Path) {
+		return columns("reads writes last path", cells[record.Path]{
+			"last": func(p record.Path) string { return p.Last.Format(time.DateOnly) },
+		}), found.Paths
+	}))
 }
 
 func (a *app) auditErrorsCommand() *cobra.Command {
-	return a.question("errors", "Show what goes wrong, and how often",
-		"Shows what goes wrong, and in how many of a tool's calls.", 20,
-		tabled("errors", []string{"tool", "outcome", "code", "calls", "of", "rate", "share"},
-			func(q *audit, found audittools.Failures) (rows [][]string) {
-				for _, f := range found.Errors {
-					rows = append(rows, []string{
-						cmp.Or(f.Tool, unnamed), string(f.Outcome), string(f.Code), count(f.Calls), count(f.Of),
-						fmt.Sprintf("%.1f%%", 100*f.Rate), q.bar(f.Calls, f.Of),
-					})
-				}
-				return rows
-			}))
+	return question[record.Filter](a, ":20", &cobra.Command{
+		Use: "errors", Short: "Show what goes wrong, and how often",
+		Long: "Shows what goes wrong, and in how many of a tool's calls.",
+	}, tabled("errors", func(q *audit, found audittools.Failures) (*table[record.Failure], []record.Failure) {
+		return columns("tool|(none) outcome code calls of rate share", cells[record.Failure]{
+			"rate":  func(f record.Failure) string { return fmt.Sprintf("%.1f%%", 100*f.Rate) },
+			"share": func(f record.Failure) string { return q.bar(f.Calls, f.Of) },
+		}), found.Errors
+	}))
 }
 
 func (a *app) auditLatencyCommand() *cobra.Command {
-	return a.question("latency", "Show how long tools take",
-		"Shows how long the calls of each tool take, slowest first. Percentiles are accurate to within an eighth.", 20,
-		tabled("latency", []string{"tool", "calls", "mean", "p50", "p95", "p99", "longest", "p95_share"},
-			func(q *audit, found audittools.Latencies) (rows [][]string) {
-				for _, u := range found.Tools {
-					rows = append(rows, []string{
-						cmp.Or(u.Tool, unnamed), count(u.Calls), q.took(u.Mean), q.took(u.P50), q.took(u.P95), q.took(u.P99),
-						q.took(u.Longest), q.bar(int64(u.P95), int64(found.Tools[0].P95)),
-					})
-				}
-				return rows
-			}))
+	return question[record.Filter](a, ":20", &cobra.Command{
+		Use: "latency", Short: "Show how long tools take",
+		Long: "Shows how long the calls of each tool take, slowest first. Percentiles are accurate to within an eighth.",
+	}, tabled("latency", func(q *audit, found audittools.Latencies) (*table[record.Latency], []record.Latency) {
+		names := "tool|(none) calls mean=mean_ns p50=p50_ns p95=p95_ns p99=p99_ns longest=longest_ns p95_share"
+		return columns(names, cells[record.Latency]{
+			"p95_share": func(u record.Latency) string { return q.bar(int64(u.P95), int64(found.Tools[0].P95)) },
+		}), found.Tools
+	}))
 }
 
 func (a *app) auditExportCommand() *cobra.Command {
-	return a.question("export", "Write calls as JSON lines or CSV, oldest first",
-		"Writes every matching call, oldest first: one JSON object per line, or CSV.", 0,
-		func(ctx context.Context, q *audit) error {
-			if !q.out.terminal { // otherwise the calls themselves show the progress
-				q.shown = q.err.progress("audit export")
-				defer q.shown.End()
-			}
-			if q.csv {
-				return q.exportCSV(ctx)
-			}
-			return q.each(ctx, true, func(line json.RawMessage, _ *tool.Record) error {
-				_, err := fmt.Fprintf(q.out, "%s\n", line)
-				return err
-			})
+	return question[audittools.LogArgs](a, "", &cobra.Command{
+		Use: "export", Short: "Write calls as JSON lines or CSV, oldest first",
+		Long: "Writes every matching call, oldest first: one JSON object per line, or CSV.",
+	}, func(ctx context.Context, q *audit) error {
+		if !q.out.terminal { // otherwise the calls themselves show the progress
+			q.shown = q.err.progress("audit export")
+			defer q.shown.End()
+		}
+		if q.csv {
+			return q.exportCSV(ctx)
+		}
+		return q.each(ctx, true, func(line json.RawMessage, _ *tool.Record) error {
+			_, err := fmt.Fprintf(q.out, "%s\n", line)
+			return err
 		})
+	})
 }
 
 // exported shows the progress of an export by row numbers, some of which may not match the filter. The oldest row comes
 // first.
-func (q *audit) exported(first, last, head int64, calls int) {
+func (q *audit) exported(first, last, head int64, calls int, limit int64) {
 	if q.shown == nil {
 		return
 	}
 	done, all := float64(last-first+1), float64(head-first+1)
-	if q.filter.Limit > 0 {
-		done, all = float64(calls), float64(q.filter.Limit)
+	if limit > 0 {
+		done, all = float64(calls), float64(limit)
 	}
 	about := ""
 	if float64(calls) != done {
@@ -514,40 +398,37 @@ func (q *audit) exportCSV(ctx context.Context) error {
 }
 
 func (a *app) auditVerifyCommand() *cobra.Command {
-	var expect []string
 	c := &cobra.Command{
 		Use: "verify", Short: "Verify that the audit log has not been altered",
 		Long: "Checks that no record was changed, removed, added or moved, and that the end of the log is signed with the\n" +
 			"key. A mark in the state folder reveals a log that is empty or shorter than it was. To detect somebody who\n" +
 			"can change that folder too, keep the point that this prints somewhere else, and check it later with\n" +
 			"--expect. Exit code 1: something was found.",
-		RunE: func(c *cobra.Command, _ []string) error {
-			r, err := a.verify(c.Context(), expect)
-			if err != nil {
-				return err
-			}
-			return a.conclude(r, func() { a.showReport(&r) }, len(r.Findings) > 0)
-		},
 	}
-	c.Flags().StringArrayVar(&expect, "expect", nil, "a point, NUMBER:HASH, that an earlier verify printed")
+	read := inputs[audittools.VerifyArgs](c, "--expect")
+	c.RunE = func(c *cobra.Command, words []string) error {
+		args, err := read(words)
+		if err != nil {
+			return err
+		}
+		verify := auditTool("verify")
+		b, err := verify.open(c.Context(), a)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		shown := newLive(a.err, "audit verify", a.verbose)
+		doc, err := use[json.RawMessage](c.Context(), a, b, verify, tool.Call{Args: raw(args)}, shown)
+		shown.End()
+		if err != nil {
+			return err
+		}
+		return conclude(a, verify, doc, a.showReport, func(r record.Report) bool { return len(r.Findings) > 0 })
+	}
 	return a.withServer(a.withJSON("print the report as JSON", c))
 }
 
-// verify has the log verified, and shows the progress.
-func (a *app) verify(ctx context.Context, expect []string) (r record.Report, err error) {
-	b, err := a.openKept(ctx, node.Options{Own: true})
-	if err != nil {
-		return r, err
-	}
-	defer b.close()
-	shown := newLive(a.err, "audit verify", a.verbose)
-	defer shown.End()
-	call := tool.Call{Tool: "audit.verify", Args: raw(audittools.VerifyArgs{Expect: expect})}
-	err = a.callOwnTo(ctx, b, call, shown, asksLog, &r)
-	return r, err
-}
-
-func (a *app) showReport(r *record.Report) {
+func (a *app) showReport(r record.Report) {
 	for _, f := range r.Findings {
 		fmt.Fprintf(a.out, "%s %s\n", a.out.red("FOUND"), clean(f.What))
 	}

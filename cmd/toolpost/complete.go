@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -9,9 +11,6 @@ import (
 	"toolpost/node"
 	"toolpost/tool"
 )
-
-// completeTimeout bounds how long a person waits for Tab.
-const completeTimeout = 2 * time.Second
 
 // completeTool completes the first word with names of tools, and later words with names of their inputs.
 func (a *app) completeTool(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -46,18 +45,29 @@ func completeInputs(ctx context.Context, c tool.Catalog, name string) ([]string,
 	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeIDs completes the only word of a command with ids. An empty list is not an error.
-func completeIDs[T any](
-	read func(context.Context) ([]T, error), word func(T) (id, about string, ok bool),
-) cobra.CompletionFunc {
+// completeTimeout bounds how long a person waits for Tab.
+const completeTimeout = 2 * time.Second
+
+// completeFrom completes the only word of a command with the ids in the list that a tool gives. In about, names of the
+// list's members stand for their values. Things with a state must be in the state only, unless that is empty.
+func (a *app) completeFrom(o own, id, about, only string) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
 		defer cancel()
-		if len(args) == 0 {
-			all, _ := read(ctx)
-			for _, one := range all {
-				if id, about, ok := word(one); ok {
-					ids = append(ids, cobra.CompletionWithDesc(clean(id), clean(about)))
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		lists, _ := ask[map[string][]map[string]any](ctx, a, o, struct{}{}) // an empty list is not an error
+		for _, list := range lists {
+			for _, one := range list {
+				words := strings.Fields(about)
+				for i, word := range words {
+					if value, ok := one[word]; ok {
+						words[i] = fmt.Sprint(value)
+					}
+				}
+				if only == "" || one["state"] == only {
+					ids = append(ids, cobra.CompletionWithDesc(clean(fmt.Sprint(one[id])), clean(strings.Join(words, " "))))
 				}
 			}
 		}

@@ -8,11 +8,13 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	tokentools "toolpost/builtin/token"
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/config"
 	"toolpost/identity"
@@ -336,16 +338,10 @@ func isLoopback(host string) bool {
 
 // live reports whether a token is still valid.
 func (q *connecting) live(ctx context.Context, token string) (bool, error) {
-	all, err := tokenListing().read(ctx, q.app, 0)
-	if err != nil {
-		return false, err
-	}
-	for _, t := range all {
-		if t.ID == identity.TokenID(token) {
-			return t.State == "live", nil
-		}
-	}
-	return false, nil
+	all, err := ask[tokentools.Listed](ctx, q.app, own{"token.list", "list tokens", store}, struct{}{})
+	return slices.ContainsFunc(all.Tokens, func(t identity.Token) bool {
+		return t.ID == identity.TokenID(token) && t.State == identity.Live
+	}), err
 }
 
 // apply makes the agreed change. A token is issued for the entry and revoked with it.
@@ -359,7 +355,7 @@ func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.C
 		}
 		defer func() {
 			if err != nil { // no client has the token
-				_, also := kept[identity.Token](ctx, q.app, "token.revoke", map[string]string{"id": id}, "revoke tokens")
+				_, also := ask[identity.Token](ctx, q.app, revokesTokens, tokentools.RevokeArgs{ID: id})
 				err = errors.Join(err, also)
 			}
 		}()
@@ -387,10 +383,7 @@ func (q *connecting) issue(ctx context.Context, c connect.Client) (token, id str
 	if _, ok := listed.List[c.ID]; !ok {
 		args["tools"] = []string{"*"}
 	}
-	t, err := kept[struct {
-		Secret string `json:"token"`
-		identity.Token
-	}](ctx, q.app, "token.issue", args, "issue tokens")
+	t, err := ask[tokentools.Issued](ctx, q.app, issuesTokens, args)
 	return t.Secret, t.ID, err
 }
 
@@ -401,7 +394,7 @@ func (q *connecting) revoke(ctx context.Context, token string) {
 		fmt.Fprintf(q.err, "its token is still good: `toolpost token revoke %s`, where its config is\n", id)
 		return
 	}
-	_, err := kept[identity.Token](ctx, q.app, "token.revoke", map[string]string{"id": id}, "revoke tokens")
+	_, err := ask[identity.Token](ctx, q.app, revokesTokens, tokentools.RevokeArgs{ID: id})
 	switch {
 	case err == nil:
 		q.say("  revoked its token %s", id)

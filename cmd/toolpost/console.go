@@ -18,6 +18,9 @@ import (
 	"toolpost/tool"
 )
 
+// consoleLink is the tool that makes links.
+var consoleLink = own{"console.link", "open the console", store}
+
 func (a *app) consoleCommand() *cobra.Command {
 	var show bool
 	c := &cobra.Command{
@@ -32,7 +35,7 @@ func (a *app) consoleCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			made, err := kept[console.Link](c.Context(), a, "console.link", struct{}{}, "open the console")
+			made, err := ask[console.Link](c.Context(), a, consoleLink, struct{}{})
 			if err != nil {
 				return err
 			}

@@ -3,32 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
+	"maps"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"toolpost/engine/follow"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
-
-// A callFilter selects calls; all commands that show calls have the same flags for it.
-type callFilter struct{ tool, caller, session, run, outcome string }
-
-func (f *callFilter) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.tool, "tool", "", "only calls of a tool")
-	flags.StringVar(&f.caller, "caller", "", "only calls of a caller")
-	flags.StringVar(&f.session, "session", "", "only calls of a session")
-	flags.StringVar(&f.run, "run", "", "only calls of a run of an agent")
-	flags.StringVar(&f.outcome, "outcome", "", "only calls with this outcome: ok, failed, asked, refused, error, lost")
-}
-
-func (f *callFilter) check() error {
-	if f.outcome != "" && !slices.Contains(tool.Outcomes(), tool.Outcome(f.outcome)) {
-		return tool.Errorf(tool.CodeInvalidInput, "%q is not an outcome; there are %s", f.outcome, tool.Words(tool.Outcomes()))
-	}
-	return nil
-}
 
 // How long a follower waits for a lost server, from the first retry to the last.
 const (
@@ -37,12 +18,23 @@ const (
 	againFor   = 2 * time.Minute
 )
 
-// followOwn repeatedly calls one of our tools that report events, until ctx ends. Each call ends after an hour, and the next
-// continues after it. A server that goes away, as for a restart, is waited for. The function each receives every event and
-// returns its number, or 0 if it has none.
-func (a *app) followOwn(
-	ctx context.Context, b *backend, name, does string, args func(after *int64) any, each func(tool.Log) (int64, error),
-) error {
+// A following is one of our tools that report events, and how it is followed.
+type following struct {
+	own
+	args     map[string]any
+	numbered bool // its events have numbers, and a call can go on after one of them
+	once     bool // one call is enough
+}
+
+// followOwn repeatedly calls a tool, until ctx ends. Each call ends after an hour, and the next continues after it. A server
+// that goes away, as for a restart, is waited for. The function each receives every event and returns its number, or 0 if it
+// has none.
+func (a *app) followOwn(ctx context.Context, f following, each func(tool.Log) (int64, error)) error {
+	b, err := f.open(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer b.close()
 	var after *int64
 	var away time.Time
 	pause := againFirst
@@ -58,12 +50,14 @@ func (a *app) followOwn(
 		return err
 	})
 	for {
-		var w struct {
-			Next int64 `json:"next"`
+		begun, args := time.Now(), maps.Clone(f.args)
+		if f.numbered && after != nil {
+			args["after"] = *after
 		}
-		begun := time.Now()
-		err := a.callOwnTo(ctx, b, tool.Call{Tool: name, Args: raw(args(after))}, sink, does, &w)
+		w, err := use[follow.Watched](ctx, a, b, f.own, tool.Call{Args: raw(args)}, sink)
 		switch code := tool.CodeOf(err); {
+		case f.once:
+			return err
 		case ctx.Err() != nil: // the user ends it this way
 			return nil
 		case err == nil:

@@ -9,31 +9,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	jobtools "toolpost/builtin/job"
 	jobs "toolpost/engine/job"
-	"toolpost/node"
 	"toolpost/tool"
 )
 
-// startJob is the tool that runs a call as a job.
-const startJob = "startJob"
+// jobTool is one of the tools for jobs.
+func jobTool(name string) own { return own{name, "use jobs", store} }
 
 // A job is the form in which programs see a job.
 type job struct {
-	ID       string       `json:"job"`
-	Caller   string       `json:"caller,omitzero"` // only if the jobs of all callers are shown
-	Tool     string       `json:"tool"`
-	State    string       `json:"state"`
-	Stopping bool         `json:"stopping,omitzero"`
-	Made     time.Time    `json:"made"`
-	Began    time.Time    `json:"began,omitzero"`
-	Ended    time.Time    `json:"ended,omitzero"`
-	Attempts int          `json:"attempts,omitzero"`
-	Result   *tool.Result `json:"result,omitzero"`
-	Error    *tool.Error  `json:"error,omitzero"`
+	jobs.Job
+	Result *tool.Result `json:"result,omitzero"`
+	Error  *tool.Error  `json:"error,omitzero"`
 }
 
 func (j job) state() string {
-	if j.Stopping {
+	if j.Stop {
 		return "stopping"
 	}
 	return j.State
@@ -46,7 +38,17 @@ func (a *app) jobsCommand() *cobra.Command {
 			"`toolpost call --async` makes one. It needs a store.",
 		Example: "  JOB=$(toolpost call greet name=Ada --async)\n  toolpost jobs wait $JOB\n" +
 			"  toolpost jobs list --state running",
-	}, a.jobsListCommand(), a.aboutJob("showJob", &cobra.Command{
+	}, over[jobtools.ListArgs](a, jobTool("listJobs"), "--state --limit,n:100 --all", &cobra.Command{
+		Use: "list", Short: "List jobs, newest first",
+		Long: "Lists your jobs, newest first; operators list those of all callers with --all. A job is forgotten a day\n" +
+			"after its end, unless `store.jobs` says otherwise.",
+	}, func(l map[string][]job) {
+		names := "job caller tool state made"
+		if !slices.ContainsFunc(l["jobs"], func(j job) bool { return j.Caller != "" }) { // they are all yours
+			names = "job tool state made"
+		}
+		columns(names, cells[job]{"state": job.state}).print(a, "jobs", l["jobs"])
+	}), a.aboutJob("showJob", &cobra.Command{
 		Use: "show JOB", Short: "Show a job, and its outcome if it has one",
 		Long: "Shows a job: its state, when it was made, began and ended, and its result or why there is none.",
 	}), a.aboutJob("cancelJob", &cobra.Command{
@@ -71,21 +73,17 @@ func (a *app) start(ctx context.Context, req callRequest) error {
 	if err != nil {
 		return err
 	}
-	var j job
-	err = readOutput(startJob, r, &j)
-	switch {
-	case err != nil:
-		return err
-	case a.json:
-		return a.printIndented(r.Output)
-	}
-	fmt.Fprintln(a.out, clean(j.ID))
-	fmt.Fprintln(a.err, a.here(fmt.Sprintf("%s is queued; a program that serves runs it (`toolpost serve`). Follow it with "+
-		"`toolpost jobs watch %s`", clean(j.Tool), clean(j.ID))))
-	return nil
+	return conclude(a, jobTool(startJob), r.Output, func(j job) {
+		fmt.Fprintln(a.out, clean(j.ID))
+		fmt.Fprintln(a.err, a.here(fmt.Sprintf("%s is queued; a program that serves runs it (`toolpost serve`). Follow it with "+
+			"`toolpost jobs watch %s`", clean(j.Tool), clean(j.ID))))
+	})
 }
 
-// noJobs distinguishes a job tool that is missing, or hidden from the caller, from a job that was not found.
+// startJob is the tool that runs a call as a job.
+const startJob = "startJob"
+
+// noJobs distinguishes a tool for jobs that is missing, or hidden from the caller, from a job that was not found.
 func (a *app) noJobs(ctx context.Context, b *backend, name string, err error) error {
 	if tool.CodeOf(err) != tool.CodeNotFound {
 		return err
@@ -96,95 +94,15 @@ func (a *app) noJobs(ctx context.Context, b *backend, name string, err error) er
 	return a.missing(ctx, b, name, "use jobs", err)
 }
 
-// askJobs calls one of the job tools.
-func askJobs[T any](ctx context.Context, a *app, name string, args any, out tool.Sink) (given T, err error) {
-	b, err := a.open(ctx, node.Options{Own: true})
-	if err != nil {
-		return given, err
-	}
-	defer b.close()
-	r, err := b.Invoke(ctx, &tool.Call{Tool: name, Args: raw(args), Caller: me()}, out)
-	if err != nil {
-		return given, a.noJobs(ctx, b, name, explained(ctx, err))
-	}
-	err = readOutput(name, r, &given)
-	return given, err
-}
-
-func (a *app) listJobs(ctx context.Context, args map[string]any) ([]job, error) {
-	given, err := askJobs[map[string][]job](ctx, a, "listJobs", args, tool.Discard)
-	return given["jobs"], err
-}
-
 // completeJob completes the ids of the caller's jobs.
 func (a *app) completeJob() cobra.CompletionFunc {
-	return completeIDs(func(ctx context.Context) ([]job, error) { return a.listJobs(ctx, map[string]any{}) },
-		func(j job) (id, about string, ok bool) { return j.ID, j.Tool + " " + j.State, true })
-}
-
-func (a *app) jobsListCommand() *cobra.Command {
-	var all bool
-	var state string
-	var most int
-	c := &cobra.Command{
-		Use: "list", Short: "List jobs, newest first",
-		Long: "Lists your jobs, newest first; operators list those of all callers with --all. A job is forgotten a day\n" +
-			"after its end, unless `store.jobs` says otherwise.",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if most < 1 || most > 1000 {
-				return tool.Errorf(tool.CodeInvalidInput, "--limit is from 1 to 1000, not %d", most)
-			}
-			args := map[string]any{"limit": most}
-			if state != "" {
-				if err := oneOf("--state", state, jobs.States()); err != nil {
-					return err
-				}
-				args["state"] = state
-			}
-			if all {
-				if err := a.needStore(); err != nil {
-					return err
-				}
-				args["all"] = true
-			}
-			found, err := a.listJobs(c.Context(), args)
-			if err != nil {
-				return err
-			}
-			cells := func(row ...string) []string {
-				if !all { // the callers are all the same
-					row = slices.Delete(row, 1, 2)
-				}
-				return row
-			}
-			return list(a, "jobs", found, cells("JOB", "CALLER", "TOOL", "STATE", "MADE"), func(j job) []string {
-				return cells(j.ID, j.Caller, j.Tool, j.state(), when(j.Made, time.Now()))
-			})
-		},
-	}
-	c.Flags().StringVar(&state, "state", "", "only those that are queued, running, done, failed, asked, cancelled or lost")
-	c.Flags().IntVarP(&most, "limit", "n", 100, "list at most this many")
-	c.Flags().BoolVar(&all, "all", false, "list the jobs of all callers")
-	return a.withServer(a.withJSON("print JSON", c))
+	return a.completeFrom(jobTool("listJobs"), "job", "tool state", "")
 }
 
 // aboutJob makes c a command that calls a tool for one job: one of the caller's, or with --all any.
 func (a *app) aboutJob(name string, c *cobra.Command) *cobra.Command {
-	var all bool
-	c.Args, c.ValidArgsFunction = words(1, 1), a.completeJob()
-	c.Flags().BoolVar(&all, "all", false, "also a job of another caller")
-	c.RunE = func(c *cobra.Command, words []string) error {
-		args := map[string]any{"job": words[0]}
-		if all {
-			args["all"] = true
-		}
-		j, err := askJobs[job](c.Context(), a, name, args, tool.Discard)
-		if err != nil {
-			return err
-		}
-		return a.conclude(j, func() { a.printJob(j) }, false)
-	}
-	return a.withServer(a.withJSON("print the job as JSON", c))
+	c.ValidArgsFunction = a.completeJob()
+	return over[jobtools.JobArgs](a, jobTool(name), "job --all", c, a.printJob)
 }
 
 func (a *app) printJob(j job) {
@@ -262,11 +180,18 @@ func (a *app) follow(watch bool, c *cobra.Command) *cobra.Command {
 // outcomeOf follows a job to its end. A job that waits for approval goes on by itself after the decision, so it is followed
 // past that question; any other question is an outcome.
 func (a *app) outcomeOf(ctx context.Context, id string, events *counter) (*tool.Result, error) {
+	watch := jobTool("watchJob")
+	b, err := watch.open(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	defer b.close()
 	for asked := false; ; {
-		j, err := askJobs[job](ctx, a, "watchJob", map[string]any{"job": id, "after": events.seen, "asked": asked}, events)
+		call := tool.Call{Args: raw(map[string]any{"job": id, "after": events.seen, "asked": asked})}
+		j, err := use[job](ctx, a, b, watch, call, events)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, explained(ctx, err)
 		case j.Error != nil:
 			return nil, j.Error
 		case asked && j.Result == nil: // it goes on

@@ -2,25 +2,19 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/logs"
-	"toolpost/engine/follow"
 	"toolpost/engine/journal"
-	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	var f callFilter
-	args := logs.Args{}
 	c := &cobra.Command{
 		Use: "logs", Short: "Show what a server logs, what its tools log, and how calls end",
 		Long: "Shows what happened last in a server (--server), the oldest first: the lines of its own log, what tools\n" +
@@ -31,67 +25,35 @@ func (a *app) logsCommand() *cobra.Command {
 			"call ended with that outcome.",
 		Example: "  toolpost logs -f --server http://127.0.0.1:8700\n" +
 			"  toolpost logs -f --caller ada --outcome failed --server http://127.0.0.1:8700",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			if args.Level = strings.ToLower(args.Level); !slices.Contains(journal.Levels(), args.Level) {
-				return tool.Errorf(tool.CodeInvalidInput, "%q is not a level; there are %s", args.Level,
-					tool.Words(journal.Levels()))
-			}
-			if args.Last < 0 || args.Last > journal.KeepLines {
-				return tool.Errorf(tool.CodeInvalidInput, "--lines is from 0 to %d, not %d", journal.KeepLines, args.Last)
-			}
-			if a.verbose {
-				args.Level = "debug"
-			}
-			args.Filter = logs.Filter{
-				Tool: f.tool, Caller: f.caller, Session: f.session, Run: f.run, Outcome: tool.Outcome(f.outcome),
-			}
-			return a.logs(c.Context(), args)
-		},
 	}
-	f.add(c.Flags())
-	c.Flags().BoolVarP(&args.Follow, "follow", "f", false, "go on with the lines to come")
-	c.Flags().IntVarP(&args.Last, "lines", "n", 50, "begin with so many of the last lines")
-	c.Flags().StringVar(&args.Level, "level", "info",
-		"only lines that are at least as grave: debug (as -v), info, warn, error")
+	read := inputs[logs.Args](c, "--tool --caller --session --run --outcome --follow,f --lines,n=last:50 --level:info")
+	c.RunE = func(c *cobra.Command, words []string) error {
+		args, err := read(words)
+		if err != nil {
+			return err
+		}
+		if a.verbose {
+			args["level"] = "debug"
+		}
+		a.alone()
+		watch := following{own{"watchLogs", "see the log", 0}, args, true, args["follow"] != true}
+		return a.followOwn(c.Context(), watch, a.showLog)
+	}
 	return a.withServer(a.withJSON("print each line as a JSON object", c))
 }
 
-const seesLogs = "see the log"
-
-func (a *app) logs(ctx context.Context, args logs.Args) error {
-	b, err := a.open(ctx, node.Options{Own: true})
-	if err != nil {
-		return err
+func (a *app) showLog(log tool.Log) (int64, error) {
+	var l journal.Line
+	if err := strictjson.Unmarshal(log.Fields, &l); err != nil || l.Seq == 0 { // a remark about the lines
+		fmt.Fprintln(a.err, a.err.amber(clean(log.Message)))
+		return 0, nil
 	}
-	defer b.close()
-	a.alone()
-	each := func(log tool.Log) (int64, error) {
-		var l journal.Line
-		if err := strictjson.Unmarshal(log.Fields, &l); err != nil || l.Seq == 0 { // a remark about the lines
-			fmt.Fprintln(a.err, a.err.amber(clean(log.Message)))
-			return 0, nil
-		}
-		text := cleanLines(string(log.Fields))
-		if !a.json {
-			text = a.out.painted(l.Level, logLine(&l))
-		}
-		_, err := fmt.Fprintln(a.out, text)
-		return l.Seq, err
+	text := cleanLines(string(log.Fields))
+	if !a.json {
+		text = a.out.painted(l.Level, logLine(&l))
 	}
-	if args.Follow {
-		return a.followOwn(ctx, b, "watchLogs", seesLogs, func(after *int64) any {
-			args.After = after
-			return args
-		}, each)
-	}
-	sink := tool.SinkFunc(func(ev tool.Event) error {
-		_, err := each(read[tool.Log](ev))
-		return err
-	})
-	return a.callOwnTo(ctx, b, tool.Call{Tool: "watchLogs", Args: raw(args)}, sink, seesLogs, &follow.Watched{})
+	_, err := fmt.Fprintln(a.out, text)
+	return l.Seq, err
 }
 
 // logLine writes a line of the journal for people, on one line whatever its tool wrote.

@@ -344,9 +344,7 @@ func (a *app) mcpListCommand() *cobra.Command {
 				}
 				all = append(all, row)
 			}
-			return list(a, "servers", all, []string{"NAME", "STATE", "TOOLS", "SERVER", "ERROR"}, func(r mcpRow) []string {
-				return []string{r.Name, r.State, fmt.Sprint(r.Tools), r.Server, r.Error}
-			})
+			return list(a, "servers", all, columns[mcpRow]("name state tools server error", nil))
 		},
 	})
 }

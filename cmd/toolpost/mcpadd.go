@@ -326,11 +326,9 @@ func (a *app) showTrial(tried trial) {
 	if len(tried.Tools) == 0 {
 		return
 	}
-	var rows [][]string
-	for _, t := range tried.Tools {
-		rows = append(rows, []string{t.Name, short(clean(t.Description), 100)})
-	}
-	a.out.table([]string{"TOOL", "DESCRIPTION"}, rows)
+	columns("tool=name description", cells[triedTool]{
+		"description": func(t triedTool) string { return short(clean(t.Description), 100) },
+	}).print(a, "tools", tried.Tools)
 }
 
 func (q *mcpAdding) tellNext(s *mcpServer, tried trial) {

@@ -10,24 +10,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/operate"
-	"toolpost/node"
 )
 
 func (a *app) configShowCommand() *cobra.Command {
-	return a.withServer(a.withJSON("print the config and what is wrong with it as JSON", &cobra.Command{
+	return over[struct{}](a, own{"showConfig", "see the config", 0}, "", &cobra.Command{
 		Use: "show", Short: "Print the config without secrets, and say whether a server runs something else",
 		Long: "Prints the config as it is on disk, without what looks like a secret, and says what is wrong with it. With\n" +
 			"--server it is the config of a server, and it says whether the server runs something else: because the file\n" +
 			"has errors, or because parts of it take a restart. It is for operators. Exit code 1: something is wrong.",
 		Example: "  toolpost config show --server http://127.0.0.1:8700",
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := own[operate.Config](c.Context(), a, node.Options{Own: true}, "showConfig", struct{}{}, "see the config")
-			if err != nil {
-				return err
-			}
-			return a.conclude(cfg, func() { a.showConfig(cfg) }, len(cfg.Errors) > 0)
-		},
-	}))
+	}, a.showConfig, func(cfg operate.Config) bool { return len(cfg.Errors) > 0 })
 }
 
 func (a *app) showConfig(cfg operate.Config) {
@@ -58,35 +50,26 @@ func (a *app) showConfig(cfg operate.Config) {
 }
 
 func (a *app) callersCommand() *cobra.Command {
-	return a.withServer(a.withJSON("print JSON", &cobra.Command{
+	return over[struct{}](a, own{"listCallers", "see callers", 0}, "", &cobra.Command{
 		Use: "callers", Short: "List those who may call, with their roles and how they are recognised",
 		Long: "Lists those who may call: the operators, those that the config lists, those who have a token, and the\n" +
 			"anonymous caller of each door. Tokens are not shown: they are not stored. It is for operators.",
-		RunE: func(c *cobra.Command, _ []string) error {
-			all, err := own[operate.Callers](c.Context(), a, node.Options{Own: true}, "listCallers", struct{}{}, "see callers")
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(all)
-			}
-			var rows [][]string
-			for _, c := range all.Callers {
-				by := slices.Clone(c.By)
-				if n := len(c.Tokens); n > 0 {
-					by = append(by, "issued tokens: "+strconv.Itoa(n))
-				}
-				if len(c.Doors) > 0 {
-					by = append(by, "nothing, at "+strings.Join(c.Doors, ", "))
-				}
-				rows = append(rows, []string{
-					c.Name, c.Kind, cmp.Or(strings.Join(c.Roles, ", "), "-"), mayUse(c), strings.Join(by, "; "),
-				})
-			}
-			a.out.table([]string{"CALLER", "KIND", "ROLES", "TOOLS", "RECOGNISED BY"}, rows)
-			return nil
-		},
-	}))
+	}, func(all operate.Callers) {
+		columns("caller=name kind roles|- tools recognised_by", cells[operate.Caller]{
+			"tools": mayUse, "recognised_by": recognisedBy,
+		}).print(a, "callers", all.Callers)
+	})
+}
+
+func recognisedBy(c operate.Caller) string {
+	by := slices.Clone(c.By)
+	if n := len(c.Tokens); n > 0 {
+		by = append(by, "issued tokens: "+strconv.Itoa(n))
+	}
+	if len(c.Doors) > 0 {
+		by = append(by, "nothing, at "+strings.Join(c.Doors, ", "))
+	}
+	return strings.Join(by, "; ")
 }
 
 // mayUse lists the tools that a caller may use.
@@ -101,46 +84,47 @@ func mayUse(c operate.Caller) string {
 }
 
 func (a *app) usageCommand() *cobra.Command {
-	return a.withServer(a.withJSON("print JSON", &cobra.Command{
+	return over[struct{}](a, own{"showUsage", "see what is full", sources}, "", &cobra.Command{
 		Use: "usage", Short: "Show what is full: quotas, queues, the store, the disk",
 		Long: "Shows how full a server is: who is closest to the limits of each quota, how many calls wait for workers, how\n" +
 			"large the store is and how much of the disk is free. Quotas are counted by the program that runs the calls:\n" +
 			"without --server all counts are zero. It is for operators.",
-		RunE: func(c *cobra.Command, _ []string) error {
-			u, err := own[operate.Usage](c.Context(), a, node.Options{}, "showUsage", struct{}{}, "see what is full")
-			if err != nil {
-				return err
-			}
-			return a.conclude(u, func() { a.showUsage(u) }, false)
-		},
-	}))
+	}, a.showUsage)
+}
+
+// A full is how full one thing is: a row of the table.
+type full struct {
+	What  string `json:"what"`
+	Who   string `json:"who"`
+	Used  string `json:"used"`
+	Of    string `json:"of"`
+	Share string `json:"share"`
+	Limit string `json:"limit"`
 }
 
 func (a *app) showUsage(u operate.Usage) {
-	var rows [][]string
-	add := func(what, who, words string, used, of int64) {
+	var rows []full
+	add := func(what, who, words string, used, of int64, size func(int64) string) {
 		share := ""
 		if of > 0 {
 			share = strconv.FormatInt(100*used/of, 10) + "%"
 		}
-		rows = append(rows, []string{what, cmp.Or(who, "-"), count(used), count(of), share, words})
+		rows = append(rows, full{what, who, size(used), size(of), share, words})
 	}
 	for _, q := range u.Quotas {
 		for _, f := range q.Fullest {
-			add("quota "+q.Name, f.Who, f.Words+" "+q.For, f.Used, f.Of)
+			add("quota "+q.Name, f.Who, f.Words+" "+q.For, f.Used, f.Of, count)
 		}
 	}
 	for _, q := range u.Queues {
 		name := strings.TrimSuffix(q.Source+" "+q.Pool, " ")
-		add("places", name, "calls at the same time", int64(q.Running), int64(q.Places))
-		add("queue", name, "calls that may wait", int64(q.Waiting), int64(q.Most))
+		add("places", name, "calls at the same time", int64(q.Running), int64(q.Places), count)
+		add("queue", name, "calls that may wait", int64(q.Waiting), int64(q.Most), count)
 	}
 	if u.Disk != nil {
-		add("disk", u.Disk.Path, bytesOf(u.Disk.Free)+" free", u.Disk.Total-u.Disk.Free, u.Disk.Total)
-		last := rows[len(rows)-1]
-		last[2], last[3] = bytesOf(u.Disk.Total-u.Disk.Free), bytesOf(u.Disk.Total)
+		add("disk", u.Disk.Path, bytesOf(u.Disk.Free)+" free", u.Disk.Total-u.Disk.Free, u.Disk.Total, bytesOf)
 	}
-	a.out.table([]string{"WHAT", "WHO", "USED", "OF", "SHARE", "LIMIT"}, rows)
+	columns[full]("what who|- used of share limit", nil).print(a, "limits", rows)
 	switch s := u.Store; {
 	case s == nil:
 		fmt.Fprintln(a.out, "no store")

@@ -2,28 +2,45 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"reflect"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/engine/approval"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
-// Operators act by calling Toolpost's own tools, in this process or on a server. So the policy decides, the call is
-// recorded, and a local command and a remote one do the same.
-
-// openKept opens Toolpost's own tools. In this process they need a store: their data would not outlive it otherwise.
-func (a *app) openKept(ctx context.Context, o node.Options) (*backend, error) {
-	if err := a.needStore(); err != nil {
-		return nil, err
-	}
-	return a.open(ctx, o)
+// An own is one of Toolpost's own tools. Operators act by calling them, in this process or on a server. So the policy
+// decides, the call is recorded, and a local command and a remote one do the same.
+type own struct {
+	name  string // within their source
+	does  string // completes the error "you may not …"
+	needs needs
 }
 
-// needStore refuses a config without a store. A server knows its own.
+// needs are what a tool needs in this process. A server knows its own.
+type needs int
+
+const (
+	sources   needs = 1 << iota // the tools of the config
+	store                       // a store: the tool's data would not outlive this process otherwise
+	inSession                   // not of this process: a record of the call names the session, if it is the caller's own
+)
+
+// open opens the tool, in this process or on a server.
+func (o own) open(ctx context.Context, a *app) (*backend, error) {
+	if o.needs&store != 0 {
+		if err := a.needStore(); err != nil {
+			return nil, err
+		}
+	}
+	return a.open(ctx, node.Options{Own: o.needs&sources == 0})
+}
+
+// needStore refuses a config without a store.
 func (a *app) needStore() error {
 	if a.server.url != "" {
 		return nil
@@ -44,49 +61,39 @@ func (a *app) needStore() error {
 		"itself, by the tool lease.issue")
 }
 
-// kept calls one of the tools that need a store, without opening the config's tools.
-func kept[T any](ctx context.Context, a *app, name string, args any, does string) (given T, err error) {
-	if err := a.needStore(); err != nil {
-		return given, err
-	}
-	return own[T](ctx, a, node.Options{Own: true}, name, args, does)
-}
-
-// own opens the tools for one call.
-func own[T any](ctx context.Context, a *app, o node.Options, name string, args any, does string) (given T, err error) {
-	b, err := a.open(ctx, o)
+// ask opens the tools for one call.
+func ask[T any](ctx context.Context, a *app, o own, args any) (given T, err error) {
+	b, err := o.open(ctx, a)
 	if err != nil {
 		return given, err
 	}
 	defer b.close()
-	err = a.callOwn(ctx, b, tool.Call{Tool: name, Args: raw(args)}, does, &given)
-	return given, err
+	return use[T](ctx, a, b, o, tool.Call{Args: raw(args)}, tool.Discard)
 }
 
-// callOwn calls one of the tools, by its name within their source; does completes the error "you may not …".
-func (a *app) callOwn(ctx context.Context, b *backend, call tool.Call, does string, into any) error {
-	return a.callOwnTo(ctx, b, call, tool.Discard, does, into)
-}
-
-// callOwnTo is callOwn with a sink for the events.
-func (a *app) callOwnTo(ctx context.Context, b *backend, call tool.Call, out tool.Sink, does string, into any) error {
-	call.Tool, call.Caller = "toolpost."+call.Tool, me()
+// use calls a tool that is open, and sends its events to out.
+func use[T any](ctx context.Context, a *app, b *backend, o own, call tool.Call, out tool.Sink) (given T, err error) {
+	call.Tool, call.Caller = "toolpost."+o.name, me()
 	r, err := b.Invoke(ctx, &call, out)
 	switch code := tool.CodeOf(err); {
 	case code == tool.CodeNotFound, code == tool.CodeAccessDenied: // an operator is told of a tool that policy hides
-		return a.missing(ctx, b, call.Tool, does, err)
+		return given, a.missing(ctx, b, call.Tool, o.does, err)
+	case err != nil && tool.AsError(err).Reason == approval.OwnCall && a.server.url == "":
+		more := *tool.AsError(err)
+		more.Message += ". The owner is another caller than you on this command line: " +
+			"with its token and --server URL, you can decide"
+		return given, &more
 	case err != nil:
-		return err
+		return given, err
+	case !r.OK:
+		return given, tool.Errorf(tool.CodeToolError, "%s failed: %s", call.Tool, failureOf(r))
 	}
-	return readOutput(call.Tool, r, into)
+	return given, readOutput(call.Tool, r.Output, &given)
 }
 
 // readOutput decodes the output of a tool.
-func readOutput(name string, r *tool.Result, into any) error {
-	if !r.OK {
-		return tool.Errorf(tool.CodeToolError, "%s failed: %s", name, failureOf(r))
-	}
-	if err := strictjson.Unmarshal(r.Output, into); err != nil {
+func readOutput(name string, output json.RawMessage, into any) error {
+	if err := strictjson.Unmarshal(output, into); err != nil {
 		return tool.Errorf(tool.CodeProtocol, "what %s gave cannot be read: %w", name, err)
 	}
 	return nil
@@ -111,59 +118,46 @@ func (a *app) missing(ctx context.Context, b *backend, name, does string, err er
 	return tool.Errorf(tool.CodeAccessDenied, "%s %q %s; it would have to allow the tool %s", who, me().ID, does, name)
 }
 
-// A listing is a kind of thing that is issued and revoked, with its commands list and revoke.
-type listing[T any] struct {
-	kind    string // in the singular; the names of the tools for it begin with it
-	lists   string // what the command that lists them does
-	revokes string // likewise for the command that revokes one
-	head    []string
-	row     func(one T, now time.Time) []string
-	about   func(one T) (id, what, state string)
-	asID    func(id string) string // returns the id of a secret that was typed in its place, so that no secret is sent on
-}
-
-// list makes the command that lists them.
-func (l listing[T]) list(a *app) *cobra.Command {
-	var most int
-	c := &cobra.Command{
-		Use: "list", Short: "List " + l.kind + "s, newest first", Long: l.lists,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if most < 0 {
-				return tool.Errorf(tool.CodeInvalidInput, "a limit cannot be negative")
-			}
-			all, err := l.read(c.Context(), a, most)
-			if err != nil {
-				return err
-			}
-			return list(a, l.kind+"s", all, l.head, func(one T) []string { return l.row(one, time.Now()) })
-		},
+// over makes c a command that calls a tool, and shows its output: with --json as it is. The words and flags of c come from
+// the tool's arguments A, as given says (see inputs). The exit code is 1 if the output is bad.
+func over[A, O any](a *app, o own, given string, c *cobra.Command, show func(O), bad ...func(O) bool) *cobra.Command {
+	read := inputs[A](c, given)
+	c.RunE = func(c *cobra.Command, words []string) error {
+		args, err := read(words)
+		if err != nil {
+			return err
+		}
+		b, err := o.open(c.Context(), a)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		call := tool.Call{Args: raw(args)}
+		if o.needs&inSession != 0 && args["caller"] == nil {
+			call.Session, _ = args["session"].(string)
+		}
+		doc, err := use[json.RawMessage](c.Context(), a, b, o, call, tool.Discard)
+		if err != nil {
+			return err
+		}
+		return conclude(a, o, doc, show, bad...)
 	}
-	c.Flags().IntVarP(&most, "limit", "n", 100, "list at most this many; 0: all")
 	return a.withServer(a.withJSON("print JSON", c))
 }
 
-func (l listing[T]) read(ctx context.Context, a *app, most int) ([]T, error) {
-	out, err := kept[map[string][]T](ctx, a, l.kind+".list", map[string]int{"limit": most}, "list "+l.kind+"s")
-	return out[l.kind+"s"], err
-}
-
-// revoke makes the command that revokes one; it completes the ids of live ones.
-func (l listing[T]) revoke(a *app) *cobra.Command {
-	return a.withServer(a.withJSON("print what is known of the "+l.kind+" as JSON", &cobra.Command{
-		Use: "revoke ID", Short: "Revoke a " + l.kind, Long: l.revokes, Args: words(1, 1),
-		ValidArgsFunction: completeIDs(func(ctx context.Context) ([]T, error) { return l.read(ctx, a, 100) },
-			func(one T) (string, string, bool) {
-				id, what, state := l.about(one)
-				return id, what, state == "live"
-			}),
-		RunE: func(c *cobra.Command, args []string) error {
-			which := map[string]string{"id": l.asID(args[0])}
-			one, err := kept[T](c.Context(), a, l.kind+".revoke", which, "revoke "+l.kind+"s")
-			if err != nil {
-				return err
-			}
-			id, what, _ := l.about(one)
-			return a.tell(one, "%s  %s for %s", a.out.green("revoked"), id, clean(what))
-		},
-	}))
+// conclude shows the output of a tool, or prints it with --json.
+func conclude[O any](a *app, o own, doc json.RawMessage, show func(O), bad ...func(O) bool) error {
+	var out O
+	if err := readOutput(o.name, doc, &out); err != nil {
+		return err
+	}
+	if !a.json {
+		show(out)
+	} else if err := a.printIndented(doc); err != nil {
+		return err
+	}
+	if len(bad) > 0 && bad[0](out) {
+		return exitFailed
+	}
+	return nil
 }

@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	plantools "toolpost/builtin/plan"
-	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -60,97 +58,88 @@ func (a *app) planDocument(name string) (json.RawMessage, error) {
 
 func (a *app) planRunCommand() *cobra.Command {
 	var call tool.Call
-	var planner, prompt string
 	c := &cobra.Command{
-		Use: "run FILE|-", Short: "Run a plan", Args: words(1, 1),
+		Use: "run FILE|-", Short: "Run a plan",
 		Long: "Runs a plan from a file, or from stdin, and shows its tools as they run. The exit code is 1 if the plan failed:\n" +
 			"a tool that it needs failed, or it is not right.",
-		RunE: func(c *cobra.Command, args []string) error {
-			document, err := a.planDocument(args[0])
-			if err != nil {
-				return err
-			}
-			given := map[string]any{"plan": document}
-			for name, value := range map[string]string{"planner": planner, "prompt": prompt} {
-				if value != "" {
-					given[name] = value
-				}
-			}
-			call.Tool, call.Args = plantools.Run, raw(given)
-			return a.runPlan(c.Context(), call)
-		},
 	}
-	f := c.Flags()
-	f.StringVar(&planner, "planner", "", "ask this planner for another plan when this one fails")
-	f.StringVar(&prompt, "prompt", "", "what the plan is for, as the planner is told")
-	f.StringVar(&call.Session, "session", "", "session whose state the tools see and patch")
-	f.StringVar(&call.Run, "run", "", "agent run that the calls belong to, for the record")
-	return a.withServer(a.withJSON("print the execution result as JSON", c))
+	read := inputs[plantools.RunArgs](c, "plan --planner --prompt")
+	c.RunE = func(c *cobra.Command, words []string) error {
+		args, err := read(words)
+		if err != nil {
+			return err
+		}
+		call.Args = raw(args)
+		return a.runPlan(c.Context(), call)
+	}
+	c.Flags().StringVar(&call.Session, "session", "", "session whose state the tools see and patch")
+	c.Flags().StringVar(&call.Run, "run", "", "agent run that the calls belong to, for the record")
+	return a.withPlan(a.withServer(a.withJSON("print the execution result as JSON", c)))
+}
+
+// withPlan makes c read its plan from a file.
+func (a *app) withPlan(c *cobra.Command) *cobra.Command {
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, words []string) error {
+		document, err := a.planDocument(words[0])
+		if err != nil {
+			return err
+		}
+		return run(c, []string{string(document)})
+	}
+	return c
 }
 
 func (a *app) runPlan(ctx context.Context, call tool.Call) error {
 	ctx, done := untilHangup(ctx)
 	defer done()
-	b, err := a.open(ctx, node.Options{})
+	run := own{plantools.Run, "run plans", sources}
+	b, err := run.open(ctx, a)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	view := newPlanView(a.err)
-	var r plan.Result
-	err = a.callOwnTo(ctx, b, call, view, "run plans", &r)
+	doc, err := use[json.RawMessage](ctx, a, b, run, call, view)
 	view.end()
 	if err != nil {
 		return err
 	}
-	return a.concludePlan(&r, view)
+	return conclude(a, run, doc, func(r plan.Result) { a.showResult(&r, view) },
+		func(r plan.Result) bool { return !r.Success })
 }
 
-// concludePlan prints the outcome of a plan.
-func (a *app) concludePlan(r *plan.Result, view *planView) error {
-	return a.conclude(r, func() {
-		if view.narrative != "" {
-			fmt.Fprintln(a.out, cleanLines(view.narrative))
+// showResult prints the outcome of a plan.
+func (a *app) showResult(r *plan.Result, view *planView) {
+	if view.narrative != "" {
+		fmt.Fprintln(a.out, cleanLines(view.narrative))
+	}
+	for _, t := range r.ToolResults {
+		if t.State == plan.Success {
+			fmt.Fprintf(a.out, "%s: %s\n", a.out.bold(clean(t.ToolID)), short(clean(string(t.Output)), 300))
 		}
-		for _, t := range r.ToolResults {
-			if t.State == plan.Success {
-				fmt.Fprintf(a.out, "%s: %s\n", a.out.bold(clean(t.ToolID)), short(clean(string(t.Output)), 300))
-			}
-		}
-		if r.Error != nil {
-			a.planError("the plan failed:", r.Error)
-		}
-		fmt.Fprintln(a.err, a.err.dim("plan "+r.PlanID+" took "+tidy(time.Duration(r.ExecutionTimeMs)*time.Millisecond)))
-	}, !r.Success)
+	}
+	if r.Error != nil {
+		a.planError("the plan failed:", r.Error)
+	}
+	fmt.Fprintln(a.err, a.err.dim("plan "+r.PlanID+" took "+tidy(time.Duration(r.ExecutionTimeMs)*time.Millisecond)))
 }
 
 func (a *app) planCheckCommand() *cobra.Command {
-	return a.withServer(a.withJSON("print JSON", &cobra.Command{
-		Use: "check FILE|-", Short: "Check a plan without running any of it", Args: words(1, 1),
+	return a.withPlan(over[plantools.CheckArgs](a, own{"plan.check", "check plans", sources}, "plan", &cobra.Command{
+		Use: "check FILE|-", Short: "Check a plan without running any of it",
 		Long: "Checks ids, tools, arguments, references and order, and prints the order in which the tools would run, or what\n" +
 			"is wrong, tool by tool. The exit code is 1 if something is wrong, and 2 if the file is not JSON.",
-		RunE: func(c *cobra.Command, args []string) error {
-			document, err := a.planDocument(args[0])
-			if err != nil {
-				return err
-			}
-			given := map[string]any{"plan": document}
-			r, err := own[plantools.Checked](c.Context(), a, node.Options{}, "plan.check", given, "check plans")
-			if err != nil {
-				return err
-			}
-			return a.conclude(r, func() {
-				for _, f := range r.Ignored {
-					fmt.Fprintln(a.err, a.err.amber("warning:"), clean(f.String()))
-				}
-				if !r.Valid {
-					a.planError("the plan is not right:", r.Error)
-					return
-				}
-				fmt.Fprintf(a.out, "%s  %s\n", a.out.green("the plan is right"), clean(strings.Join(r.Order, ", ")))
-			}, !r.Valid)
-		},
-	}))
+	}, func(r plantools.Checked) {
+		for _, f := range r.Ignored {
+			fmt.Fprintln(a.err, a.err.amber("warning:"), clean(f.String()))
+		}
+		if !r.Valid {
+			a.planError("the plan is not right:", r.Error)
+			return
+		}
+		fmt.Fprintf(a.out, "%s  %s\n", a.out.green("the plan is right"), clean(strings.Join(r.Order, ", ")))
+	}, func(r plantools.Checked) bool { return !r.Valid }))
 }
 
 // planError shows what is wrong with a plan: a single error on the same line, several below each other.
@@ -176,83 +165,46 @@ func (a *app) planError(what string, e *plan.Error) {
 	}
 }
 
+// plans is one of the tools for the plans that are kept.
+func plans(name string) own { return own{name, "see plans", store} }
+
 func (a *app) planShowCommand() *cobra.Command {
-	return a.withServer(a.withJSON("print JSON", &cobra.Command{
-		Use: "show ID", Short: "Show a plan that ran or runs", Args: words(1, 1),
-		ValidArgsFunction: completeIDs(func(ctx context.Context) ([]plan.Record, error) { return a.plans(ctx, nil) },
-			func(r plan.Record) (id, about string, ok bool) { return r.ID, r.State, true }),
-		RunE: func(c *cobra.Command, args []string) error {
-			r, err := kept[plan.Record](c.Context(), a, "plan.show", map[string]string{"plan": args[0]}, "see plans")
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(r)
-			}
-			return a.showPlan(&r)
-		},
-	}))
-}
-
-// showPlan prints a plan for people.
-func (a *app) showPlan(r *plan.Record) error {
-	a.out.facts("", 8, [][2]string{
-		{"plan", r.ID}, {"state", r.State}, {"request", clean(r.RequestID)}, {"caller", clean(r.Caller)},
-		{"session", clean(r.Session)},
-		{"prompt", short(clean(r.Prompt), 200)}, {"call", clean(r.Call)}, {"made", when(r.Made, time.Now())},
-		{"ended", when(r.Ended, time.Now())},
-	})
-	result := read[plan.Result](tool.Event{Data: r.Result})
-	var rows [][]string
-	for _, t := range result.ToolResults {
-		about := string(t.Output)
-		if t.Error != nil {
-			about = t.Error.Message
+	return over[plantools.ShowArgs](a, plans("plan.show"), "plan", &cobra.Command{
+		Use: "show ID", Short: "Show a plan that ran or runs",
+		ValidArgsFunction: a.completeFrom(plans("plan.list"), "planId", "state", ""),
+	}, func(r plan.Record) {
+		a.out.facts("", 8, [][2]string{
+			{"plan", r.ID}, {"state", r.State}, {"request", clean(r.RequestID)}, {"caller", clean(r.Caller)},
+			{"session", clean(r.Session)},
+			{"prompt", short(clean(r.Prompt), 200)}, {"call", clean(r.Call)}, {"made", when(r.Made, time.Now())},
+			{"ended", when(r.Ended, time.Now())},
+		})
+		result := read[plan.Result](tool.Event{Data: r.Result})
+		if len(result.ToolResults) == 0 {
+			return
 		}
-		rows = append(rows, []string{t.ToolID, t.State, strconv.FormatInt(t.ExecutionTimeMs, 10) + " ms", t.Call, about})
-	}
-	if len(rows) > 0 {
-		a.out.table([]string{"TOOL", "STATE", "TOOK", "CALL", "OUTPUT"}, rows)
-	}
-	return nil
-}
-
-func (a *app) plans(ctx context.Context, args any) ([]plan.Record, error) {
-	all, err := kept[plantools.Listed](ctx, a, "plan.list", args, "see plans")
-	return all.Plans, err
+		columns("tool=toolId state took call output", cells[plan.ToolResult]{
+			"took": func(t plan.ToolResult) string { return count(t.ExecutionTimeMs) + " ms" },
+			"output": func(t plan.ToolResult) string {
+				if t.Error != nil {
+					return t.Error.Message
+				}
+				return string(t.Output)
+			},
+		}).print(a, "tools", result.ToolResults)
+	})
 }
 
 func (a *app) planListCommand() *cobra.Command {
-	var session, state string
-	var most int
-	c := &cobra.Command{
+	return over[plantools.ListArgs](a, plans("plan.list"), "--session --state --limit,n:100", &cobra.Command{
 		Use: "list", Short: "List plans, newest first",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if state != "" {
-				if err := oneOf("--state", state, plan.States()); err != nil {
-					return err
-				}
-			}
-			args := map[string]any{"limit": most}
-			for name, value := range map[string]string{"session": session, "state": state} {
-				if value != "" {
-					args[name] = value
-				}
-			}
-			all, err := a.plans(c.Context(), args)
-			if err != nil {
-				return err
-			}
-			head := []string{"PLAN", "STATE", "CALLER", "SESSION", "TOOLS", "MADE", "REQUEST", "ABOUT"}
-			return list(a, "plans", all, head, func(r plan.Record) []string {
-				done := fmt.Sprintf("%d/%d", r.Counts.Done+r.Counts.Failed+r.Counts.Skipped, r.Counts.Tools)
-				return []string{r.ID, r.State, r.Caller, r.Session, done, when(r.Made, time.Now()),
-					short(clean(r.RequestID), 40), short(clean(cmp.Or(r.Prompt, r.Narrative)), 60)}
-			})
-		},
-	}
-	c.Flags().StringVar(&session, "session", "", "only plans of a session")
-	c.Flags().StringVar(&state, "state", "", "only plans that are running, done, failed, lost or cancelled")
-	c.Flags().IntVarP(&most, "limit", "n", 100, "list at most this many")
-	return a.withServer(a.withJSON("print JSON", c))
+	}, func(l plantools.Listed) {
+		columns("plan=planId state caller session tools made request about", cells[plan.Record]{
+			"tools": func(r plan.Record) string {
+				return fmt.Sprintf("%d/%d", r.Counts.Done+r.Counts.Failed+r.Counts.Skipped, r.Counts.Tools)
+			},
+			"request": func(r plan.Record) string { return short(clean(r.RequestID), 40) },
+			"about":   func(r plan.Record) string { return short(clean(cmp.Or(r.Prompt, r.Narrative)), 60) },
+		}).print(a, "plans", l.Plans)
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/operate"
+	"toolpost/engine/policy"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -97,7 +98,8 @@ func (a *app) explainHere(ctx context.Context, n *node.Node, ask operate.Explain
 
 // explainThere asks the policy of a server.
 func (a *app) explainThere(ctx context.Context, ask operate.ExplainArgs, words []string) error {
-	b, err := a.open(ctx, node.Options{})
+	explain := own{"explainPolicy", "have the policy explained", sources}
+	b, err := explain.open(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -109,9 +111,8 @@ func (a *app) explainThere(ctx context.Context, ask operate.ExplainArgs, words [
 	if ask.Args, err = someArguments(words, spec, a.in); err != nil {
 		return withInputs(spec, err)
 	}
-	var x operate.Explanation
-	call := tool.Call{Tool: "explainPolicy", Args: raw(ask)}
-	if err := a.callOwn(ctx, b, call, "have the policy explained", &x); err != nil {
+	x, err := use[operate.Explanation](ctx, a, b, explain, tool.Call{Args: raw(ask)}, tool.Discard)
+	if err != nil {
 		return err
 	}
 	if x.Unlisted {
@@ -172,13 +173,5 @@ func (a *app) printExplanation(x operate.Explanation) {
 		return
 	}
 	fmt.Fprintln(a.out)
-	var rows [][]string
-	for _, r := range x.Rules {
-		matched := "no"
-		if r.Matched {
-			matched = "yes"
-		}
-		rows = append(rows, []string{r.Rule, string(r.Effect), matched, r.Why})
-	}
-	a.out.table([]string{"RULE", "EFFECT", "MATCHES", "WHY"}, rows)
+	columns[policy.Finding]("rule effect matches=matched why", nil).print(a, "rules", x.Rules)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -107,18 +106,20 @@ func (a *app) showReplay(count int, changed []replayed) {
 		fmt.Fprintf(a.out, "%s, all decided as before\n", plural(count, "call"))
 		return
 	}
-	var rows [][]string
-	for _, c := range changed {
-		var now, why string
-		if c.Error != nil {
-			now, why = "-", c.Error.Message
-		} else {
-			now, why = string(c.Now.Effect()), c.Now.Reason
-		}
-		rows = append(rows, []string{
-			strconv.Itoa(c.Line), c.Time.Format(time.RFC3339), c.Caller, c.Tool, string(c.Decision), now, why,
-		})
-	}
-	a.out.table([]string{"LINE", "TIME", "CALLER", "TOOL", "WAS", "NOW", "WHY"}, rows)
+	columns("line time caller tool was=decision now why", cells[replayed]{
+		"time": func(c replayed) string { return c.Time.Format(time.RFC3339) },
+		"now": func(c replayed) string {
+			if c.Error != nil {
+				return "-"
+			}
+			return string(c.Now.Effect())
+		},
+		"why": func(c replayed) string {
+			if c.Error != nil {
+				return c.Error.Message
+			}
+			return c.Now.Reason
+		},
+	}).print(a, "calls", changed)
 	fmt.Fprintf(a.out, "%d of %s would be decided differently\n", len(changed), plural(count, "call"))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -114,14 +115,7 @@ func short(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// table prints rows in columns, each cell on one line; the last column takes what is left of the line.
-func (s *screen) table(head []string, rows [][]string) {
-	for _, line := range s.lines(head, rows) {
-		fmt.Fprintln(s, line)
-	}
-}
-
-// lines lays out a table.
+// lines lays out rows in columns, each cell on one line; the last column takes what is left of the line.
 func (s *screen) lines(head []string, rows [][]string) (lines []string) {
 	rows = append([][]string{head}, rows...)
 	widths := make([]int, len(head))
@@ -205,4 +199,41 @@ func (s *screen) cut(line string) string {
 		}
 	}
 	return line
+}
+
+// when writes a time for programs and, beside it, for people; the zero time is empty.
+func when(t, now time.Time) string {
+	text := t.UTC().Format(time.RFC3339)
+	switch d := t.Sub(now); {
+	case t.IsZero():
+		return ""
+	case d > 0:
+		return text + " (in " + roughly(d) + ")"
+	default:
+		return text + " (" + roughly(-d) + " ago)"
+	}
+}
+
+// roughly writes a duration in its largest unit.
+func roughly(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch d = d.Round(time.Second); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/day)
+}
+
+// tidy writes a duration with three digits.
+func tidy(d time.Duration) string {
+	for unit := time.Microsecond; unit < time.Hour; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit).String()
+		}
+	}
+	return d.Round(time.Second).String()
 }

@@ -31,7 +31,7 @@ func (a *app) skillList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(a, "skills", skillRows(skills), []string{"NAME", "VERSION", "KIND", "DESCRIPTION"}, skillRow.cells)
+			return list(a, "skills", skillRows(skills), columns("name version kind description", cells[skillRow]{"description": skillRow.about}))
 		},
 	})
 }
@@ -64,12 +64,11 @@ func skillRows(skills []*node.Skill) []skillRow {
 	return rows
 }
 
-func (r skillRow) cells() []string {
-	about := r.Description
+func (r skillRow) about() string {
 	if r.Problem != "" {
-		about = "cannot be used: " + r.Problem
+		return "cannot be used: " + r.Problem
 	}
-	return []string{r.Name, r.Version, r.Kind, about}
+	return r.Description
 }
 
 func (a *app) skillCheck() *cobra.Command {

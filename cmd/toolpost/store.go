@@ -36,7 +36,7 @@ func (a *app) storeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.conclude(r, func() { a.showReport(r) }, len(r.Findings) > 0)
+				return a.conclude(r, func() { a.showReport(*r) }, len(r.Findings) > 0)
 			},
 		}))
 }

@@ -54,7 +54,8 @@ type player struct {
 	state   map[string]any // as last shown
 }
 
-const playing = "play stories"
+// plays is one of the tools for stories.
+func plays(name string) own { return own{name, "play stories", sources} }
 
 func (p *player) play(ctx context.Context) error {
 	in, ok := p.in.(*os.File)
@@ -64,7 +65,7 @@ func (p *player) play(ctx context.Context) error {
 	fresh := p.session == ""
 	p.session = cmp.Or(p.session, "story-"+tool.NewID())
 	var err error
-	if p.b, err = p.open(ctx, node.Options{}); err != nil {
+	if p.b, err = plays("story.show").open(ctx, p.app); err != nil {
 		return err
 	}
 	defer p.b.close()
@@ -102,9 +103,9 @@ func (p *player) lasts() (bool, error) {
 // begin shows the title, and returns the first prompt: that of the story, or the player's next one in a session that has
 // begun.
 func (p *player) begin(ctx context.Context) (*string, error) {
-	var s story.Shown
 	args := raw(map[string]string{"story": p.story, "session": p.session})
-	if err := p.callOwn(ctx, p.b, tool.Call{Tool: "story.show", Args: args}, playing, &s); err != nil {
+	s, err := use[story.Shown](ctx, p.app, p.b, plays("story.show"), tool.Call{Args: args}, tool.Discard)
+	if err != nil {
 		return nil, err
 	}
 	if len(s.Stories) == 0 {
@@ -132,10 +133,9 @@ func (p *player) begin(ctx context.Context) (*string, error) {
 // turn plays one turn and shows its outcome.
 func (p *player) turn(ctx context.Context, prompt string) error {
 	work := p.watch()
-	var t story.Turn
-	err := p.callOwnTo(ctx, p.b, tool.Call{
-		Tool: "story.turn", Session: p.session, Args: raw(map[string]string{"story": p.story, "prompt": prompt}),
-	}, work, playing, &t)
+	t, err := use[story.Turn](ctx, p.app, p.b, plays("story.turn"), tool.Call{
+		Session: p.session, Args: raw(map[string]string{"story": p.story, "prompt": prompt}),
+	}, work)
 	work.End()
 	switch {
 	case err != nil:
@@ -233,15 +233,15 @@ func (p *player) asset(ctx context.Context, a tool.Asset) error {
 	if !strings.HasPrefix(a.MediaType, "text/") || a.Size > maxShown || a.SHA256 == "" {
 		return nil
 	}
-	var got struct {
-		Content []byte `json:"content"`
-	}
 	args := raw(map[string]string{"sha256": a.SHA256})
-	if err := p.callOwn(ctx, p.b, tool.Call{Tool: "readAsset", Args: args}, "read assets", &got); err != nil {
+	got, err := use[struct {
+		Content []byte `json:"content"`
+	}](ctx, p.app, p.b, own{"readAsset", "read assets", sources}, tool.Call{Args: args}, tool.Discard)
+	if err != nil {
 		return err
 	}
 	text := strings.TrimRight(cleanLines(string(got.Content)), "\n")
-	_, err := fmt.Fprintf(p.out, "\n    %s\n\n", strings.ReplaceAll(text, "\n", "\n    "))
+	_, err = fmt.Fprintf(p.out, "\n    %s\n\n", strings.ReplaceAll(text, "\n", "\n    "))
 	return err
 }
 

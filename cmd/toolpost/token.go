@@ -2,18 +2,17 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/token"
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/identity"
@@ -22,17 +21,43 @@ import (
 	"toolpost/wire/duration"
 )
 
-// defaultTokenTTL is how long a token is valid by default.
-const defaultTokenTTL = 30 * 24 * time.Hour
-
 func (a *app) tokenCommand() *cobra.Command {
+	tokens := own{"token.list", "list tokens", store}
 	return group(&cobra.Command{
 		Use: "token", Short: "Issue, list and revoke the tokens of callers, or make another for the owner",
 		Long: "A token is what a caller shows at a door. The section `callers` of the config says what each caller may\n" +
 			"use; a token can be limited to less. A caller may have several at once.",
 		Example: "  toolpost token issue ci --role reader --ttl 24h --note \"nightly build\"\n" +
 			"  toolpost token list\n  toolpost token revoke 0f3a5c7e9b1d2f46",
-	}, a.tokenIssueCommand(), tokenListing().list(a), tokenListing().revoke(a), a.tokenNewOwnerCommand())
+	}, a.tokenIssueCommand(), over[token.ListArgs](a, tokens, "--limit,n:100", &cobra.Command{
+		Use: "list", Short: "List tokens, newest first",
+		Long: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The\n" +
+			"tokens themselves are not listed: they are not stored. Those that the config lists by their digests are\n" +
+			"not here.",
+	}, func(l token.Listed) {
+		columns[identity.Token]("id caller roles|- tools|- issued expires|never state note", nil).print(a, "tokens", l.Tokens)
+	}), asID(identity.TokenID, over[token.RevokeArgs](a, revokesTokens, "id", &cobra.Command{
+		Use: "revoke ID", Short: "Revoke a token",
+		Long: "Revokes a token: every program that shares the store refuses it, within a second. ID is the id of\n" +
+			"the token, or the token itself. Revoking is a call of the tool token.revoke, and it is on record. Exit\n" +
+			"code 3: it was revoked or over before; 4: there is no such token.",
+		ValidArgsFunction: a.completeFrom(tokens, "id", "caller", "live"),
+	}, func(t identity.Token) {
+		fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), t.ID, clean(t.Caller))
+	})), a.tokenNewOwnerCommand())
+}
+
+// The tools that `toolpost connect` calls too.
+var (
+	issuesTokens  = own{"token.issue", "issue tokens", store}
+	revokesTokens = own{"token.revoke", "revoke tokens", store}
+)
+
+// asID makes c replace a secret that was typed in place of its id, so that no secret is sent on.
+func asID(id func(string) string, c *cobra.Command) *cobra.Command {
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, words []string) error { return run(c, []string{id(words[0])}) }
+	return c
 }
 
 func (a *app) tokenNewOwnerCommand() *cobra.Command {
@@ -46,11 +71,11 @@ func (a *app) tokenNewOwnerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			token, err := node.NewOwnerToken(cfg)
+			made, err := node.NewOwnerToken(cfg)
 			if err != nil {
 				return err
 			}
-			shown, where, err := disclose(cfg, token)
+			shown, where, err := disclose(cfg, made)
 			if err != nil {
 				return err
 			}
@@ -92,72 +117,25 @@ func toJournal(f *os.File) bool {
 }
 
 func (a *app) tokenIssueCommand() *cobra.Command {
-	var roles, tools []string
-	ttl := defaultTokenTTL
-	var note string
-	c := &cobra.Command{
-		Use: "issue CALLER", Short: "Issue a token and print it", Args: words(1, 1),
+	c := over[token.IssueArgs](a, issuesTokens, "caller --role=roles --tools --ttl=ttl_ms:30d --note", &cobra.Command{
+		Use: "issue CALLER", Short: "Issue a token and print it",
 		Long: "Issues a token and prints it, once: only a digest of it is kept. Its id, which does not reveal the token,\n" +
 			"goes to stderr. A caller that the config lists has the rights in the config, limited by --role and --tools;\n" +
 			"any other caller has the rights that --role and --tools name. Issuing is a call of the tool token.issue:\n" +
 			"the policy decides about it, and it is recorded.",
-		RunE: func(c *cobra.Command, words []string) error {
-			if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
-				return tool.Errorf(tool.CodeInvalidInput,
-					"--ttl is from 1s to %s, or 0 for ever, not %s", duration.Text(identity.MaxTokenTTL), duration.Text(ttl))
-			}
-			args := map[string]any{"caller": words[0], "ttl_ms": ttl.Milliseconds(), "note": note}
-			if len(roles) > 0 {
-				args["roles"] = roles
-			}
-			if len(tools) > 0 {
-				args["tools"] = tools
-			}
-			return a.issueToken(c.Context(), args)
-		},
-	}
-	f := c.Flags()
-	f.StringArrayVar(&roles, "role", nil, "limit the token to this role of the config; may be repeated")
-	f.StringArrayVar(&tools, "tools", nil,
-		"limit the token to this tool, source.tool or pattern with * and ?; may be repeated")
-	durationVar(c, &ttl, "ttl", "how long the token is valid; 0: until it is revoked")
-	f.StringVar(&note, "note", "", "what the token is for")
-	return a.withServer(a.withJSON("print the token and what is known of it as JSON", c))
-}
-
-func (a *app) issueToken(ctx context.Context, args map[string]any) error {
-	type issued struct {
-		Secret string `json:"token"`
-		identity.Token
-	}
-	t, err := kept[issued](ctx, a, "token.issue", args, "issue tokens")
-	if err != nil {
-		return err
-	}
-	return a.conclude(t, func() {
+	}, func(t token.Issued) {
 		fmt.Fprintln(a.out, t.Secret)
 		fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is not shown again\n",
 			t.ID, clean(t.Caller), cmp.Or(when(t.Expires, time.Now()), "it is revoked"))
-	}, false)
-}
-
-func tokenListing() listing[identity.Token] {
-	return listing[identity.Token]{
-		kind: "token",
-		lists: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The\n" +
-			"tokens themselves are not listed: they are not stored. Those that the config lists by their digests are\n" +
-			"not here.",
-		revokes: "Makes a token useless: every program that shares the store refuses it, within a second. ID is the id of\n" +
-			"the token, or the token itself. Revoking is a call of the tool token.revoke, and it is on record. Exit\n" +
-			"code 3: it was revoked or over before; 4: there is no such token.",
-		head: []string{"ID", "CALLER", "ROLES", "TOOLS", "ISSUED", "EXPIRES", "STATE", "NOTE"},
-		row: func(t identity.Token, now time.Time) []string {
-			return []string{
-				t.ID, t.Caller, cmp.Or(strings.Join(t.Roles, ", "), "-"), cmp.Or(t.Tools.String(), "-"),
-				when(t.Issued, now), cmp.Or(when(t.Expires, now), "never"), t.State, t.Note,
-			}
-		},
-		about: func(t identity.Token) (id, what, state string) { return t.ID, t.Caller, t.State },
-		asID:  identity.TokenID,
+	})
+	issue := c.RunE
+	c.RunE = func(c *cobra.Command, words []string) error {
+		ms, _ := c.Flags().Lookup("ttl").Value.(*flag).value.(int64)
+		if ttl := time.Duration(ms) * time.Millisecond; ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
+			return tool.Errorf(tool.CodeInvalidInput,
+				"--ttl is from 1s to %s, or 0 for ever, not %s", duration.Text(identity.MaxTokenTTL), duration.Text(ttl))
+		}
+		return issue(c, words)
 	}
+	return c
 }

@@ -48,7 +48,7 @@ func (a *app) toolsCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.searchTools(c.Context(), strings.Join(args, " "))
 		},
-	}), command(a.reviewCommand()), command(a.approveCommand()))
+	}), a.reviewCommand(), a.approveCommand())
 	return c
 }
 
@@ -126,13 +126,17 @@ func (a *app) searchTools(ctx context.Context, question string) error {
 }
 
 func (a *app) showTools(tools []listed) error {
-	return list(a, "tools", tools, []string{"NAME", "SOURCE", "PROTOCOL", "DESCRIPTION"}, func(t listed) []string {
-		about := firstLine(t.spec)
-		if t.err != nil {
-			about = "unavailable: " + because(t.err)
-		}
-		return []string{cmp.Or(t.spec.Name, "-"), t.spec.Source, t.spec.Protocol, about}
-	})
+	return list(a, "tools", tools, columns("name|- source protocol description", cells[listed]{
+		"name":     func(t listed) string { return t.spec.Name },
+		"source":   func(t listed) string { return t.spec.Source },
+		"protocol": func(t listed) string { return t.spec.Protocol },
+		"description": func(t listed) string {
+			if t.err != nil {
+				return "unavailable: " + because(t.err)
+			}
+			return firstLine(t.spec)
+		},
+	}))
 }
 
 // firstLine returns the first sentence of a description, or an approximation.

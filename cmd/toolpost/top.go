@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,19 +20,12 @@ import (
 	"toolpost/cmd/toolpost/progress"
 	calls "toolpost/engine/running"
 	"toolpost/host/kernel"
-	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
-// A topRequest is what the command line of `top` asks for.
-type topRequest struct {
-	every time.Duration
-	once  bool
-}
-
 func (a *app) topCommand() *cobra.Command {
-	var req topRequest
+	var once bool
 	c := &cobra.Command{
 		Use: "top", Short: "Show what a server has to do, live",
 		Long: "Shows the calls in flight, how many calls end each second and how long they take, by tool, and the sources\n" +
@@ -41,26 +33,25 @@ func (a *app) topCommand() *cobra.Command {
 			"prints a line for each interval. Percentiles are estimates. It is for operators.",
 		Example: "  toolpost top --server http://127.0.0.1:8700\n" +
 			"  toolpost top --once --json --server http://127.0.0.1:8700",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if req.every < 200*time.Millisecond || req.every > time.Minute {
-				return tool.Errorf(tool.CodeInvalidInput, "--interval is from 200ms to 1m, not %v", req.every)
-			}
-			return a.top(c.Context(), req)
-		},
 	}
-	c.Flags().DurationVar(&req.every, "interval", time.Second, "how often to look")
-	c.Flags().BoolVar(&req.once, "once", false, "look for one interval, print what was seen, and end")
+	read := inputs[health.LoadArgs](c, "--interval=interval_ms:1s")
+	c.Flags().BoolVar(&once, "once", false, "look for one interval, print what was seen, and end")
+	c.RunE = func(c *cobra.Command, words []string) error {
+		args, err := read(words)
+		if err != nil {
+			return err
+		}
+		if once {
+			args["count"] = 2
+		}
+		return a.top(c.Context(), following{own{"watchLoad", "see the load", sources}, args, false, once})
+	}
 	return a.withServer(a.withJSON("print each look as a JSON object on a line", c))
 }
 
-func (a *app) top(ctx context.Context, req topRequest) error {
-	b, err := a.open(ctx, node.Options{})
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	show := a.topPrinter(req.once)
-	if a.out.terminal && !a.json && !req.once {
+func (a *app) top(ctx context.Context, load following) error {
+	show := a.topPrinter(load.once)
+	if a.out.terminal && !a.json && !load.once {
 		full, quit, err := a.fullScreen(ctx)
 		if err != nil {
 			return err
@@ -70,28 +61,14 @@ func (a *app) top(ctx context.Context, req topRequest) error {
 	} else {
 		a.alone()
 	}
-	args := health.LoadArgs{Interval: int(req.every.Milliseconds())}
-	if req.once {
-		args.Count = 2
-	}
-	each := func(log tool.Log) (int64, error) {
+	return a.followOwn(ctx, load, func(log tool.Log) (int64, error) {
 		var l health.Load
 		if err := strictjson.Unmarshal(log.Fields, &l); err != nil {
 			return 0, tool.Errorf(tool.CodeProtocol, "what came tells nothing of the load: %w", err)
 		}
 		return 1, show(&l, log)
-	}
-	if req.once {
-		sink := tool.SinkFunc(func(ev tool.Event) error {
-			_, err := each(read[tool.Log](ev))
-			return err
-		})
-		return a.callOwnTo(ctx, b, tool.Call{Tool: "watchLoad", Args: raw(args)}, sink, seesLoad, &struct{}{})
-	}
-	return a.followOwn(ctx, b, "watchLoad", seesLoad, func(*int64) any { return args }, each)
+	})
 }
-
-const seesLoad = "see the load"
 
 // topPrinter prints the load without a screen to draw on. The first sample has no rates, so once prints the second.
 func (a *app) topPrinter(once bool) func(*health.Load, tool.Log) error {
@@ -135,29 +112,24 @@ func (a *app) topHead(l *health.Load) []string {
 
 // topParts are the tables: calls, tools and sources.
 func (a *app) topParts(l *health.Load) [][]string {
-	var flight, tools, sources [][]string
-	for _, c := range l.Calls {
-		age := roughly(l.Time.Sub(c.Since))
-		flight = append(flight, []string{c.Tool, c.Caller, c.Door, age, c.ID, lastOf(&c)})
-	}
-	for _, r := range l.Tools {
-		tools = append(tools, []string{
-			r.Tool, r.Source, fmt.Sprintf("%.1f", r.Rate), count(r.Bad), millis(r.P50), millis(r.P95), millis(r.P99),
-			count(r.Total),
-		})
-	}
-	for _, s := range l.Sources {
-		sources = append(sources, []string{s.Name, s.Protocol, s.State, strconv.Itoa(s.Tools), workers(s.Workers), s.Error})
-	}
 	return [][]string{
-		a.out.lines([]string{"IN FLIGHT", "CALLER", "DOOR", "FOR", "CALL", "LAST"}, flight),
-		a.out.lines([]string{"TOOL", "SOURCE", "CALLS/S", "BAD", "P50", "P95", "P99", "TOTAL"}, tools),
-		a.out.lines([]string{"SOURCE", "PROTOCOL", "STATE", "TOOLS", "WORKERS", "ERROR"}, sources),
+		columns("in_flight=tool caller door for call last", cells[calls.Call]{
+			"for": func(c calls.Call) string { return roughly(l.Time.Sub(c.Since)) }, "last": lastOf,
+		}).lines(a.out, l.Calls),
+		columns("tool source calls/s bad p50 p95 p99 total", cells[health.Rate]{
+			"calls/s": func(r health.Rate) string { return fmt.Sprintf("%.1f", r.Rate) },
+			"p50":     func(r health.Rate) string { return millis(r.P50) },
+			"p95":     func(r health.Rate) string { return millis(r.P95) },
+			"p99":     func(r health.Rate) string { return millis(r.P99) },
+		}).lines(a.out, l.Tools),
+		columns("source=name protocol state tools workers error", cells[health.Source]{
+			"workers": func(s health.Source) string { return workers(s.Workers) },
+		}).lines(a.out, l.Sources),
 	}
 }
 
 // lastOf describes the last sign of life of a call, with a bar if it reports progress.
-func lastOf(c *calls.Call) string {
+func lastOf(c calls.Call) string {
 	if c.Last != nil && c.Last.Total > 0 {
 		return progress.Bar(c.Last.Progress/c.Last.Total, 10) + " " + heard(c.Last)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/trust"
-	"toolpost/node"
 	"toolpost/tool"
 )
 
@@ -22,71 +21,50 @@ const reviewHint = "toolpost tools review"
 // shownDigest is how much of a digest is shown: enough that a second text with the same prefix is hard to find.
 const shownDigest = 16
 
+var reviewsTools = own{trust.Review, "review tools", sources}
+
 func (a *app) reviewCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "review [NAME ...]", Short: "Show what changed in tools that are held back", Args: words(0, -1),
+	return over[trust.ReviewArgs](a, reviewsTools, "tools...", &cobra.Command{
+		Use: "review [NAME ...]", Short: "Show what changed in tools that are held back",
 		Long: "Shows the tools of upstream servers that are held back: what each said about itself when it was approved or\n" +
 			"first seen, and what it says now, with the words that differ in brackets. Invisible characters are\n" +
 			"shown as escapes. A tool that is held back is not listed and cannot be called. It is for operators.",
 		Example: "  toolpost tools review\n  toolpost tools review weather.forecast",
-		RunE: func(c *cobra.Command, names []string) error {
-			args := map[string]any{}
-			if len(names) > 0 {
-				args["tools"] = names
-			}
-			out, err := own[trust.Reviewed](c.Context(), a, node.Options{}, trust.Review, args, "review tools")
-			if err != nil {
-				return err
-			}
-			return a.conclude(out, func() { a.showHeld(out) }, false)
-		},
-	}
+	}, a.showHeld)
 }
 
 func (a *app) approveCommand() *cobra.Command {
-	var source string
-	c := &cobra.Command{
-		Use: "approve NAME ... | --all SOURCE", Short: "Approve tools that are held back", Args: words(0, -1),
+	approve := own{trust.Approve, "approve tools", sources}
+	c := over[trust.ApproveArgs](a, approve, "tools... --all=source", &cobra.Command{
+		Use: "approve NAME ... | --all SOURCE", Short: "Approve tools that are held back",
 		Long: "Approves tools of upstream servers as they are now: from then on they are held back only if they change\n" +
 			"again. NAME is what `toolpost tools review` shows; with its digest, as it is shown there, nothing is approved\n" +
 			"that has changed since. With --all every tool of a source that is held back is approved, and what is\n" +
 			"remembered of tools that it no longer brings is forgotten. Approving is a call of the tool tools.approve: the\n" +
 			"policy decides about it, and it is on record.",
 		Example: "  toolpost tools approve weather.forecast\n  toolpost tools approve --all weather",
-		RunE: func(c *cobra.Command, names []string) error {
-			if len(names) == 0 && source == "" {
-				return tool.Errorf(tool.CodeInvalidInput,
-					"which tools? Say their names, or --all SOURCE; `%s` lists those that are held back", reviewHint)
-			}
-			args := map[string]any{"source": source}
-			if len(names) > 0 {
-				args["tools"] = names
-			}
-			out, err := own[trust.Approved](c.Context(), a, node.Options{}, trust.Approve, args, "approve tools")
-			if err != nil {
-				return err
-			}
-			return a.conclude(out, func() { a.showApproved(out) }, false)
-		},
+	}, a.showApproved)
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, names []string) error {
+		if len(names) == 0 && !c.Flags().Changed("all") {
+			return tool.Errorf(tool.CodeInvalidInput,
+				"which tools? Say their names, or --all SOURCE; `%s` lists those that are held back", reviewHint)
+		}
+		return run(c, names)
 	}
-	c.Flags().StringVar(&source, "all", "", "approve every tool of this source that is held back")
 	return c
 }
 
 // heldBack returns the tools that are held back, as entries of the catalogue.
 func (a *app) heldBack(ctx context.Context, b *backend) (list []listed, err error) {
-	var out trust.Reviewed
-	call := tool.Call{Tool: trust.Review, Args: raw(struct{}{})}
-	if err := a.callOwn(ctx, b, call, "list tools that are held back", &out); err != nil {
-		return nil, err
-	}
+	out, err := use[trust.Reviewed](ctx, a, b, reviewsTools, tool.Call{}, tool.Discard)
 	for _, h := range out.Held {
 		list = append(list, listed{
 			&tool.Spec{Name: h.Tool, Source: h.Source, Protocol: "-"},
 			&tool.Error{Code: tool.CodeUnavailable, Reason: h.Reason, Message: h.Why},
 		})
 	}
-	return list, nil
+	return list, err
 }
 
 func (a *app) showHeld(out trust.Reviewed) {

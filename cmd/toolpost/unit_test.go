@@ -244,8 +244,7 @@ func TestAnExportSaysHowFarItIs(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, text := liveOnFile(t, false)
 			q := &audit{shown: l.Line}
-			q.filter.Limit = c.limit
-			q.exported(c.first, c.last, c.head, c.calls)
+			q.exported(c.first, c.last, c.head, c.calls, int64(c.limit))
 			time.Sleep(3 * time.Second)
 			l.End()
 			if got := strings.TrimSpace(text()); got != want {

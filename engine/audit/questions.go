@@ -18,9 +18,9 @@ type Filter struct {
 	Session string       `json:"session,omitzero" doc:"only calls of this session"`
 	Run     string       `json:"run,omitzero" doc:"only calls of this run of an agent"`
 	Parent  string       `json:"parent,omitzero" doc:"only calls that the call with this id made, as a plan does"`
-	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only calls that ended so"`
+	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only calls with this outcome"`
 	Code    tool.Code    `json:"code,omitzero" doc:"only calls that ended with this error code"`
-	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"at most so many rows; default: all"`
+	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"at most so many rows; 0: all"`
 	After   int64        `json:"-"` // in a log: only rows after the one with this number; 0 means from its start
 }
 
