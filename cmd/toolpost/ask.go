@@ -1,22 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"toolpost/host/kernel"
+	"toolpost/cmd/toolpost/mcpadd"
+	"toolpost/cmd/toolpost/terminal"
 	"toolpost/tool"
 	jsonschema "toolpost/wire/schema"
 	"toolpost/wire/strictjson"
@@ -24,13 +20,8 @@ import (
 
 // A prompter puts the questions of tools to the person at the terminal, field by field.
 type prompter struct {
-	in  *os.File
+	*terminal.Reader
 	out *screen
-	// lines carries what the person types. A read cannot be interrupted, so a goroutine of its own reads; it ends with the
-	// program.
-	lines chan string
-	next  chan struct{}
-	err   error // why there are no more lines
 }
 
 // prompter returns nil if no person can be asked: the answers would come from a script, which did not see the question.
@@ -42,72 +33,12 @@ func (a *app) prompter(req callRequest) *prompter {
 	return newPrompter(in, a.err)
 }
 
-// newPrompter reads lines from in on request, and prompts for them on out.
+// newPrompter reads lines from in on request, and prompts for them on out if a person looks at it.
 func newPrompter(in *os.File, out *screen) *prompter {
-	p := &prompter{in: in, out: out, lines: make(chan string), next: make(chan struct{})}
-	go func() {
-		r := bufio.NewReader(in)
-		for range p.next {
-			line, err := r.ReadString('\n')
-			if err != nil && line == "" {
-				p.err = err
-				close(p.lines)
-				return
-			}
-			p.lines <- strings.TrimRight(line, "\r\n")
-		}
-	}()
-	return p
-}
-
-// errNotAnswered ends a call if the person does not answer its question.
-var errNotAnswered = tool.Errorf(tool.CodeCancelled, "the question was not answered").Because("not_answered")
-
-// line reads a line that the person types; the end of the input means no.
-func (p *prompter) line(ctx context.Context) (string, error) {
-	if p.out.terminal { // the author of a script does not look
-		fmt.Fprint(p.out, "> ")
+	if !out.terminal {
+		return &prompter{terminal.NewReader(in, nil), out}
 	}
-	select {
-	case p.next <- struct{}{}:
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-	select {
-	case line, ok := <-p.lines:
-		if !ok {
-			if p.out.terminal {
-				fmt.Fprintln(p.out)
-			}
-			if !errors.Is(p.err, io.EOF) {
-				return "", tool.Errorf(tool.CodeCancelled, "the answer cannot be read: %w", p.err)
-			}
-			return "", errNotAnswered
-		}
-		return line, nil
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-}
-
-// secretly reads a line without echo.
-func (p *prompter) secretly(ctx context.Context) (string, error) {
-	fd := int(p.in.Fd())
-	was, err := unix.IoctlGetTermios(fd, kernel.TermGet)
-	if err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "the terminal cannot be made to hide what is typed: %w", err)
-	}
-	hidden := *was
-	hidden.Lflag &^= unix.ECHO
-	hidden.Lflag |= unix.ICANON | unix.ISIG
-	if err := unix.IoctlSetTermios(fd, kernel.TermSetLater, &hidden); err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "the terminal cannot be made to hide what is typed: %w", err)
-	}
-	defer func() {
-		_ = unix.IoctlSetTermios(fd, kernel.TermSet, was)
-		fmt.Fprintln(p.out)
-	}()
-	return p.line(ctx)
+	return &prompter{terminal.NewReader(in, out), out}
 }
 
 // answer puts a tool's questions to the person, and returns the answers.
@@ -242,9 +173,9 @@ func (p *prompter) field(ctx context.Context, name string, schema json.RawMessag
 	f := readField(schema)
 	f.show(p.out, name, required)
 	for {
-		read := p.line
+		read := p.Line
 		if f.Format == "password" || f.WriteOnly {
-			read = p.secretly
+			read = p.Secret
 		}
 		text, err := read(ctx)
 		if err != nil {
@@ -444,7 +375,7 @@ func (a *app) unanswered(name, job string, r *tool.Result) error {
 		fmt.Fprintln(a.err, a.answerJob(job))
 		return exitAsks
 	}
-	if r.Trace.Protocol == mcpProtocol && a.server.url == "" {
+	if r.Trace.Protocol == mcpadd.Protocol && a.server.url == "" {
 		fmt.Fprintln(a.err, "The server does not wait for an answer, since this program ends now. Make the call at a terminal, or to a "+
 			"Toolpost that runs: `toolpost serve`, and --server URL.")
 		return exitAsks

@@ -38,7 +38,7 @@ else:
 func typedAt(t *testing.T, cmd *exec.Cmd, lines ...string) string {
 	t.Helper()
 	tooltest.NoLeaks(t)
-	ours, theirs := terminal(t)
+	ours, theirs := openTerminal(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

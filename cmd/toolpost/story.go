@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 
 	"toolpost/builtin/story"
 	"toolpost/cmd/toolpost/progress"
+	"toolpost/cmd/toolpost/terminal"
 	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
@@ -278,9 +278,9 @@ func (p *player) offer(choices []modeltext.Choice) {
 // next reads what the player says, or returns nil at the end.
 func (p *player) next(ctx context.Context) (*string, error) {
 	for {
-		said, err := p.lines.line(ctx)
+		said, err := p.lines.Line(ctx)
 		switch {
-		case errors.Is(err, errNotAnswered) || errors.Is(err, io.EOF):
+		case errors.Is(err, terminal.ErrNotAnswered):
 			return nil, nil
 		case err != nil:
 			return nil, err

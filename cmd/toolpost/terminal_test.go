@@ -49,8 +49,8 @@ event '"done","ok":true,"summary":"ready","output":{"answer":"\u009b42"}'
 `,
 }
 
-// terminal opens a pseudo-terminal.
-func terminal(t *testing.T) (ours, theirs *os.File) {
+// openTerminal opens a pseudo-terminal.
+func openTerminal(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -74,7 +74,7 @@ func terminal(t *testing.T) (ours, theirs *os.File) {
 
 func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 	tooltest.NoLeaks(t)
-	ours, theirs := terminal(t)
+	ours, theirs := openTerminal(t)
 	cmd := program(t, slowTool, "call", "slow")
 	cmd.Stdout, cmd.Stderr = theirs, theirs
 	if err := cmd.Start(); err != nil {
@@ -114,7 +114,7 @@ func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 }
 
 func TestNoColorDisablesColour(t *testing.T) {
-	ours, theirs := terminal(t)
+	ours, theirs := openTerminal(t)
 	cmd := program(t, nil, "call", "nobody")
 	cmd.Env = append(cmd.Env, "NO_COLOR=1")
 	cmd.Stdout, cmd.Stderr = theirs, theirs
@@ -213,7 +213,7 @@ func (l *lines) wait(t *testing.T, want string) {
 }
 
 func TestAClosedTerminalEndsTheServer(t *testing.T) {
-	ours, theirs := terminal(t)
+	ours, theirs := openTerminal(t)
 	cmd, said := serveIn(t, theirs)
 	theirs.Close()
 	ours.Close() // like a closed window
@@ -224,7 +224,7 @@ func TestAClosedTerminalEndsTheServer(t *testing.T) {
 }
 
 func TestALinkToTheConsoleIsForATerminalAlone(t *testing.T) {
-	ours, theirs := terminal(t)
+	ours, theirs := openTerminal(t)
 	_, said := serveIn(t, theirs) // from a terminal, with its output elsewhere
 	said.wait(t, "/mcp")
 	if strings.Contains(said.String(), "signin") {

@@ -2,24 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"toolpost/builtin/health"
 	"toolpost/cmd/toolpost/progress"
+	"toolpost/cmd/toolpost/terminal"
 	calls "toolpost/engine/running"
-	"toolpost/host/kernel"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -52,11 +44,12 @@ func (a *app) topCommand() *cobra.Command {
 func (a *app) top(ctx context.Context, load following) error {
 	show := a.topPrinter(load.once)
 	if a.out.terminal && !a.json && !load.once {
-		full, quit, err := a.fullScreen(ctx)
+		full := &fullScreen{app: a}
+		whole, quit, err := terminal.Full(ctx, a.in, a.out, full.draw)
 		if err != nil {
 			return err
 		}
-		ctx, show = full.ctx, full.load
+		ctx, show = whole, full.load
 		defer quit()
 	} else {
 		a.alone()
@@ -158,83 +151,8 @@ func millis(ms float64) string { return tidy(time.Duration(ms * float64(time.Mil
 // A fullScreen is the terminal while it shows nothing but the load.
 type fullScreen struct {
 	*app
-	ctx context.Context // ended by q
-
 	mu   sync.Mutex
 	last *health.Load
-}
-
-// Escape sequences: keep the terminal's content for later and hide the cursor, and the reverse.
-const (
-	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[2J"
-	leaveScreen = "\x1b[?25h\x1b[?1049l"
-)
-
-// fullScreen takes over the terminal, until quit restores it.
-func (a *app) fullScreen(ctx context.Context) (f *fullScreen, quit func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	keys, restore, err := a.keys()
-	if err != nil {
-		cancel()
-		return nil, nil, err
-	}
-	f = &fullScreen{app: a, ctx: ctx}
-	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
-	var tasks sync.WaitGroup
-	if keys != nil {
-		tasks.Go(func() { waitForQ(ctx, keys, cancel) })
-	}
-	tasks.Go(func() {
-		for {
-			select {
-			case <-resized:
-				_ = f.draw()
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	fmt.Fprint(a.out, enterScreen)
-	return f, func() {
-		cancel()
-		signal.Stop(resized)
-		tasks.Wait()
-		fmt.Fprint(a.out, leaveScreen)
-		restore()
-	}, nil
-}
-
-// keys makes the terminal deliver keys one by one, without echo. It returns nil if the input is not a terminal. A read gives
-// up after a tenth of a second, so that no goroutine is left reading at the end. Ctrl-C keeps its meaning.
-func (a *app) keys() (keys *os.File, restore func(), err error) {
-	in, ok := a.in.(*os.File)
-	if !ok {
-		return nil, func() {}, nil
-	}
-	fd := int(in.Fd())
-	was, err := unix.IoctlGetTermios(fd, kernel.TermGet)
-	if err != nil {
-		return nil, func() {}, nil //nolint:nilerr // it is not a terminal
-	}
-	single := *was
-	single.Lflag &^= unix.ECHO | unix.ICANON
-	single.Cc[unix.VMIN], single.Cc[unix.VTIME] = 0, 1
-	if err := unix.IoctlSetTermios(fd, kernel.TermSetLater, &single); err != nil {
-		return nil, nil, tool.Errorf(tool.CodeUnavailable, "the terminal cannot be made to give keys one by one: %w", err)
-	}
-	return in, func() { _ = unix.IoctlSetTermios(fd, kernel.TermSetLater, was) }, nil
-}
-
-// waitForQ ends the display when the user types q, or the terminal is gone.
-func waitForQ(ctx context.Context, keys *os.File, cancel func()) {
-	buf := make([]byte, 16)
-	for ctx.Err() == nil {
-		n, err := keys.Read(buf)
-		if slices.Contains(buf[:n], 'q') || err != nil && !errors.Is(err, io.EOF) { // EOF: no key within the time
-			cancel()
-		}
-	}
 }
 
 // load shows a new sample.
@@ -245,25 +163,14 @@ func (f *fullScreen) load(l *health.Load, _ tool.Log) error {
 	return f.draw()
 }
 
-// draw shows the last sample, at the current size of the terminal. It overwrites the old content and does not erase it
-// first, which would flicker.
+// draw shows the last sample, at the current size of the terminal.
 func (f *fullScreen) draw() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last == nil {
 		return nil
 	}
-	var b strings.Builder
-	b.WriteString("\x1b[H")
-	lines := f.fitted(f.out.height())
-	for i, line := range lines {
-		b.WriteString(line + "\x1b[K")
-		if i < len(lines)-1 {
-			b.WriteString("\n")
-		}
-	}
-	_, err := io.WriteString(f.out, b.String()+"\x1b[J")
-	return err
+	return terminal.Draw(f.out, f.fitted(f.out.height()))
 }
 
 // fitted lays out the last sample in this many lines, none longer than the terminal is wide. The tables share the lines

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/cmd/toolpost/terminal"
 	"toolpost/builtin/health"
 	calls "toolpost/engine/running"
 	"toolpost/tool"
@@ -65,7 +66,7 @@ type seat struct {
 
 func sit(t *testing.T, cmd *exec.Cmd, rows, columns uint16) *seat {
 	t.Helper()
-	ours, theirs := terminal(t)
+	ours, theirs := openTerminal(t)
 	s := &seat{t: t, ours: ours, cmd: cmd}
 	s.resize(rows, columns)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
@@ -154,7 +155,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 	s.until("the call, harmless", shows(`working \u001b[2J`))
 	s.until("a rate", shows("1 in flight   0.0 calls/s"))
 	s.until("a source", shows("slow    narratoria  open   1      -"))
-	if !strings.HasPrefix(s.written(), enterScreen) {
+	if !strings.HasPrefix(s.written(), terminal.Enter) {
 		t.Errorf("%q", s.written()[:40])
 	}
 	s.resize(6, 30)
@@ -181,7 +182,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ends(0)
-	if !strings.HasSuffix(s.written(), leaveScreen) {
+	if !strings.HasSuffix(s.written(), terminal.Leave) {
 		t.Errorf("the terminal is left as %q", s.written())
 	}
 	// Ctrl-C restores the screen too.
@@ -191,7 +192,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ends(0)
-	if !strings.HasSuffix(s.written(), leaveScreen) {
+	if !strings.HasSuffix(s.written(), terminal.Leave) {
 		t.Errorf("the terminal is left as %q", s.written())
 	}
 	// Followed lines work too; they are coloured there, and harmless.

@@ -38,7 +38,7 @@ func floors() []floor {
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
 		{name: "measuring", rooms: []string{"bench/attempt"}},
-		{name: "parts of the command line", rooms: []string{"cmd/toolpost/*"}},
+		{name: "parts of the command line", rooms: []string{"cmd/toolpost/connect", "cmd/toolpost/*"}, ordered: true},
 		{name: "top", rooms: []string{"cmd/*", "bench/embeddings", "bench", "packaging/*"}},
 	}
 }

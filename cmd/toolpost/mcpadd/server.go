@@ -1,8 +1,9 @@
-package main
+// Package mcpadd makes MCP servers sources of a config: from the words of a command line, or from the settings of another
+// program. It installs packages of npm, keeps secrets out of the config, and changes the config in one step.
+package mcpadd
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"net/url"
@@ -13,32 +14,35 @@ import (
 	"strings"
 
 	"toolpost/config"
-	"toolpost/host/npm"
+	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/regex"
 )
 
-// An mcpServer is a server that is to become a source.
-type mcpServer struct {
-	name    string
+// Protocol is the protocol of a source with an MCP server.
+const Protocol = "mcp"
+
+// An Server is a server that is to become a source.
+type Server struct {
+	Name    string
 	note    string // a comment beside it
 	command []string
 	dir     string
-	url     string
+	URL     string
 	headers map[string]string
 	env     map[string]string // in clear
-	secrets []mcpSecret
+	secrets []secretValue
 
-	read, write, network []string // of its walls
+	Read, Write, Network []string // of its walls
 
-	pkg     *npxCall // a package that is installed first
+	pkg     *npx // a package that is installed first
 	scripts bool
-	remarks []string // what its owner should know
+	Remarks []string // what its owner should know
 }
 
-// An mcpSecret is a value that must not be shown.
-type mcpSecret struct {
+// An secretValue is a value that must not be shown.
+type secretValue struct {
 	variable string // of the program, or a name in its place if there is none
 	name     string // in the config
 	header   bool   // part of a header, not a variable
@@ -46,15 +50,15 @@ type mcpSecret struct {
 	env      string // the variable of this program that provides it; empty if the value is kept
 }
 
-// source writes the server as a source of the config.
-func (s *mcpServer) source() config.Fields {
-	fields := config.Fields{{Name: "name", Value: s.name}, {Name: "protocol", Value: mcpProtocol}}
+// Source writes the server as a source of the config.
+func (s *Server) Source() config.Fields {
+	fields := config.Fields{{Name: "name", Value: s.Name}, {Name: "protocol", Value: Protocol}}
 	add := func(name string, value any, there bool) {
 		if there {
 			fields = append(fields, config.Field{Name: name, Value: value})
 		}
 	}
-	add("url", s.url, s.url != "")
+	add("url", s.URL, s.URL != "")
 	add("headers", texts(s.filledHeaders()), len(s.headers) > 0)
 	add("command", s.command, len(s.command) > 0)
 	add("dir", s.dir, s.dir != "")
@@ -74,23 +78,23 @@ func (s *mcpServer) source() config.Fields {
 	for _, w := range []struct {
 		name string
 		list []string
-	}{{"read", s.read}, {"write", s.write}} {
+	}{{"read", s.Read}, {"write", s.Write}} {
 		if len(w.list) > 0 {
 			walls = append(walls, config.Field{Name: w.name, Value: w.list})
 		}
 	}
 	switch {
-	case slices.Equal(s.network, []string{"all"}):
+	case slices.Equal(s.Network, []string{"all"}):
 		walls = append(walls, config.Field{Name: "network", Value: "all"})
-	case len(s.network) > 0:
-		walls = append(walls, config.Field{Name: "network", Value: s.network})
+	case len(s.Network) > 0:
+		walls = append(walls, config.Field{Name: "network", Value: s.Network})
 	}
 	add("walls", walls, len(walls) > 0)
 	return fields
 }
 
 // filledHeaders returns the headers with the final names of their secrets.
-func (s *mcpServer) filledHeaders() map[string]string {
+func (s *Server) filledHeaders() map[string]string {
 	filled := maps.Clone(s.headers)
 	for _, one := range s.secrets {
 		for name, value := range filled {
@@ -111,14 +115,14 @@ func texts(m map[string]string) config.Fields {
 	return fields
 }
 
-// An npxCall is a parsed npx command.
-type npxCall struct {
+// An npx is a parsed npx command.
+type npx struct {
 	spec, bin string
 	args      []string
 }
 
 // parseNPX reads a command that has npm fetch a package and run it, or returns nil for any other command.
-func parseNPX(argv []string) (*npxCall, error) {
+func parseNPX(argv []string) (*npx, error) {
 	var rest []string
 	switch program := filepath.Base(argv[0]); {
 	case program == "npx":
@@ -128,7 +132,7 @@ func parseNPX(argv []string) (*npxCall, error) {
 	default:
 		return nil, nil //nolint:nilnil // another command is no mistake
 	}
-	call := &npxCall{}
+	call := &npx{}
 	for end := false; !end && len(rest) > 0 && strings.HasPrefix(rest[0], "-"); {
 		flag, value, given := strings.Cut(rest[0], "=")
 		rest = rest[1:]
@@ -159,41 +163,6 @@ func parseNPX(argv []string) (*npxCall, error) {
 	}
 	call.args = rest[1:]
 	return call, nil
-}
-
-// install installs the package of a server into the state folder, and makes the server start from there.
-func (e *configEdit) install(ctx context.Context, s *mcpServer, dry bool) error {
-	if s.pkg == nil {
-		return nil
-	}
-	dir := unused(filepath.Join(e.cfg.StateDir(), "npm", s.name))
-	s.dir = e.written(dir)
-	if dry {
-		s.note, s.command = "from npm: "+clean(s.pkg.spec), append([]string{"node", "(the program of " + s.pkg.spec + ")"}, s.pkg.args...)
-		return nil
-	}
-	base, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	if !e.json {
-		fmt.Fprintf(e.err, "installing %s once, into %s%s\n", clean(s.pkg.spec), dir,
-			map[bool]string{false: ", without its install scripts", true: ""}[s.scripts])
-	}
-	shown := e.err.progress("installing " + clean(s.pkg.spec)) // npm does not report progress
-	p, err := npm.Install(ctx, npm.Request{Spec: s.pkg.spec, Bin: s.pkg.bin, Dir: dir, Base: base, Scripts: s.scripts})
-	shown.End()
-	if err != nil {
-		return err
-	}
-	e.made = append(e.made, dir)
-	s.note = "from npm: " + clean(p.Name+" "+p.Version) // in the package's own words
-	s.command = slices.Concat(p.Argv, s.pkg.args)
-	if len(p.Scripts) > 0 {
-		s.remarks = append(s.remarks, fmt.Sprintf("the install scripts of %s were not run; if it does not work without them, "+
-			"remove it and add it again with --scripts", strings.Join(p.Scripts, ", ")))
-	}
-	return nil
 }
 
 // fetches advises against a program that needs more than its walls at each start, or returns "" for other programs.
@@ -241,7 +210,7 @@ func secretName(name string) string {
 }
 
 // named returns a short name for a command.
-func named(argv []string, call *npxCall) string {
+func named(argv []string, call *npx) string {
 	if call != nil {
 		name := strings.TrimSuffix(filepath.Base(call.spec), ".tgz")
 		if at := strings.LastIndex(name, "@"); at > 0 {
@@ -295,7 +264,7 @@ func isCredential(name, value string) bool {
 var reference = regex.Lazy(`^\$(?:\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))$`)
 
 // addHeader gives the server a header, and keeps the secret part apart.
-func (s *mcpServer) addHeader(name, value string) error {
+func (s *Server) addHeader(name, value string) error {
 	if s.headers == nil {
 		s.headers = map[string]string{}
 	}
@@ -309,7 +278,7 @@ func (s *mcpServer) addHeader(name, value string) error {
 			before, rest = scheme, after
 		}
 	}
-	one, err := newSecret(secretName(s.name+"_"+name), rest)
+	one, err := newSecret(secretName(s.Name+"_"+name), rest)
 	if err != nil {
 		return tool.Errorf(tool.CodeInvalidInput, "the header %s: %w; write it into `headers` of the source by hand", name, err)
 	}
@@ -320,15 +289,68 @@ func (s *mcpServer) addHeader(name, value string) error {
 }
 
 // newSecret makes a secret from a value, or from the variable that it refers to.
-func newSecret(variable, value string) (mcpSecret, error) {
+func newSecret(variable, value string) (secretValue, error) {
 	if m := reference().FindStringSubmatch(value); m != nil {
-		return mcpSecret{variable: variable, env: cmp.Or(m[1], m[2])}, nil
+		return secretValue{variable: variable, env: cmp.Or(m[1], m[2])}, nil
 	}
 	switch {
 	case strings.Contains(value, "${"):
-		return mcpSecret{}, fmt.Errorf("its value is put together by the client (${...}), which cannot be taken over")
+		return secretValue{}, fmt.Errorf("its value is put together by the client (${...}), which cannot be taken over")
 	case len(value) < secret.MinSize:
-		return mcpSecret{}, fmt.Errorf("its value is shorter than %d bytes, and no secret can be", secret.MinSize)
+		return secretValue{}, fmt.Errorf("its value is shorter than %d bytes, and no secret can be", secret.MinSize)
 	}
-	return mcpSecret{variable: variable, value: value}, nil
+	return secretValue{variable: variable, value: value}, nil
+}
+
+// SecretNames lists the secrets of a server.
+func (s *Server) SecretNames() []string {
+	names := []string{}
+	for _, one := range s.secrets {
+		names = append(names, one.name)
+	}
+	return names
+}
+
+// Bare reports whether the program gets no variables of its own.
+func (s *Server) Bare() bool { return len(s.secrets)+len(s.env) == 0 }
+
+// WallsHint names the option that a server may need after it failed behind its walls, or returns "".
+func WallsHint(message string) string {
+	for _, hint := range []struct{ words, option string }{
+		{
+			`sockets?|eai_again|enotfound|enetunreach|econnrefused|getaddrinfo|name resolution|network is unreachable|fetch failed|dns error`,
+			"it has no network: allow the hosts that it needs with --network HOST (`walls: {network: [HOST]}`)",
+		},
+		{
+			`erofs|read-only file system|eacces|permission denied|eperm`,
+			"it writes nothing: allow the folder that it needs with --write DIR (`walls: {write: [DIR]}`)",
+		},
+		{
+			`enoent|no such file|err_module_not_found|cannot find (module|package)|modulenotfounderror|can't open file`,
+			"it sees its own folder alone, by default the config's: name another with --dir DIR, or allow what it needs with " +
+				"--read PATH (`walls: {read: [PATH]}`)",
+		},
+		{`heap out of memory|memoryerror`, "it has 512 MiB: allow more with `walls: {memory: BYTES}`"},
+	} {
+		if regexp.MustCompile(`(?i)\b(` + hint.words + `)\b`).MatchString(message) {
+			return hint.option
+		}
+	}
+	return ""
+}
+
+// Unseen names the flag that gives the server a folder that its command names, as that of a file server does. It returns ""
+// if the server has all of them.
+func (s *Server) Unseen(base string) string {
+	given := append(slices.Concat(s.Read, s.Write), s.dir)
+	for _, word := range s.command {
+		info, err := os.Stat(word)
+		if err != nil || !info.IsDir() || !filepath.IsAbs(word) || slices.ContainsFunc(given, func(path string) bool {
+			return offlimits.Within(word, offlimits.Under(base, path))
+		}) {
+			continue
+		}
+		return fmt.Sprintf("its command names %s, which it does not see: --write %[1]s lets it change what is there, --read %[1]s only look", word)
+	}
+	return ""
 }
