@@ -2,14 +2,21 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/console"
+	"toolpost/builtin/health"
 	"toolpost/builtin/operate"
+	"toolpost/builtin/reload"
+	calltools "toolpost/builtin/running"
+	calls "toolpost/engine/running"
 )
 
 func (a *app) configShowCommand() *cobra.Command {
@@ -136,5 +143,106 @@ func (a *app) showUsage(u operate.Usage) {
 		if s.Waiting > 0 {
 			fmt.Fprintln(a.out, a.out.amber(plural(s.Waiting, "record")+" in memory, not in the store yet"))
 		}
+	}
+}
+
+func (a *app) psCommand() *cobra.Command {
+	listCalls := own{"listCalls", "see calls", sources}
+	c := over[struct{}](a, listCalls, "", &cobra.Command{
+		Use: "ps", Short: "List the calls that are running, and cancel them",
+		Long: "Lists the calls that are running, oldest first: who called what, through which door and since when, and the\n" +
+			"last event of each. With --server it lists those of a server. Operators see the calls of everybody, others\n" +
+			"their own.",
+		Example: "  toolpost ps --server http://127.0.0.1:8700\n  toolpost ps cancel 6f1c --server http://127.0.0.1:8700",
+	}, func(l calltools.Listed) {
+		a.alone()
+		columns("call caller door tool since last", cells[calls.Call]{
+			"tool": func(c calls.Call) string { return c.Tool + map[bool]string{true: " (dry run)"}[c.DryRun] },
+			"last": func(c calls.Call) string { return heard(c.Last) },
+		}).print(a, "calls", l.Calls)
+	})
+	c.AddCommand(over[calltools.CancelArgs](a, own{"cancelCall", "cancel calls", sources}, "call --caller", &cobra.Command{
+		Use: "cancel CALL", Short: "Cancel a running call",
+		Long: "Cancels a running call by its id: one of yours or, for operators, anybody's, whichever door it came\n" +
+			"through. Its caller is told who cancelled it.",
+		ValidArgsFunction: a.completeFrom(listCalls, "call", "tool of caller", ""),
+	}, func(done calltools.CancelArgs) { fmt.Fprintf(a.err, "call %s is cancelled\n", clean(done.Call)) }))
+	return c
+}
+
+// heard describes the last sign of life of a call in a few words.
+func heard(s *calls.Sign) string {
+	if s == nil {
+		return "-"
+	}
+	return share(s.Progress, s.Total, short(clean(s.Message), 60))
+}
+
+func (a *app) sourcesCommand() *cobra.Command {
+	return over[struct{}](a, own{"listSources", "see sources", sources}, "", &cobra.Command{
+		Use: "sources", Short: "List the sources of tools, with their state",
+		Long: "Lists every source of the config, or of a server with --server: its protocol, whether it is open or failed\n" +
+			"and since when, how many tools it has, and why it failed or how many of its tools are held back. It is for\n" +
+			"operators.",
+	}, func(l health.Listed) {
+		a.noteDefault()
+		columns("name protocol state tools since error", cells[health.Source]{"error": func(s health.Source) string {
+			if s.Held > 0 && s.Error == "" {
+				return strconv.Itoa(s.Held) + " held back: " + reviewHint
+			}
+			return s.Error
+		}}).print(a, "sources", l.Sources)
+	})
+}
+
+func (a *app) reloadCommand() *cobra.Command {
+	c := over[struct{}](a, own{"reloadConfig", "reload the config", sources}, "", &cobra.Command{
+		Use: "reload", Short: "Let a server read its config again, and say what changed",
+		Long: "Lets a server read its config and the files of its sources again, now: it notices their changes by itself\n" +
+			"within a second. Says which tools came, went or changed, which sources failed, and what takes a restart; or\n" +
+			"why the config was not taken. It is for operators. Without --server it is the server of this config, at the\n" +
+			"address of its HTTP door, and no token is needed. `kill -USR1` does the same, and the server's log says what came of it.",
+		Example: "  toolpost reload\n  toolpost reload --server http://127.0.0.1:8700 --json",
+	}, a.showReload, func(did reload.Report) bool { return len(did.Failed) > 0 })
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, words []string) error {
+		if a.server.url == "" {
+			if err := a.serverHere(c.Context()); err != nil {
+				return err
+			}
+		}
+		return run(c, words)
+	}
+	return c
+}
+
+// serverHere names the server of this config. Like `toolpost console`, the user who runs this needs no token for it.
+func (a *app) serverHere(ctx context.Context) error {
+	url, err := a.addressHere()
+	if cmp.Or(a.server.token, os.Getenv("TOOLPOST_TOKEN")) == "" && err == nil {
+		link, _ := ask[console.Link](ctx, a, consoleLink, struct{}{}) // without one, the server asks for a token
+		_, a.server.code, _ = strings.Cut(link.Path, "code=")
+	}
+	a.server.url = url
+	return err
+}
+
+func (a *app) showReload(did reload.Report) {
+	fmt.Fprintf(a.out, "%s  %s\n", a.out.green("reloaded"), clean(did.Config))
+	for _, c := range did.Changes {
+		fmt.Fprintf(a.out, "%-16s %s\n", clean(c.Source), clean(c.String()))
+	}
+	if len(did.Changes) == 0 {
+		fmt.Fprintln(a.out, "the same tools")
+	}
+	for _, f := range did.Failed {
+		state := "unavailable: "
+		if f.Stays {
+			state = "its files are not taken, its tools stay as they were: "
+		}
+		fmt.Fprintf(a.out, "%-16s %s%s\n", clean(f.Source), a.out.red(state), clean(f.Error))
+	}
+	for _, part := range did.Restart {
+		fmt.Fprintf(a.out, "%-16s %s\n", clean(part), a.out.amber("changed; start the server again to apply it"))
 	}
 }

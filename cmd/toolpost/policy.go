@@ -1,19 +1,26 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/operate"
+	"toolpost/config"
 	"toolpost/engine/policy"
+	"toolpost/host/offlimits"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -174,4 +181,236 @@ func (a *app) printExplanation(x operate.Explanation) {
 	}
 	fmt.Fprintln(a.out)
 	columns[policy.Finding]("rule effect matches=matched why", nil).print(a, "rules", x.Rules)
+}
+
+// A policyCase is a line of the table for `policy test`.
+type policyCase struct {
+	Name    string      `yaml:"name"`
+	Caller  string      `yaml:"caller"`
+	Door    string      `yaml:"door"`
+	Session string      `yaml:"session"`
+	Tool    string      `yaml:"tool"`
+	Args    config.JSON `yaml:"args"`
+	Time    string      `yaml:"time"`
+	Want    string      `yaml:"want"`
+	Rule    string      `yaml:"rule"`
+
+	at time.Time
+}
+
+// Validate implements config's validator.
+func (p *policyCase) Validate() error {
+	switch {
+	case p.Tool == "":
+		return errors.New("a case has no tool")
+	case p.Want != "allow" && p.Want != "ask" && p.Want != "deny":
+		return errors.New("a case says `want: allow`, `want: ask` or `want: deny`")
+	case p.Time == "":
+		p.at = time.Now()
+		return nil
+	}
+	var err error
+	if p.at, err = time.Parse(time.RFC3339, p.Time); err != nil {
+		return fmt.Errorf("%q is not a time such as 2026-01-31T08:00:00Z", p.Time)
+	}
+	return nil
+}
+
+// A caseResult is the outcome of a case.
+type caseResult struct {
+	Name  string           `json:"name"`
+	OK    bool             `json:"ok"`
+	Want  string           `json:"want"`
+	Rule  string           `json:"rule,omitempty"` // the expected rule
+	Got   *policy.Decision `json:"got,omitempty"`
+	Error *tool.Error      `json:"error,omitempty"` // why nothing was decided
+}
+
+func (a *app) policyTestCommand() *cobra.Command {
+	return a.withJSON("print every case as JSON", &cobra.Command{
+		Use: "test FILE", Short: "Run a table of cases against the policy",
+		Long: "Judges each case in a YAML file and compares the decision with the expected one. Nothing is run. Exit\n" +
+			"code 1: a case differs.\n\n" +
+			"  cases:\n" +
+			"    - {name: no writes from outside, door: http, tool: writeFile, args: {path: a, content: b}, want: deny,\n" +
+			"       rule: read-only}\n\n" +
+			"caller defaults to local and door to cli; time, such as 2026-01-31T08:00:00Z, is now.",
+		Args: words(1, 1),
+		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
+			cases, err := readCases(args[0])
+			if err != nil {
+				return err
+			}
+			results := []caseResult{}
+			for _, p := range cases {
+				results = append(results, runCase(n, p))
+			}
+			return a.showCases(results)
+		}),
+	})
+}
+
+func readCases(path string) ([]policyCase, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, cannotRead(path, err)
+	}
+	var file struct {
+		Cases []policyCase `yaml:"cases"`
+	}
+	if err := config.DecodeYAML(path, data, &file); err != nil {
+		return nil, err
+	}
+	if len(file.Cases) == 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s has no cases; see `toolpost policy test --help`", path)
+	}
+	return file.Cases, nil
+}
+
+func cannotRead(path string, err error) error {
+	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, offlimits.Plain(err))
+}
+
+func runCase(n *node.Node, p policyCase) caseResult {
+	res := caseResult{Name: cmp.Or(p.Name, p.Tool), Want: p.Want, Rule: p.Rule}
+	x, err := n.Explain(&tool.Call{
+		Tool: p.Tool, Session: p.Session, Args: []byte(cmp.Or(string(p.Args), "{}")),
+		Caller: n.Caller(cmp.Or(p.Caller, me().ID), cmp.Or(p.Door, me().Door)), // with the roles that the config gives it
+	}, p.at)
+	if err != nil {
+		res.Error = tool.AsError(err)
+		return res
+	}
+	res.Got = &x.Decision
+	res.OK = string(x.Effect()) == p.Want && (p.Rule == "" || p.Rule == x.Rule)
+	return res
+}
+
+func (a *app) showCases(results []caseResult) error {
+	failed := slices.DeleteFunc(slices.Clone(results), func(r caseResult) bool { return r.OK })
+	return a.conclude(map[string]any{"cases": results, "failed": len(failed)}, func() {
+		for _, r := range failed {
+			want := r.Want
+			if r.Rule != "" {
+				want += " by " + clean(r.Rule)
+			}
+			fmt.Fprintf(a.out, "%s %s\n  want  %s\n  got   %s\n", a.out.red("FAIL"), clean(r.Name), want, actual(r))
+		}
+		fmt.Fprintf(a.out, "%d of %s as wanted\n", len(results)-len(failed), plural(len(results), "case"))
+	}, len(failed) > 0)
+}
+
+func actual(r caseResult) string {
+	if r.Error != nil {
+		return "no decision: " + clean(r.Error.Message)
+	}
+	return fmt.Sprintf("%s by %s: %s", r.Got.Effect(), clean(r.Got.Rule), clean(r.Got.Reason))
+}
+
+// A replayed call is one that would be decided differently now.
+type replayed struct {
+	Line int `json:"line"`
+	policy.Record
+	Now   *policy.Decision `json:"now,omitempty"`
+	Error *tool.Error      `json:"error,omitempty"` // why nothing was decided
+}
+
+func (a *app) policyReplayCommand() *cobra.Command {
+	return a.withJSON("print the changes as JSON", &cobra.Command{
+		Use: "replay FILE", Short: "Judge recorded calls again, and show what would change",
+		Long: "Reads a file written by `policy.record` (- for stdin), judges each call with the current policy, at the time\n" +
+			"the call was made, and shows those that would be decided differently. Nothing is run. Exit code 1: there\n" +
+			"are some.",
+		Args: words(1, 1),
+		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
+			in := a.in
+			if args[0] != "-" {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return cannotRead(args[0], err)
+				}
+				defer f.Close()
+				in = f
+			}
+			count, changed, err := replay(n, args[0], in)
+			if err != nil {
+				return err
+			}
+			return a.conclude(map[string]any{"calls": count, "changed": changed},
+				func() { a.showReplay(count, changed) }, len(changed) > 0)
+		}),
+	})
+}
+
+// maxChanges bounds how many changes are kept for a long record.
+const maxChanges = 10_000
+
+func replay(n *node.Node, name string, in io.Reader) (count int, changed []replayed, err error) {
+	changed = []replayed{}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxRecordLine)
+	for line := 1; lines.Scan(); line++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		r, err := policy.ParseRecord(lines.Bytes())
+		if err != nil {
+			return 0, nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", name, line, tool.AsError(err).Message)
+		}
+		count++
+		if c, differs := rejudge(n, r); differs {
+			if c.Line = line; len(changed) == maxChanges {
+				return 0, nil, tool.Errorf(tool.CodeInvalidInput,
+					"%s: more than %d calls would be decided differently; replay a part of it", name, maxChanges)
+			}
+			changed = append(changed, c)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return 0, nil, cannotRead(name, err)
+	}
+	return count, changed, nil
+}
+
+const maxRecordLine = 1 << 20
+
+func rejudge(n *node.Node, r policy.Record) (replayed, bool) {
+	c := replayed{Record: r}
+	if r.Args == nil {
+		c.Error = tool.Errorf(tool.CodeUnsupported, "its arguments were too long to be recorded")
+		return c, true
+	}
+	x, err := n.Explain(&tool.Call{
+		Tool: r.Tool, Session: r.Session, Args: r.Args, Caller: n.Caller(r.Caller, r.Door),
+	}, r.Time)
+	if err != nil {
+		c.Error = tool.AsError(err)
+		return c, true
+	}
+	c.Now = &x.Decision
+	// A refusal by the tool itself is not a decision of the policy.
+	return c, x.Effect() != r.Decision && x.Rule != policy.ByTool
+}
+
+func (a *app) showReplay(count int, changed []replayed) {
+	if len(changed) == 0 {
+		fmt.Fprintf(a.out, "%s, all decided as before\n", plural(count, "call"))
+		return
+	}
+	columns("line time caller tool was=decision now why", cells[replayed]{
+		"time": func(c replayed) string { return c.Time.Format(time.RFC3339) },
+		"now": func(c replayed) string {
+			if c.Error != nil {
+				return "-"
+			}
+			return string(c.Now.Effect())
+		},
+		"why": func(c replayed) string {
+			if c.Error != nil {
+				return c.Error.Message
+			}
+			return c.Now.Reason
+		},
+	}).print(a, "calls", changed)
+	fmt.Fprintf(a.out, "%d of %s would be decided differently\n", len(changed), plural(count, "call"))
 }

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/cmd/toolpost/terminal"
 	"toolpost/builtin/health"
+	"toolpost/cmd/toolpost/terminal"
 	calls "toolpost/engine/running"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
