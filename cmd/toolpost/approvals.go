@@ -147,20 +147,26 @@ func callFacts(p approval.Approval) [][2]string {
 		{"id", clean(p.ID)}, {"arguments", args}, {"session", tool.VisibleName(p.Session)}, {"run", clean(p.Run)},
 		{"job", clean(p.Job)}, {"tier", fmt.Sprint(p.Tier)}, {"effects", clean(strings.Join(p.Effects, ", "))},
 	}
-	for _, path := range p.Touches.Reads {
-		facts = append(facts, [2]string{"reads", tool.VisibleName(path)})
-	}
-	for _, path := range p.Touches.Writes {
-		facts = append(facts, [2]string{"writes", tool.VisibleName(path)})
-	}
-	for _, argv := range p.Touches.Commands {
-		facts = append(facts, [2]string{"runs", commandLine(argv)})
-	}
+	facts = append(facts, touchFacts(p.Touches)...)
 	if p.More > 0 {
 		facts = append(facts, [2]string{"and", fmt.Sprintf("%d more files or commands, too many to be shown", p.More)})
 	}
 	return append(facts, [2]string{"walls", clean(p.Walls)},
 		[2]string{"cannot", clean(strings.Join(p.Guarantees.Asked(), ", "))})
+}
+
+// touchFacts are the files and commands that a call touches.
+func touchFacts(t tool.Touches) (facts [][2]string) {
+	for _, path := range t.Reads {
+		facts = append(facts, [2]string{"reads", tool.VisibleName(path)})
+	}
+	for _, path := range t.Writes {
+		facts = append(facts, [2]string{"writes", tool.VisibleName(path)})
+	}
+	for _, argv := range t.Commands {
+		facts = append(facts, [2]string{"runs", commandLine(argv)})
+	}
+	return facts
 }
 
 // decisionFacts are about the request for approval and the decision.

@@ -8,13 +8,12 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
+	"toolpost/cmd/toolpost/form"
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/cmd/toolpost/terminal"
 	"toolpost/tool"
-	jsonschema "toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -111,13 +110,13 @@ func (p *prompter) model(ctx context.Context, n tool.Need) (any, error) {
 
 // form asks for a value that fits a schema: the fields of an object one by one, anything else at once.
 func (p *prompter) form(ctx context.Context, schema json.RawMessage) (json.RawMessage, error) {
-	s := readSchema(schema)
+	s := form.ReadSchema(schema)
 	if !slices.Contains(s.Type, "object") && s.Properties == nil {
 		return p.field(ctx, "answer", schema, true)
 	}
 	for {
 		answers := []byte{'{'}
-		err := strictjson.Object(s.properties(schema), func(name, property []byte) error {
+		err := strictjson.Object(s.Members(schema), func(name, property []byte) error {
 			v, err := p.field(ctx, string(name), bytes.Clone(property), slices.Contains(s.Required, string(name)))
 			if err != nil || v == nil {
 				return err
@@ -132,7 +131,7 @@ func (p *prompter) form(ctx context.Context, schema json.RawMessage) (json.RawMe
 			return nil, err
 		}
 		answers = append(answers, '}')
-		fault := mismatch(schema, answers)
+		fault := clean(form.Mismatch(schema, answers))
 		if fault == "" {
 			return answers, nil
 		}
@@ -140,38 +139,10 @@ func (p *prompter) form(ctx context.Context, schema json.RawMessage) (json.RawMe
 	}
 }
 
-// properties returns the properties of a schema in its own order, in which they are asked for.
-func (s schema) properties(whole json.RawMessage) json.RawMessage {
-	found := json.RawMessage(`{}`)
-	_ = strictjson.Object(whole, func(name, value []byte) error { // it is an object: it was read before
-		if string(name) == "properties" {
-			found = value
-		}
-		return nil
-	})
-	return found
-}
-
-// mismatch reports what is wrong with a value, or "" if it fits.
-func mismatch(schema, value json.RawMessage) string {
-	if len(schema) == 0 {
-		return ""
-	}
-	s, err := jsonschema.Compile(schema)
-	if err != nil {
-		return ""
-	}
-	v, err := strictjson.Decode(value)
-	if err != nil {
-		return "that is not JSON: " + clean(err.Error())
-	}
-	return clean(jsonschema.Words(s.Validate(v)))
-}
-
 // field asks for one value until it fits. It returns nil if the person leaves it out.
 func (p *prompter) field(ctx context.Context, name string, schema json.RawMessage, required bool) (json.RawMessage, error) {
-	f := readField(schema)
-	f.show(p.out, name, required)
+	f := form.ReadField(schema)
+	show(f, p.out, name, required)
 	for {
 		read := p.Line
 		if f.Format == "password" || f.WriteOnly {
@@ -181,7 +152,7 @@ func (p *prompter) field(ctx context.Context, name string, schema json.RawMessag
 		if err != nil {
 			return nil, err
 		}
-		value := f.value(text)
+		value := f.Value(text)
 		switch {
 		case text == "" && f.Default != nil:
 			value = f.Default
@@ -192,7 +163,7 @@ func (p *prompter) field(ctx context.Context, name string, schema json.RawMessag
 		}
 		fault := "it has to be answered; Ctrl-D ends the call"
 		if value != nil {
-			fault = mismatch(schema, value)
+			fault = clean(form.Mismatch(schema, value))
 		}
 		if fault == "" {
 			return value, nil
@@ -201,59 +172,8 @@ func (p *prompter) field(ctx context.Context, name string, schema json.RawMessag
 	}
 }
 
-// A field is the part of a property's schema that helps to ask for it.
-type field struct {
-	schema
-	Title     string            `json:"title"`
-	Format    string            `json:"format"`
-	WriteOnly bool              `json:"writeOnly"`
-	Default   json.RawMessage   `json:"default"`
-	Enum      []json.RawMessage `json:"enum"`
-	EnumNames []string          `json:"enumNames"` // what MCP had before titles in oneOf
-	OneOf     []option          `json:"oneOf"`
-	Items     struct {
-		Enum  []json.RawMessage `json:"enum"`
-		AnyOf []option          `json:"anyOf"`
-	} `json:"items"`
-}
-
-// An option is one of a few allowed values.
-type option struct {
-	Const json.RawMessage `json:"const"`
-	Title string          `json:"title"`
-}
-
-func readField(b json.RawMessage) (f field) {
-	if strictjson.Unmarshal(b, &f) != nil {
-		return field{}
-	}
-	return f
-}
-
-// options returns the values to choose from; many allows several. If there are none, anything may be typed.
-func (f field) options() (list []option, many bool) {
-	enum, oneOf := f.Enum, f.OneOf
-	if many = slices.Contains(f.Type, "array"); many {
-		enum, oneOf = f.Items.Enum, f.Items.AnyOf
-	}
-	for i, v := range enum {
-		o := option{Const: v}
-		if !many && len(f.EnumNames) == len(enum) {
-			o.Title = f.EnumNames[i]
-		}
-		list = append(list, o)
-	}
-	for _, o := range oneOf {
-		if o.Const == nil { // more than a list of values
-			return nil, many
-		}
-		list = append(list, o)
-	}
-	return list, many
-}
-
 // show prints what to enter.
-func (f field) show(out *screen, name string, required bool) {
+func show(f form.Field, out *screen, name string, required bool) {
 	title := name
 	if f.Title != "" {
 		title = f.Title
@@ -262,7 +182,7 @@ func (f field) show(out *screen, name string, required bool) {
 	if f.Description != "" {
 		line += ": " + clean(f.Description)
 	}
-	options, many := f.options()
+	options, many := f.Options()
 	var hints []string
 	switch {
 	case len(options) > 0 && many:
@@ -275,7 +195,7 @@ func (f field) show(out *screen, name string, required bool) {
 		hints = append(hints, strings.Join(f.Type, " or "))
 	}
 	if f.Default != nil {
-		hints = append(hints, "default "+plainText(f.Default))
+		hints = append(hints, "default "+form.PlainText(f.Default))
 	} else if !required {
 		hints = append(hints, "may be left empty")
 	}
@@ -284,67 +204,8 @@ func (f field) show(out *screen, name string, required bool) {
 	}
 	fmt.Fprintln(out, line)
 	for i, o := range options {
-		fmt.Fprintf(out, "  %d  %s\n", i+1, clean(o.words()))
+		fmt.Fprintf(out, "  %d  %s\n", i+1, clean(o.String()))
 	}
-}
-
-func (o option) words() string {
-	if o.Title != "" {
-		return o.Title
-	}
-	return plainText(o.Const)
-}
-
-// plainText returns a JSON string as text, and any other value as JSON.
-func plainText(v json.RawMessage) string {
-	if text, err := strictjson.Unquote(v); err == nil && strictjson.KindOf(v) == "string" {
-		return string(text)
-	}
-	return string(v)
-}
-
-// value converts typed text to JSON. Text that cannot be converted stays text; the schema check then finds the mistake.
-func (f field) value(text string) json.RawMessage {
-	options, many := f.options()
-	switch {
-	case len(options) > 0 && many:
-		list := []json.RawMessage{}
-		for one := range strings.SplitSeq(text, ",") {
-			if one = strings.TrimSpace(one); one != "" {
-				list = append(list, pick(options, one))
-			}
-		}
-		return raw(list)
-	case len(options) > 0:
-		return pick(options, strings.TrimSpace(text))
-	case slices.Contains(f.Type, "boolean"):
-		switch strings.ToLower(strings.TrimSpace(text)) {
-		case "y", "yes", "true":
-			return json.RawMessage("true")
-		case "n", "no", "false":
-			return json.RawMessage("false")
-		}
-		return raw(text)
-	case len(f.Type) == 0 || slices.Contains(f.Type, "string"):
-		return raw(text)
-	}
-	if strictjson.Check([]byte(text)) != nil {
-		return raw(text)
-	}
-	return json.RawMessage(text)
-}
-
-// pick finds an option by number, value or title. A value takes precedence over a number: 7 may be one.
-func pick(options []option, text string) json.RawMessage {
-	for _, o := range options {
-		if plainText(o.Const) == text || o.Title != "" && strings.EqualFold(o.Title, text) {
-			return o.Const
-		}
-	}
-	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= len(options) {
-		return options[n-1].Const
-	}
-	return raw(text)
 }
 
 // unanswered shows the unanswered question of a call, and how to answer it. The state of a question from an MCP server is

@@ -45,18 +45,16 @@ func (a *app) auditCommand() *cobra.Command {
 // question makes c a command that queries the log. The text limit ends the flag --limit, and may add others.
 func question[A any](a *app, limit string, c *cobra.Command, run func(context.Context, *audit) error) *cobra.Command {
 	q := &audit{app: a}
-	read := inputs[A](c, "--since --until --tool --caller --session --run --outcome --parent --source --door --code --limit,n"+limit)
+	given := "--since --until --tool --caller --session --run --outcome --parent --source --door --code --limit,n" + limit
 	c.Flags().BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
-	c.RunE = func(c *cobra.Command, words []string) (err error) {
-		if q.args, err = read(words); err != nil {
-			return err
-		}
-		if q.tools, err = auditTool("log").open(c.Context(), a); err != nil {
+	takes[A](c, given, func(ctx context.Context, args map[string]any) (err error) {
+		if q.tools, err = auditTool("log").open(ctx, a); err != nil {
 			return err
 		}
 		defer q.tools.close()
-		return run(c.Context(), q)
-	}
+		q.args = args
+		return run(ctx, q)
+	})
 	return a.withServer(a.withJSON("print JSON", c))
 }
 
@@ -405,26 +403,21 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 			"can change that folder too, keep the point that this prints somewhere else, and check it later with\n" +
 			"--expect. Exit code 1: something was found.",
 	}
-	read := inputs[audittools.VerifyArgs](c, "--expect")
-	c.RunE = func(c *cobra.Command, words []string) error {
-		args, err := read(words)
-		if err != nil {
-			return err
-		}
+	takes[audittools.VerifyArgs](c, "--expect", func(ctx context.Context, args map[string]any) error {
 		verify := auditTool("verify")
-		b, err := verify.open(c.Context(), a)
+		b, err := verify.open(ctx, a)
 		if err != nil {
 			return err
 		}
 		defer b.close()
 		shown := newLive(a.err, "audit verify", a.verbose)
-		doc, err := use[json.RawMessage](c.Context(), a, b, verify, tool.Call{Args: raw(args)}, shown)
+		doc, err := use[json.RawMessage](ctx, a, b, verify, tool.Call{Args: raw(args)}, shown)
 		shown.End()
 		if err != nil {
 			return err
 		}
 		return conclude(a, verify, doc, a.showReport, func(r record.Report) bool { return len(r.Findings) > 0 })
-	}
+	})
 	return a.withServer(a.withJSON("print the report as JSON", c))
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/cmd/toolpost/form"
 	"toolpost/node"
 	"toolpost/tool"
 	jsonschema "toolpost/wire/schema"
@@ -139,7 +140,7 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 		}
 		return a.callUnknown(ctx, b, req, out)
 	}
-	if req.call.Args, err = arguments(req.words, spec, a.in); err != nil {
+	if req.call.Args, err = form.Arguments(req.words, spec.Input, a.in); err != nil {
 		return nil, withInputs(spec, err)
 	}
 	if req.async {
@@ -186,7 +187,7 @@ func (a *app) converse(ctx context.Context, h tool.Handler, req callRequest, out
 // callUnknown calls a tool that was not found. The call records the attempt, and tells an operator which rule hides the
 // tool.
 func (a *app) callUnknown(ctx context.Context, b *backend, req callRequest, out tool.Sink) (r *tool.Result, err error) {
-	if req.call.Args, err = arguments(req.words, &tool.Spec{}, a.in); err != nil {
+	if req.call.Args, err = form.Arguments(req.words, nil, a.in); err != nil {
 		req.call.Args = raw(strings.Join(req.words, " ")) // text, which no tool takes if it has appeared meanwhile
 	}
 	if r, err = b.Invoke(ctx, &req.call, out); err != nil {
@@ -278,7 +279,7 @@ func inputsOf(schema json.RawMessage) (inputs []input) {
 func typeOf(p jsonschema.Property) string {
 	var values []string
 	for _, v := range p.Enum {
-		values = append(values, plainText(v))
+		values = append(values, form.PlainText(v))
 	}
 	if text := strings.Join(values, "|"); text != "" && utf8.RuneCountInString(text) <= 40 {
 		return text

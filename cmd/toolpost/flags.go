@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/define"
+	"toolpost/cmd/toolpost/form"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/duration"
@@ -196,7 +197,7 @@ func addFlag(c *cobra.Command, word string, properties map[string]*flag) (string
 	}
 	added := c.Flags().VarPF(f, name, short, f.usage())
 	if !ours {
-		added.DefValue = plainText(f.Default)
+		added.DefValue = form.PlainText(f.Default)
 	}
 	if f.Kind == "boolean" {
 		added.NoOptDefVal = "true"

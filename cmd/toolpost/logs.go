@@ -29,19 +29,15 @@ func (a *app) logsCommand() *cobra.Command {
 		Example: "  toolpost logs -f --server http://127.0.0.1:8700\n" +
 			"  toolpost logs -f --caller ada --outcome failed --server http://127.0.0.1:8700",
 	}
-	read := inputs[logs.Args](c, "--tool --caller --session --run --outcome --follow,f --lines,n=last:50 --level:info")
-	c.RunE = func(c *cobra.Command, words []string) error {
-		args, err := read(words)
-		if err != nil {
-			return err
-		}
+	given := "--tool --caller --session --run --outcome --follow,f --lines,n=last:50 --level:info"
+	takes[logs.Args](c, given, func(ctx context.Context, args map[string]any) error {
 		if a.verbose {
 			args["level"] = "debug"
 		}
 		a.alone()
 		watch := following{own{"watchLogs", "see the log", 0}, args, true, args["follow"] != true}
-		return a.followOwn(c.Context(), watch, a.showLog)
-	}
+		return a.followOwn(ctx, watch, a.showLog)
+	})
 	return a.withServer(a.withJSON("print each line as a JSON object", c))
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/cmd/toolpost/connect"
+	"toolpost/cmd/toolpost/form"
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
@@ -128,7 +129,7 @@ func readBounded(path string) ([]byte, error) {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, offlimits.Plain(err))
 	}
 	defer f.Close()
-	text, err := process.ReadDocument(f, maxArguments)
+	text, err := process.ReadDocument(f, form.MaxArguments)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, offlimits.Plain(err))
 	}

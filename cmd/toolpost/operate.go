@@ -196,24 +196,19 @@ func (a *app) sourcesCommand() *cobra.Command {
 }
 
 func (a *app) reloadCommand() *cobra.Command {
-	c := over[struct{}](a, own{"reloadConfig", "reload the config", sources}, "", &cobra.Command{
+	return first(over[struct{}](a, own{"reloadConfig", "reload the config", sources}, "", &cobra.Command{
 		Use: "reload", Short: "Let a server read its config again, and say what changed",
 		Long: "Lets a server read its config and the files of its sources again, now: it notices their changes by itself\n" +
 			"within a second. Says which tools came, went or changed, which sources failed, and what takes a restart; or\n" +
 			"why the config was not taken. It is for operators. Without --server it is the server of this config, at the\n" +
 			"address of its HTTP door, and no token is needed. `kill -USR1` does the same, and the server's log says what came of it.",
 		Example: "  toolpost reload\n  toolpost reload --server http://127.0.0.1:8700 --json",
-	}, a.showReload, func(did reload.Report) bool { return len(did.Failed) > 0 })
-	run := c.RunE
-	c.RunE = func(c *cobra.Command, words []string) error {
-		if a.server.url == "" {
-			if err := a.serverHere(c.Context()); err != nil {
-				return err
-			}
+	}, a.showReload, func(did reload.Report) bool { return len(did.Failed) > 0 }), func(c *cobra.Command, words []string) ([]string, error) {
+		if a.server.url != "" {
+			return words, nil
 		}
-		return run(c, words)
-	}
-	return c
+		return words, a.serverHere(c.Context())
+	})
 }
 
 // serverHere names the server of this config. Like `toolpost console`, the user who runs this needs no token for it.

@@ -121,13 +121,8 @@ func (a *app) missing(ctx context.Context, b *backend, name, does string, err er
 // over makes c a command that calls a tool, and shows its output: with --json as it is. The words and flags of c come from
 // the tool's arguments A, as given says (see inputs). The exit code is 1 if the output is bad.
 func over[A, O any](a *app, o own, given string, c *cobra.Command, show func(O), bad ...func(O) bool) *cobra.Command {
-	read := inputs[A](c, given)
-	c.RunE = func(c *cobra.Command, words []string) error {
-		args, err := read(words)
-		if err != nil {
-			return err
-		}
-		b, err := o.open(c.Context(), a)
+	takes[A](c, given, func(ctx context.Context, args map[string]any) error {
+		b, err := o.open(ctx, a)
 		if err != nil {
 			return err
 		}
@@ -136,13 +131,38 @@ func over[A, O any](a *app, o own, given string, c *cobra.Command, show func(O),
 		if o.needs&inSession != 0 && args["caller"] == nil {
 			call.Session, _ = args["session"].(string)
 		}
-		doc, err := use[json.RawMessage](c.Context(), a, b, o, call, tool.Discard)
+		doc, err := use[json.RawMessage](ctx, a, b, o, call, tool.Discard)
 		if err != nil {
 			return err
 		}
 		return conclude(a, o, doc, show, bad...)
-	}
+	})
 	return a.withServer(a.withJSON("print JSON", c))
+}
+
+// takes makes c run with the arguments A of a tool, read from its words and flags as given says (see inputs).
+func takes[A any](c *cobra.Command, given string, run func(ctx context.Context, args map[string]any) error) {
+	read := inputs[A](c, given)
+	c.RunE = func(c *cobra.Command, words []string) error {
+		args, err := read(words)
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), args)
+	}
+}
+
+// first makes c call prepare, and run with the words that it returns.
+func first(c *cobra.Command, prepare func(c *cobra.Command, words []string) ([]string, error)) *cobra.Command {
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, words []string) error {
+		words, err := prepare(c, words)
+		if err != nil {
+			return err
+		}
+		return run(c, words)
+	}
+	return c
 }
 
 // conclude shows the output of a tool, or prints it with --json.

@@ -63,15 +63,10 @@ func (a *app) planRunCommand() *cobra.Command {
 		Long: "Runs a plan from a file, or from stdin, and shows its tools as they run. The exit code is 1 if the plan failed:\n" +
 			"a tool that it needs failed, or it is not right.",
 	}
-	read := inputs[plantools.RunArgs](c, "plan --planner --prompt")
-	c.RunE = func(c *cobra.Command, words []string) error {
-		args, err := read(words)
-		if err != nil {
-			return err
-		}
+	takes[plantools.RunArgs](c, "plan --planner --prompt", func(ctx context.Context, args map[string]any) error {
 		call.Args = raw(args)
-		return a.runPlan(c.Context(), call)
-	}
+		return a.runPlan(ctx, call)
+	})
 	c.Flags().StringVar(&call.Session, "session", "", "session whose state the tools see and patch")
 	c.Flags().StringVar(&call.Run, "run", "", "agent run that the calls belong to, for the record")
 	return a.withPlan(a.withServer(a.withJSON("print the execution result as JSON", c)))
@@ -79,15 +74,10 @@ func (a *app) planRunCommand() *cobra.Command {
 
 // withPlan makes c read its plan from a file.
 func (a *app) withPlan(c *cobra.Command) *cobra.Command {
-	run := c.RunE
-	c.RunE = func(c *cobra.Command, words []string) error {
+	return first(c, func(_ *cobra.Command, words []string) ([]string, error) {
 		document, err := a.planDocument(words[0])
-		if err != nil {
-			return err
-		}
-		return run(c, []string{string(document)})
-	}
-	return c
+		return []string{string(document)}, err
+	})
 }
 
 func (a *app) runPlan(ctx context.Context, call tool.Call) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/operate"
+	"toolpost/cmd/toolpost/form"
 	"toolpost/config"
 	"toolpost/engine/policy"
 	"toolpost/host/offlimits"
@@ -133,7 +134,7 @@ func someArguments(words []string, spec *tool.Spec, in io.Reader) (json.RawMessa
 	if len(words) == 0 {
 		return nil, nil
 	}
-	return arguments(words, spec, in)
+	return form.Arguments(words, spec.Input, in)
 }
 
 func (a *app) tellExplanation(x operate.Explanation) error {
@@ -166,16 +167,7 @@ func (a *app) printExplanation(x operate.Explanation) {
 	if !x.Visible {
 		facts = append(facts, [2]string{"so", "the caller does not get to know of the tool: it is not found"})
 	}
-	for _, p := range x.Touches.Reads {
-		facts = append(facts, [2]string{"reads", clean(p)})
-	}
-	for _, p := range x.Touches.Writes {
-		facts = append(facts, [2]string{"writes", clean(p)})
-	}
-	for _, argv := range x.Touches.Commands {
-		facts = append(facts, [2]string{"runs", clean(strings.Join(argv, " "))})
-	}
-	a.out.facts("  ", 7, facts)
+	a.out.facts("  ", 7, append(facts, touchFacts(x.Touches)...))
 	if len(x.Rules) == 0 {
 		return
 	}

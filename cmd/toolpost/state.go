@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	statetools "toolpost/builtin/state"
+	"toolpost/cmd/toolpost/form"
 	"toolpost/engine/session"
 	"toolpost/tool"
 )
@@ -58,15 +59,10 @@ func (a *app) stateCommand() *cobra.Command {
 
 // withPatch makes c read its patch as `toolpost call` reads arguments.
 func (a *app) withPatch(c *cobra.Command) *cobra.Command {
-	run := c.RunE
-	c.RunE = func(c *cobra.Command, words []string) error {
-		patch, err := arguments(words[1:], &tool.Spec{}, a.in)
-		if err != nil {
-			return err
-		}
-		return run(c, []string{words[0], string(patch)})
-	}
-	return c
+	return first(c, func(_ *cobra.Command, words []string) ([]string, error) {
+		patch, err := form.Arguments(words[1:], nil, a.in)
+		return []string{words[0], string(patch)}, err
+	})
 }
 
 // describe describes in a few words which version a state is.
@@ -87,17 +83,13 @@ func (a *app) stateWatchCommand() *cobra.Command {
 		Long: "Prints the newest version of a session as a line of JSON, and then each new one, until it is\n" +
 			"interrupted. If more than 100 versions come at once, the oldest of them may be left out.",
 	}
-	read := inputs[statetools.SessionArgs](c, "session --caller")
-	c.RunE = func(c *cobra.Command, words []string) error {
-		args, err := read(words)
-		if err == nil {
-			err = a.watchState(c.Context(), args)
-		}
-		if c.Context().Err() != nil { // the user ends it this way
+	takes[statetools.SessionArgs](c, "session --caller", func(ctx context.Context, args map[string]any) error {
+		err := a.watchState(ctx, args)
+		if ctx.Err() != nil { // the user ends it this way
 			return nil
 		}
 		return err
-	}
+	})
 	return a.withServer(a.withJSON("print errors as JSON too", c))
 }
 

@@ -57,9 +57,7 @@ var (
 
 // asID makes c replace a secret that was typed in place of its id, so that no secret is sent on.
 func asID(id func(string) string, c *cobra.Command) *cobra.Command {
-	run := c.RunE
-	c.RunE = func(c *cobra.Command, words []string) error { return run(c, []string{id(words[0])}) }
-	return c
+	return first(c, func(_ *cobra.Command, words []string) ([]string, error) { return []string{id(words[0])}, nil })
 }
 
 func (a *app) tokenNewOwnerCommand() *cobra.Command {
@@ -119,7 +117,7 @@ func toJournal(f *os.File) bool {
 }
 
 func (a *app) tokenIssueCommand() *cobra.Command {
-	c := over[token.IssueArgs](a, issuesTokens, "caller --role=roles --tools --ttl=ttl_ms:30d --note", &cobra.Command{
+	return first(over[token.IssueArgs](a, issuesTokens, "caller --role=roles --tools --ttl=ttl_ms:30d --note", &cobra.Command{
 		Use: "issue CALLER", Short: "Issue a token and print it",
 		Long: "Issues a token and prints it, once: only a digest of it is kept. Its id, which does not reveal the token,\n" +
 			"goes to stderr. A caller that the config lists has the rights in the config, limited by --role and --tools;\n" +
@@ -129,17 +127,14 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 		fmt.Fprintln(a.out, t.Secret)
 		fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is not shown again\n",
 			t.ID, clean(t.Caller), cmp.Or(when(t.Expires, time.Now()), "it is revoked"))
-	})
-	issue := c.RunE
-	c.RunE = func(c *cobra.Command, words []string) error {
+	}), func(c *cobra.Command, words []string) ([]string, error) {
 		ms, _ := c.Flags().Lookup("ttl").Value.(*flag).value.(int64)
 		if ttl := time.Duration(ms) * time.Millisecond; ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
-			return tool.Errorf(tool.CodeInvalidInput,
+			return nil, tool.Errorf(tool.CodeInvalidInput,
 				"--ttl is from 1s to %s, or 0 for ever, not %s", duration.Text(identity.MaxTokenTTL), duration.Text(ttl))
 		}
-		return issue(c, words)
-	}
-	return c
+		return words, nil
+	})
 }
 
 func (a *app) leaseCommand() *cobra.Command {

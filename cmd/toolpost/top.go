@@ -26,18 +26,13 @@ func (a *app) topCommand() *cobra.Command {
 		Example: "  toolpost top --server http://127.0.0.1:8700\n" +
 			"  toolpost top --once --json --server http://127.0.0.1:8700",
 	}
-	read := inputs[health.LoadArgs](c, "--interval=interval_ms:1s")
 	c.Flags().BoolVar(&once, "once", false, "look for one interval, print what was seen, and end")
-	c.RunE = func(c *cobra.Command, words []string) error {
-		args, err := read(words)
-		if err != nil {
-			return err
-		}
+	takes[health.LoadArgs](c, "--interval=interval_ms:1s", func(ctx context.Context, args map[string]any) error {
 		if once {
 			args["count"] = 2
 		}
-		return a.top(c.Context(), following{own{"watchLoad", "see the load", sources}, args, false, once})
-	}
+		return a.top(ctx, following{own{"watchLoad", "see the load", sources}, args, false, once})
+	})
 	return a.withServer(a.withJSON("print each look as a JSON object on a line", c))
 }
 

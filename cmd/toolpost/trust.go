@@ -35,7 +35,7 @@ func (a *app) reviewCommand() *cobra.Command {
 
 func (a *app) approveCommand() *cobra.Command {
 	approve := own{trust.Approve, "approve tools", sources}
-	c := over[trust.ApproveArgs](a, approve, "tools... --all=source", &cobra.Command{
+	return first(over[trust.ApproveArgs](a, approve, "tools... --all=source", &cobra.Command{
 		Use: "approve NAME ... | --all SOURCE", Short: "Approve tools that are held back",
 		Long: "Approves tools of upstream servers as they are now: from then on they are held back only if they change\n" +
 			"again. NAME is what `toolpost tools review` shows; with its digest, as it is shown there, nothing is approved\n" +
@@ -43,16 +43,13 @@ func (a *app) approveCommand() *cobra.Command {
 			"remembered of tools that it no longer brings is forgotten. Approving is a call of the tool tools.approve: the\n" +
 			"policy decides about it, and it is on record.",
 		Example: "  toolpost tools approve weather.forecast\n  toolpost tools approve --all weather",
-	}, a.showApproved)
-	run := c.RunE
-	c.RunE = func(c *cobra.Command, names []string) error {
+	}, a.showApproved), func(c *cobra.Command, names []string) ([]string, error) {
 		if len(names) == 0 && !c.Flags().Changed("all") {
-			return tool.Errorf(tool.CodeInvalidInput,
+			return nil, tool.Errorf(tool.CodeInvalidInput,
 				"which tools? Say their names, or --all SOURCE; `%s` lists those that are held back", reviewHint)
 		}
-		return run(c, names)
-	}
-	return c
+		return names, nil
+	})
 }
 
 // heldBack returns the tools that are held back, as entries of the catalogue.

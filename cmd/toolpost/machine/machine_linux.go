@@ -1,4 +1,4 @@
-package main
+package machine
 
 import (
 	"fmt"
@@ -9,27 +9,27 @@ import (
 )
 
 // system checks what this program needs of the kernel, apart from walls.
-func system() []finding {
-	return []finding{
+func system() []Finding {
+	return []Finding{
 		kernelVersion(),
-		probe("whole trees", subreaper(), stateFailed, "works",
+		Probe("whole trees", subreaper(), Failed, "works",
 			"a tool's processes end with it, also those that hide from it"),
-		probe("process handles", closed(unix.PidfdOpen(os.Getpid(), 0)), stateMissing, "works",
+		Probe("process handles", closed(unix.PidfdOpen(os.Getpid(), 0)), Missing, "works",
 			"a signal can never reach a process that got a recycled number"),
-		probe("memory files", closed(unix.MemfdCreate("toolpost", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)), stateFailed,
+		Probe("memory files", closed(unix.MemfdCreate("toolpost", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)), Failed,
 			"works", "Python tools start without a file on disk"),
 	}
 }
 
-func kernelVersion() finding {
+func kernelVersion() Finding {
 	var u unix.Utsname
 	err := unix.Uname(&u)
 	release := unix.ByteSliceToString(u.Release[:])
-	f := probe("kernel", err, stateFailed, unix.ByteSliceToString(u.Sysname[:])+" "+release, "Linux 5.10 or later")
+	f := Probe("kernel", err, Failed, unix.ByteSliceToString(u.Sysname[:])+" "+release, "Linux 5.10 or later")
 	var major, minor int
 	_, unread := fmt.Sscanf(release, "%d.%d", &major, &minor)
 	if err == nil && (unread != nil || major < 5 || major == 5 && minor < 10) {
-		f.State = stateMissing
+		f.State = Missing
 	}
 	return f
 }
