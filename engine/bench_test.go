@@ -3,10 +3,11 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"testing"
 
 	"toolpost/engine"
-	"toolpost/engine/recent"
+	"toolpost/engine/calls"
 	"toolpost/tool"
 )
 
@@ -14,16 +15,17 @@ import (
 // while a client watches, so that every stage is timed.
 func BenchmarkInvoke(b *testing.B) {
 	b.Run("alone", func(b *testing.B) { benchmarkInvoke(b, nil) })
-	kept := recent.New(recent.Options{}, recent.Env{})
-	b.Run("kept", func(b *testing.B) { benchmarkInvoke(b, kept.For) })
+	kept := calls.New(calls.Env{})
+	stage := kept.Stage(slog.New(slog.DiscardHandler))
+	b.Run("kept", func(b *testing.B) { benchmarkInvoke(b, stage) })
 	defer kept.Watching()()
-	b.Run("watched", func(b *testing.B) { benchmarkInvoke(b, kept.For) })
+	b.Run("watched", func(b *testing.B) { benchmarkInvoke(b, stage) })
 }
 
 func benchmarkInvoke(b *testing.B, keep engine.Stage) {
 	src := source(echo, "greet")
 	src.specs[0].Input = json.RawMessage(person)
-	e := engine.New(engine.Options{Stages: map[string]engine.Stage{"recent": keep}})
+	e := engine.New(engine.Options{Stages: map[string]engine.Stage{"calls": keep}})
 	e.Replace(b.Context(), []engine.Binding{bind("one", src)})
 	defer e.Close(context.Background())
 	c := &tool.Call{Tool: "greet", Args: json.RawMessage(`{"name":"Ada","age":36}`)}

@@ -25,10 +25,10 @@ func before(do func(*tool.Call)) engine.Stage {
 func TestACallPassesTheStagesInTheOrderOfTheChain(t *testing.T) {
 	var passed []string
 	o := engine.Options{Stages: map[string]engine.Stage{}}
-	want := []string{"redact", "telemetry", "journal", "running", "answers", "idempotency", "quota", "ask", "lease", "cache", "session", "journal", "redact"}
+	want := []string{"calls", "redact", "telemetry", "answers", "idempotency", "quota", "ask", "lease", "cache", "session", "redact"}
 	for _, name := range want {
 		o.Stages[name] = before(func(c *tool.Call) {
-			if (c.Spec == nil) != (len(passed) < 4) {
+			if (c.Spec == nil) != (len(passed) < 3) {
 				t.Errorf("%s, after %v, was given the spec %v", name, passed, c.Spec)
 			}
 			passed = append(passed, name)

@@ -121,8 +121,9 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 	outer = []place{
 		// Every call has exactly one outcome, and every error has a code.
 		always("recover", recovered(log)),
-		// Outside redact, so that it never keeps a secret. See also the place behind resolve.
-		given("recent"),
+		// Outside redact, so that it never keeps a secret. resolve reports the tool to it, and asks it whether another call
+		// has the id: a call that is refused for that is on record.
+		given("calls"),
 		// No secret leaves the engine, whichever stage or tool brought it.
 		given("redact"),
 		// Refused calls are measured too.
@@ -131,17 +132,11 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		always("trace", traced),
 		// Outside all stages that refuse: refusals are recorded too.
 		always("audit", o.Audit.Stage),
-		// Inside audit, whose record has the tool's name. Followers see refusals too.
-		given("journal"),
-		// Behind trace, which sets the id by which a call is cancelled. In front of every stage that a call could wait
-		// in.
-		given("running"),
 	}
 	// resolve runs here. Unknown tools and tools that are hidden from the caller get the same not_found.
 	ofTool = []place{
 		// Records the tool, even if its arguments are wrong.
 		always("audit", o.Audit.Named()),
-		given("recent"),
 		// Around all stages that decide about this tool: a replay is exactly what the caller got.
 		given("cassette"),
 		// Before policy: the bytes validated are the bytes that policy sees and the runner gets.
@@ -174,9 +169,6 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		given("cache"),
 		// Only a call that really ran changes state.
 		given("session"),
-		// Behind all stages that answer in place of the tool: a replay is nothing new. Outside redact: it keeps no
-		// secret.
-		given("journal"),
 		// Inside all stages that keep an outcome: none of them keeps a secret that a tool printed.
 		given("redact"),
 		// Innermost: what the walls stopped is reported where it happens, and paths in the report are redacted like all
@@ -198,7 +190,7 @@ func wrap(h tool.Handler, chain []place, it *item) tool.Handler {
 
 // Invoke runs a call through the whole chain. Its error is always a *tool.Error.
 //
-// The chain gets its own copy of the call. Stages write their findings there: recent its Watch, audit its Record,
+// The chain gets its own copy of the call. Stages write their findings there: calls its Watch, audit its Record,
 // resolve its Spec. For any other change a stage makes a copy: the stages outside still read theirs.
 func (e *Engine) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	own := &struct {

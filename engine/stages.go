@@ -90,6 +90,11 @@ func (s *numbered) close() {
 // resolve finds the tool and keeps its source alive while the call runs. It refuses calls that are nested too deeply,
 // which ends a tool that calls itself.
 func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if w := c.Watch.By; w != nil {
+		if err := w.Admit(c); err != nil {
+			return nil, err
+		}
+	}
 	if c.Depth > tool.MaxDepth {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s is %d calls deep, and at most %d are allowed: a plan or code that "+
 			"calls itself would never end", c.Tool, c.Depth, tool.MaxDepth).Because("too_deep")
@@ -100,6 +105,9 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 	}
 	defer it.source.release()
 	c.Spec = it.spec // the call is the engine's own copy: see Invoke
+	if w := c.Watch.By; w != nil {
+		w.Found(it.spec)
+	}
 	return it.handler.Invoke(ctx, c, out)
 }
 

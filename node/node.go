@@ -24,18 +24,16 @@ import (
 	"toolpost/engine"
 	"toolpost/engine/audit"
 	"toolpost/engine/cache"
+	"toolpost/engine/calls"
 	"toolpost/engine/cassette"
 	"toolpost/engine/follow"
 	"toolpost/engine/job"
-	"toolpost/engine/journal"
 	"toolpost/engine/lease"
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
 	"toolpost/engine/quota"
-	"toolpost/engine/recent"
 	"toolpost/engine/redact"
-	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
 	"toolpost/host/model"
 	"toolpost/host/notice"
@@ -150,10 +148,8 @@ type Node struct {
 	seen     atomic.Pointer[notice.Sight] // the config file when it was last read
 	redactor *secret.Redactor             // knows the values of all secrets, including those that a reload replaced
 	catalog  tool.Catalog
-	calls    running.Calls // running calls
 
-	journal   *journal.Journal  // recent events
-	recent    *recent.Calls     // running and recent calls
+	calls     *calls.Log        // running and recent calls, and recent events
 	followers *follow.Followers // callers that follow events; they end with Serve
 
 	storing StoreOptions
@@ -182,8 +178,9 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	if o.Ready == nil {
 		o.Ready = func(Listening) {}
 	}
-	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), journal: new(journal.Journal), followers: follow.New()}
-	n.o.Log = slog.New(secret.Handler(n.journal.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
+	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), followers: follow.New()}
+	n.calls = calls.New(calls.Env{Redactor: n.redactor, RedactByName: n.redactByName})
+	n.o.Log = slog.New(secret.Handler(n.calls.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
 	n.seen.Store(n.lookAtConfig())
 	n.warnOfWriters()
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -313,7 +310,7 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	}
 	doors, err := all.Doors(n.cfg, all.DoorOptions{
 		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version,
-		Ready: ready, Metrics: n.Metrics, Known: n.callers.Load().Lists, Calls: &n.calls,
+		Ready: ready, Metrics: n.Metrics, Known: n.callers.Load().Lists, Calls: n.calls,
 		Issuers: func() []string { return n.callers.Load().Issuers() }, Keys: n.keep.keys, Console: n.console,
 		Models: n.models, Waiting: n.keep.approvals.Waiting,
 	})

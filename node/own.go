@@ -38,10 +38,10 @@ func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 	all := []*define.Set{
 		assettools.New(n.keep.assets), runningtools.New(n.callTools()),
 		healthtools.New(healthtools.Options{
-			Sources: n.health, Metrics: n.Metrics, Started: time.Now(), Calls: &n.calls, Counts: n.telemetry.Counts,
+			Sources: n.health, Metrics: n.Metrics, Started: time.Now(), Calls: n.calls, Counts: n.telemetry.Counts,
 			Followers: n.followers,
 		}),
-		logtools.New(logtools.Options{Journal: n.journal, Followers: n.followers}), trusttools.New(operators{n}),
+		logtools.New(logtools.Options{Log: n.calls, Followers: n.followers}), trusttools.New(operators{n}),
 		n.issuer(n.keep.leases), reloadtools.New(n.Refresh), operatetools.New(n), consoletools.New(n.console),
 		plantools.New(n.planTools()), storytools.New(n.stories()),
 		approvaltools.New(n.keep.approvals, n.followers),
@@ -63,7 +63,7 @@ func (n *Node) ownTools(ctx context.Context) ([]engine.Binding, error) {
 
 // callTools returns the options of the tools about calls. Without a store there is no log of older calls.
 func (n *Node) callTools() runningtools.Options {
-	o := runningtools.Options{Calls: &n.calls, Recent: n.recent, Followers: n.followers}
+	o := runningtools.Options{Calls: n.calls, Followers: n.followers}
 	if n.store != nil {
 		o.Log = n.store.Audit()
 	}

@@ -12,12 +12,12 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/breaker"
 	"toolpost/engine/cache"
+	"toolpost/engine/calls"
 	"toolpost/engine/cassette"
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
 	"toolpost/engine/quota"
-	"toolpost/engine/recent"
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
 	"toolpost/host/model"
@@ -46,11 +46,9 @@ type stage struct {
 // stages lists every stage that depends on a config, the store or the secrets; the others are the engine's own.
 func stages() []stageKind {
 	return []stageKind{
-		{"recent", recent.Section(), (*Node).openRecent},
+		{"calls", calls.Section(), func(n *Node) (stage, error) { return stage{n.calls.Stage(n.o.Log), n.calls.Read}, nil }},
 		{place: "redact", open: func(n *Node) (stage, error) { return stage{in: redact.Stage(n.redactor)}, nil }},
 		{"telemetry", telemetry.Section(), (*Node).openTelemetry},
-		{place: "journal", open: func(n *Node) (stage, error) { return stage{in: n.journal.Stage(n.o.Log)}, nil }},
-		{place: "running", open: func(n *Node) (stage, error) { return stage{in: n.calls.For}, nil }},
 		{place: "cassette", open: (*Node).openCassette},
 		{place: "answers", open: func(n *Node) (stage, error) { return stage{in: n.keep.questions.Answers}, nil }},
 		{"policy", policy.Section(), (*Node).openPolicy},
@@ -124,11 +122,6 @@ func (n *Node) openTelemetry() (s stage, err error) {
 		Version: n.o.Version, Log: n.o.Log, Lookup: n.lookup, Secret: n.secret, Redact: n.redactor.String, Samples: n.samples,
 	})
 	return stage{in: n.telemetry.For}, err
-}
-
-func (n *Node) openRecent() (stage, error) {
-	n.recent = recent.New(recent.Options{}, recent.Env{Redactor: n.redactor, RedactByName: n.redactByName})
-	return stage{n.recent.For, n.recent.Read}, nil
 }
 
 // openCassette opens the cassette stage, if there is a tape.

@@ -69,8 +69,9 @@ func Persist(ctx context.Context, c *Call, out Sink, what string, write func() e
 		}
 		if time.Since(told) >= persistWord {
 			told = time.Now()
-			_ = out.Emit(LogEvent("warn", c.Tool+" ran; "+what+
-				" waits for the store, which cannot be used at the moment"))
+			ev := LogEvent("warn", c.Tool+" ran; "+what+" waits for the store, which cannot be used at the moment")
+			ev.Ours = true
+			_ = out.Emit(ev)
 		}
 		if !Sleep(ctx, persistPause) {
 			return err

@@ -134,7 +134,7 @@ type Call struct {
 	Run        string    // the run of an agent that it belongs to, according to the caller; empty if none
 	Background bool      // no client is waiting, so writes may block on the store
 	Record     *Record   // stages note their decisions here; set by the audit stage; nil if no records are kept
-	Watch      Watch     // the chain notes its progress here; set by the stage recent
+	Watch      Watch     // the chain notes its progress here; set by the stage calls
 	Began      time.Time // when the call arrived; set by the engine; see Start
 	// Memo holds what a runner found out about the call when it was asked for its touches, so that it need not do so
 	// again when the call runs. Set by the engine; nil if nothing is kept.
@@ -195,6 +195,8 @@ type Event struct {
 	File *os.File `json:"-"`
 	// Blocked describes what a wall stopped, if the event reports that.
 	Blocked *Blocked `json:"-"`
+	// Ours is set if a stage of the chain reports the event, not the tool.
+	Ours bool `json:"-"`
 }
 
 // Log is the data of a log event.

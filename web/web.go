@@ -14,7 +14,7 @@ import (
 	"net/http"
 	"time"
 
-	"toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/identity"
 	"toolpost/tool"
 )
@@ -31,7 +31,7 @@ type Options struct {
 	MaxBody  int64             // maximum size of a request in bytes; default 8 MiB
 	Bounds   identity.Bounds   // connections at the same time; by default derived from this process's descriptors
 	Times    Times             // of every wait on a peer
-	Calls    *running.Calls    // the running calls, so that they can be cancelled by id; nil means those of this front alone
+	Calls    *calls.Log        // the running calls, so that they can be cancelled by id; nil means those of this front alone
 	Drain    time.Duration     // how long calls in flight may go on after the end; default 10 s
 	Log      *slog.Logger      // nil disables logging
 	Ready    func(addr string) // called once, with the real address, when connections are accepted
@@ -111,7 +111,7 @@ func New(o Options, doors ...Door) *Front {
 	orElse(&o.Times.Write, time.Minute)
 	orElse(&o.Times.Idle, 2*time.Minute)
 	orElse(&o.Times.Grace, 2*time.Second)
-	orElse(&o.Calls, new(running.Calls))
+	orElse(&o.Calls, calls.New(calls.Env{}))
 	orElse(&o.Bounds, identity.DefaultBounds())
 	return &Front{o, doors}
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"toolpost/builtin/define"
+	"toolpost/engine/calls"
 	"toolpost/engine/follow"
-	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
 	"toolpost/tool"
 )
@@ -45,7 +45,7 @@ type Options struct {
 
 	// For watchLoad.
 	Started   time.Time // of the program
-	Calls     *running.Calls
+	Calls     *calls.Log
 	Counts    func() telemetry.Counts
 	Followers *follow.Followers
 }

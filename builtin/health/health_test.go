@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"toolpost/builtin/health"
+	"toolpost/engine/calls"
 	"toolpost/engine/follow"
-	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -50,7 +51,7 @@ func TestHealthToolsAreForOperators(t *testing.T) {
 
 func TestLoadCoversTheTimeSinceTheLastReport(t *testing.T) {
 	tooltest.NoLeaks(t)
-	var calls running.Calls
+	all := calls.New(calls.Env{})
 	measure, err := telemetry.New(telemetry.Options{}, telemetry.Env{
 		Lookup: func(context.Context, tool.Principal, string) (*tool.Spec, error) { return nil, errors.New("none") },
 	})
@@ -58,7 +59,7 @@ func TestLoadCoversTheTimeSinceTheLastReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	hold, began := make(chan struct{}), make(chan struct{})
-	h := measure.For(nil)(calls.For(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	h := measure.For(nil)(all.Stage(slog.New(slog.DiscardHandler))(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		if c.Tool == "slow" {
 			began <- struct{}{}
 			<-hold
@@ -70,7 +71,7 @@ func TestLoadCoversTheTimeSinceTheLastReport(t *testing.T) {
 	}
 	invoke("0", "quick")
 	tools := health.New(health.Options{
-		Started: time.Now(), Calls: &calls, Counts: measure.Counts, Followers: follow.New(),
+		Started: time.Now(), Calls: all, Counts: measure.Counts, Followers: follow.New(),
 		Sources: func(context.Context, tool.Principal) []health.Source {
 			return []health.Source{{Name: "src", State: health.StateOpen, Workers: &tool.Workers{Alive: 2, Busy: 1}}}
 		},

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"toolpost/builtin/define"
+	"toolpost/engine/calls"
 	"toolpost/engine/follow"
-	"toolpost/engine/running"
 	"toolpost/engine/telemetry"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -18,14 +18,14 @@ import (
 
 // A Load is what the program is doing at one moment, and has done since the previous one.
 type Load struct {
-	Time     time.Time      `json:"time"`
-	Up       float64        `json:"up_s"`     // since the start of the program
-	Window   float64        `json:"window_s"` // the time that the rates cover; 0 if there are none yet
-	InFlight int            `json:"in_flight"`
-	Calls    []running.Call `json:"calls"` // those in flight, the oldest first, at most 100
-	All      Rate           `json:"all"`
-	Tools    []Rate         `json:"tools"` // called within the window, the most called first, at most 100
-	Sources  []Source       `json:"sources"`
+	Time     time.Time       `json:"time"`
+	Up       float64         `json:"up_s"`     // since the start of the program
+	Window   float64         `json:"window_s"` // the time that the rates cover; 0 if there are none yet
+	InFlight int             `json:"in_flight"`
+	Calls    []calls.Running `json:"calls"` // those in flight, the oldest first, at most 100
+	All      Rate            `json:"all"`
+	Tools    []Rate          `json:"tools"` // called within the window, the most called first, at most 100
+	Sources  []Source        `json:"sources"`
 }
 
 // A Rate is how many calls ended within a window, and how long they took.
@@ -89,7 +89,7 @@ type moment struct {
 // at measures everything once.
 func (o Options) at(ctx context.Context, c *define.Call, now, before moment) Load {
 	l := Load{
-		Time: now.at, Up: now.at.Sub(o.Started).Seconds(), Calls: []running.Call{}, Tools: []Rate{},
+		Time: now.at, Up: now.at.Sub(o.Started).Seconds(), Calls: []calls.Running{}, Tools: []Rate{},
 		Sources: o.Sources(ctx, c.Caller), All: Rate{Total: now.counts.All().Calls},
 	}
 	for _, one := range o.Calls.List(c.Caller) {

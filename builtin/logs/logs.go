@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"toolpost/builtin/define"
+	"toolpost/engine/calls"
 	"toolpost/engine/follow"
-	"toolpost/engine/journal"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
 // Options of the tool.
 type Options struct {
-	Journal   *journal.Journal
+	Log       *calls.Log
 	Followers *follow.Followers
 }
 
@@ -58,8 +58,8 @@ func (o Options) watch(ctx context.Context, c *define.Call, a Args, f *follow.Fo
 	if err := o.begin(c, a, s, &w); err != nil || !a.Follow {
 		return w, err
 	}
-	err = f.Each(ctx, o.Journal.Changed, func() (more bool, err error) {
-		lines, missed := o.Journal.Next(w.Next, page)
+	err = f.Each(ctx, o.Log.Changed, func() (more bool, err error) {
+		lines, missed := o.Log.Journal(w.Next, page)
 		return len(lines) == page, o.emit(c, s, &w, lines, missed)
 	})
 	return w, err
@@ -67,7 +67,7 @@ func (o Options) watch(ctx context.Context, c *define.Call, a Args, f *follow.Fo
 
 // begin shows the last lines, or continues after the previous call.
 func (o Options) begin(c *define.Call, a Args, s *selector, w *follow.Watched) error {
-	if w.Next = o.Journal.Last(); a.After != nil {
+	if w.Next = o.Log.JournalEnd(); a.After != nil {
 		if w.Next < *a.After { // a line of an earlier program: none of this one's lines have been seen
 			w.Next = 0
 		} else {
@@ -78,8 +78,8 @@ func (o Options) begin(c *define.Call, a Args, s *selector, w *follow.Watched) e
 	if a.Last == 0 {
 		return nil
 	}
-	var last []journal.Line
-	lines, _ := o.Journal.Next(0, int(w.Next)) // the journal is bounded
+	var last []calls.JournalLine
+	lines, _ := o.Log.Journal(0, int(w.Next)) // the journal is bounded
 	for _, l := range lines {
 		last = append(last, s.take(l)...)
 		w.Next = l.Seq
@@ -93,7 +93,7 @@ func (o Options) begin(c *define.Call, a Args, s *selector, w *follow.Watched) e
 }
 
 // emit sends lines to the listener.
-func (o Options) emit(c *define.Call, s *selector, w *follow.Watched, lines []journal.Line, missed int64) error {
+func (o Options) emit(c *define.Call, s *selector, w *follow.Watched, lines []calls.JournalLine, missed int64) error {
 	if w.Missed += missed; missed > 0 {
 		if err := follow.Missing(c.Out, missed); err != nil {
 			return err
@@ -111,13 +111,13 @@ func (o Options) emit(c *define.Call, s *selector, w *follow.Watched, lines []jo
 }
 
 // event makes an event of a line: in words for clients that do not know lines, and whole in its fields.
-func event(l journal.Line) tool.Event {
+func event(l calls.JournalLine) tool.Event {
 	var words []string
 	switch l.From {
-	case journal.Call:
+	case calls.FromCall:
 		words = []string{l.Tool, "of", l.Caller, "ended:", string(l.Outcome), string(l.Code),
 			time.Duration(l.Millis * float64(time.Millisecond)).String()}
-	case journal.Tool:
+	case calls.FromTool:
 		words = []string{l.Tool + ":"}
 	}
 	words = slices.DeleteFunc(append(words, l.Message), func(w string) bool { return w == "" })
@@ -151,30 +151,30 @@ type selector struct {
 // A call is one that has not ended, with the lines of its tool.
 type call struct {
 	id, caller string
-	lines      []journal.Line
+	lines      []calls.JournalLine
 }
 
 func newSelector(a Args) *selector {
 	s := &selector{Filter: a.Filter, least: 1}
-	if i := slices.Index(journal.Levels(), a.Level); i >= 0 {
+	if i := slices.Index(calls.Levels(), a.Level); i >= 0 {
 		s.least = i
 	}
 	return s
 }
 
 // take returns the lines to show now that l has come.
-func (s *selector) take(l journal.Line) []journal.Line {
+func (s *selector) take(l calls.JournalLine) []calls.JournalLine {
 	either := func(want, is string) bool { return want == "" || want == is }
 	fits := either(s.Tool, l.Tool) && either(s.Caller, l.Caller) && either(s.Session, l.Session) && either(s.Run, l.Run)
-	shown := slices.Index(journal.Levels(), l.Level) >= s.least
+	shown := slices.Index(calls.Levels(), l.Level) >= s.least
 	switch {
-	case l.From == journal.Server:
+	case l.From == calls.Server:
 		if !shown || s.Filter != (Filter{}) {
 			return nil
 		}
 	case !fits:
 		return nil
-	case s.Outcome != "" && l.From == journal.Call:
+	case s.Outcome != "" && l.From == calls.FromCall:
 		lines := s.release(l)
 		if l.Outcome != s.Outcome {
 			return nil
@@ -186,15 +186,15 @@ func (s *selector) take(l journal.Line) []journal.Line {
 		s.hold(l)
 		return nil
 	}
-	return []journal.Line{l}
+	return []calls.JournalLine{l}
 }
 
-func (s *selector) find(l journal.Line) int {
+func (s *selector) find(l calls.JournalLine) int {
 	return slices.IndexFunc(s.held, func(c *call) bool { return c.id == l.Call && c.caller == l.Caller })
 }
 
 // hold keeps a line until its call has ended. Beyond the bounds it drops the oldest lines and calls.
-func (s *selector) hold(l journal.Line) {
+func (s *selector) hold(l calls.JournalLine) {
 	i := s.find(l)
 	if i < 0 {
 		if len(s.held) == mostCalls {
@@ -210,7 +210,7 @@ func (s *selector) hold(l journal.Line) {
 }
 
 // release returns the lines that were held back for a call that has ended.
-func (s *selector) release(l journal.Line) (lines []journal.Line) {
+func (s *selector) release(l calls.JournalLine) (lines []calls.JournalLine) {
 	if i := s.find(l); i >= 0 {
 		lines = s.held[i].lines
 		s.held = slices.Delete(s.held, i, i+1)

@@ -10,8 +10,8 @@ import (
 
 	"toolpost/builtin/define"
 	"toolpost/builtin/logs"
+	"toolpost/engine/calls"
 	"toolpost/engine/follow"
-	"toolpost/engine/journal"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -21,34 +21,35 @@ var operator = tool.Principal{ID: "local", Operates: true}
 
 // A bench has a journal with the tool in front of it, and a source whose calls the journal records.
 type bench struct {
-	journal   journal.Journal
+	journal   *calls.Log
 	followers *follow.Followers
 	tool      *define.Set
 	log       *slog.Logger
 }
 
 func newBench() *bench {
-	b := &bench{followers: follow.New()}
+	b := &bench{journal: calls.New(calls.Env{}), followers: follow.New()}
 	b.log = slog.New(b.journal.Handler(slog.DiscardHandler))
-	b.tool = logs.New(logs.Options{Journal: &b.journal, Followers: b.followers})
+	b.tool = logs.New(logs.Options{Log: b.journal, Followers: b.followers})
 	return b
 }
 
 // call makes a call that emits some messages and then ends.
 func (b *bench) call(c tool.Call, says []string, err error) {
-	stage := b.journal.Stage(slog.New(slog.DiscardHandler))
-	run := tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+	stage := b.journal.Stage(slog.New(slog.DiscardHandler))(nil)
+	run := tool.HandlerFunc(func(_ context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
+		call.Watch.By.Found(&tool.Spec{Name: c.Tool})
 		for _, text := range says {
 			_ = out.Emit(tool.LogEvent("info", text))
 		}
 		return &tool.Result{OK: true}, err
 	})
-	_, _ = stage(nil)(stage(&tool.Spec{})(run)).Invoke(context.Background(), &c, tool.Discard)
+	_, _ = stage(run).Invoke(context.Background(), &c, tool.Discard)
 }
 
 // lines collects the received lines.
 type lines struct {
-	all  []journal.Line
+	all  []calls.JournalLine
 	wait func()
 	last func() // called when the last line has come
 	more chan struct{}
@@ -59,7 +60,7 @@ func (l *lines) Emit(ev tool.Event) error {
 		l.wait()
 	}
 	var log tool.Log
-	var line journal.Line
+	var line calls.JournalLine
 	if err := errors.Join(strictjson.Unmarshal(ev.Data, &log), strictjson.Unmarshal(log.Fields, &line)); err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (l *lines) Emit(ev tool.Event) error {
 func (l *lines) said() (all []string) {
 	for _, one := range l.all {
 		text := one.Message
-		if one.From == journal.Call {
+		if one.From == calls.FromCall {
 			text = "end of " + one.Call
 		}
 		all = append(all, text)
@@ -123,7 +124,7 @@ func TestLogLinesAreFiltered(t *testing.T) {
 		`{"last":0}`: nil,
 	} {
 		var got lines
-		if w := b.ask(t, args, &got); !slices.Equal(got.said(), want) || w.Missed != 0 || w.Next != b.journal.Last() {
+		if w := b.ask(t, args, &got); !slices.Equal(got.said(), want) || w.Missed != 0 || w.Next != b.journal.JournalEnd() {
 			t.Errorf("%s: %q, want %q; %+v", args, got.said(), want, w)
 		}
 	}
@@ -192,7 +193,7 @@ func TestSlowFollowerDoesNotBlockLogging(t *testing.T) {
 	if w.Missed < many-5000 || last.Message != "last" || int64(len(got.all)-1)+w.Missed != last.Seq {
 		t.Errorf("%d lines came, %d were missed, the last is %+v", len(got.all), w.Missed, last)
 	}
-	if !slices.ContainsFunc(got.all, func(l journal.Line) bool { return strings.Contains(l.Message, "lines are missing") }) {
+	if !slices.ContainsFunc(got.all, func(l calls.JournalLine) bool { return strings.Contains(l.Message, "lines are missing") }) {
 		t.Error("it was not told")
 	}
 }

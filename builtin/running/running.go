@@ -8,16 +8,14 @@ import (
 
 	"toolpost/builtin/define"
 	"toolpost/engine/audit"
+	"toolpost/engine/calls"
 	"toolpost/engine/follow"
-	"toolpost/engine/recent"
-	"toolpost/engine/running"
 	"toolpost/tool"
 )
 
 // Options of the tools.
 type Options struct {
-	Calls     *running.Calls
-	Recent    *recent.Calls
+	Calls     *calls.Log
 	Followers *follow.Followers
 	Log       Log // nil if no records are kept
 }
@@ -30,7 +28,6 @@ type Log interface {
 
 // New makes the tools.
 func New(o Options) *define.Set {
-	r := registry{o.Calls}
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "watchCalls", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
@@ -48,25 +45,23 @@ func New(o Options) *define.Set {
 			Name: "listCalls", Effects: tool.Effects{Reads: true},
 			Description: "Lists your calls that are running, the oldest first, with the last event of each. " +
 				"Operators see those of all callers.",
-		}, r.list),
+		}, o.list),
 		define.New(tool.Spec{
 			Name: "cancelCall", Effects: tool.Effects{Idempotent: true},
 			Description: "Cancels a running call by its id, whichever door it came in by: one of yours, or anybody's for " +
 				"operators.",
-		}, r.cancel),
+		}, o.cancel),
 	)
 }
 
-type registry struct{ calls *running.Calls }
-
 // Listed is the output of listCalls.
 type Listed struct {
-	Calls []running.Call `json:"calls"`
+	Calls []calls.Running `json:"calls"`
 }
 
 // list leaves out the call that asks: it would be in every list, to no use.
-func (r registry) list(_ context.Context, c *define.Call, _ struct{}) (Listed, error) {
-	return Listed{slices.DeleteFunc(r.calls.List(c.Caller), func(one running.Call) bool {
+func (o Options) list(_ context.Context, c *define.Call, _ struct{}) (Listed, error) {
+	return Listed{slices.DeleteFunc(o.Calls.List(c.Caller), func(one calls.Running) bool {
 		return one.ID == c.ID && one.Caller == c.Caller.ID
 	})}, nil
 }
@@ -82,7 +77,7 @@ type cancelled struct {
 }
 
 // cancel returns when the call has been told to end, not when it has ended.
-func (r registry) cancel(_ context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
+func (o Options) cancel(_ context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
 	c.Summary = "call " + a.Call + " is cancelled"
-	return cancelled{a.Call}, r.calls.Cancel(c.Caller, a.Caller, a.Call)
+	return cancelled{a.Call}, o.Calls.Cancel(c.Caller, a.Caller, a.Call)
 }

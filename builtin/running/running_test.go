@@ -3,11 +3,12 @@ package running_test
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
 
 	tools "toolpost/builtin/running"
-	"toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/tool"
 )
 
@@ -16,10 +17,13 @@ var (
 	operator = tool.Principal{ID: "owner", Door: "nats", Operates: true}
 )
 
+// stage returns the stage that writes the log.
+func stage(all *calls.Log) tool.Middleware { return all.Stage(slog.New(slog.DiscardHandler))(nil) }
+
 // ask calls one of the tools through the stage, as the engine does.
-func ask(ctx context.Context, calls *running.Calls, who tool.Principal, name, args string) (string, error) {
+func ask(ctx context.Context, all *calls.Log, who tool.Principal, name, args string) (string, error) {
 	c := &tool.Call{ID: "asks", Tool: name, Args: json.RawMessage(args), Caller: who}
-	r, err := calls.For(nil)(tools.New(tools.Options{Calls: calls})).Invoke(ctx, c, tool.Discard)
+	r, err := stage(all)(tools.New(tools.Options{Calls: all})).Invoke(ctx, c, tool.Discard)
 	if err != nil {
 		return "", err
 	}
@@ -27,10 +31,10 @@ func ask(ctx context.Context, calls *running.Calls, who tool.Principal, name, ar
 }
 
 func TestCallerAndOperatorSeeAndCancelACall(t *testing.T) {
-	var calls running.Calls
+	all := calls.New(calls.Env{})
 	began, ended := make(chan bool), make(chan error, 1)
 	go func() {
-		_, err := calls.For(nil)(tool.HandlerFunc(func(ctx context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		_, err := stage(all)(tool.HandlerFunc(func(ctx context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 			_ = out.Emit(tool.LogEvent("info", "half of it"))
 			began <- true
 			<-ctx.Done()
@@ -40,7 +44,7 @@ func TestCallerAndOperatorSeeAndCancelACall(t *testing.T) {
 	}()
 	<-began
 	for who, sees := range map[*tool.Principal]bool{&ada: true, &operator: true, {ID: "eve"}: false} {
-		out, err := ask(t.Context(), &calls, *who, "listCalls", `{}`)
+		out, err := ask(t.Context(), all, *who, "listCalls", `{}`)
 		if err != nil || strings.Contains(out, `"call":"c1","caller":"ada","door":"http","tool":"slow"`) != sees || strings.Contains(out, "asks") {
 			t.Errorf("%s sees %s, %v", who.ID, out, err)
 		}
@@ -51,11 +55,11 @@ func TestCallerAndOperatorSeeAndCancelACall(t *testing.T) {
 	for args, want := range map[string]tool.Code{
 		`{"call":"c1"}`: tool.CodeNotFound, `{"call":"c1","caller":"ada"}`: tool.CodeAccessDenied, `{}`: tool.CodeNotFound, `{"id":"c1"}`: tool.CodeInvalidInput,
 	} {
-		if _, err := ask(t.Context(), &calls, tool.Principal{ID: "eve"}, "cancelCall", args); tool.CodeOf(err) != want {
+		if _, err := ask(t.Context(), all, tool.Principal{ID: "eve"}, "cancelCall", args); tool.CodeOf(err) != want {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
-	if out, err := ask(t.Context(), &calls, operator, "cancelCall", `{"call":"c1"}`); err != nil || out != `{"call":"c1"}` {
+	if out, err := ask(t.Context(), all, operator, "cancelCall", `{"call":"c1"}`); err != nil || out != `{"call":"c1"}` {
 		t.Error(out, err)
 	}
 	if err := <-ended; tool.CodeOf(err) != tool.CodeCancelled {

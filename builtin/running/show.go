@@ -9,7 +9,7 @@ import (
 
 	"toolpost/builtin/define"
 	"toolpost/engine/audit"
-	"toolpost/engine/recent"
+	"toolpost/engine/calls"
 	"toolpost/host/walls"
 	"toolpost/tool"
 )
@@ -30,12 +30,12 @@ type Shown struct {
 	Output  json.RawMessage `json:"output,omitzero"`
 	Error   json.RawMessage `json:"error,omitzero"`
 	Summary string          `json:"summary,omitzero"`
-	Events  []recent.Event  `json:"events"`
+	Events  []calls.Event   `json:"events"`
 	Omitted int64           `json:"omitted,omitzero" doc:"events before those that are kept"`
-	Stages  []recent.Stage  `json:"stages" doc:"the stages that it came to; those of a call that nobody watched are the few where it could have waited"`
-	Cut     []recent.Cut    `json:"cut,omitzero"`
+	Stages  []calls.Stage   `json:"stages" doc:"the stages that it came to; those of a call that nobody watched are the few where it could have waited"`
+	Cut     []calls.Cut     `json:"cut,omitzero"`
 	Walls   Walls           `json:"walls"`
-	Made    []Child         `json:"children" doc:"the calls that it made"`
+	Made    []calls.Child   `json:"children" doc:"the calls that it made"`
 }
 
 // Walls describe the confinement of a call's tool.
@@ -51,27 +51,19 @@ type Blocked struct {
 	Line string `json:"line,omitzero" doc:"the line of the config that would allow it"`
 }
 
-// A Child is a call that another one made.
-type Child struct {
-	recent.Begin
-	Outcome tool.Outcome `json:"outcome,omitzero"`
-	Code    tool.Code    `json:"code,omitzero"`
-	Millis  float64      `json:"ms,omitzero"`
-}
-
 func (o Options) show(ctx context.Context, c *define.Call, a ShowArgs) (s Shown, err error) {
 	if err := c.Caller.Reaches(a.Caller, "calls"); err != nil {
 		return s, err
 	}
-	call, kept := o.Recent.Find(c.Caller, a.Caller, a.Call)
+	call, kept := o.Calls.Find(c.Caller, a.Caller, a.Call)
 	if !kept {
 		return o.fromLog(ctx, c, a)
 	}
 	s = Shown{
 		Kept: true, Running: call.Running(), Args: call.Args, Output: call.Output, Error: call.Error,
-		Summary: call.Summary, Events: append([]recent.Event{}, call.Events...), Omitted: call.Omitted,
-		Stages: append([]recent.Stage{}, call.Stages...), Cut: call.Cut, Walls: wallsOf(&call),
-		Made: o.children(c.Caller, &call),
+		Summary: call.Summary, Events: append([]calls.Event{}, call.Events...), Omitted: call.Omitted,
+		Stages: append([]calls.Stage{}, call.Stages...), Cut: call.Cut, Walls: wallsOf(&call),
+		Made: o.Calls.Children(&call),
 	}
 	record := &call.Record
 	if !s.Running { // its row has more: what it touched, its place in the log
@@ -105,7 +97,7 @@ func (o Options) fromLog(ctx context.Context, c *define.Call, a ShowArgs) (s Sho
 		return s, tool.Errorf(tool.CodeNotFound, "no call %q of yours is known", a.Call)
 	}
 	s = Shown{
-		Args: r.Args, Events: []recent.Event{}, Stages: []recent.Stage{}, Made: []Child{},
+		Args: r.Args, Events: []calls.Event{}, Stages: []calls.Stage{}, Made: []calls.Child{},
 		Walls: Walls{Guarantees: list(r.Walls), Blocked: []Blocked{}},
 	}
 	s.Record, err = audit.Columns().Marshal(r)
@@ -140,26 +132,8 @@ func (o Options) find(ctx context.Context, p tool.Principal, f audit.Filter, id 
 	return found, err
 }
 
-// children returns the calls that a call made, as far as they are kept.
-func (o Options) children(p tool.Principal, of *recent.Call) []Child {
-	all := []Child{}
-	at := map[[2]string]int{}
-	for _, l := range o.Recent.Children(p, of.Call) {
-		switch {
-		case l.Begin != nil && l.Begin.Caller == of.Caller:
-			at[[2]string{l.Begin.Caller, l.Begin.Call}] = len(all)
-			all = append(all, Child{Begin: *l.Begin})
-		case l.End != nil:
-			if i, ok := at[[2]string{l.End.Caller, l.End.Call}]; ok {
-				all[i].Outcome, all[i].Code, all[i].Millis = l.End.Outcome, l.End.Code, l.End.Millis
-			}
-		}
-	}
-	return all
-}
-
 // wallsOf describes the walls of a call, and for each stopped attempt the config line that would allow it.
-func wallsOf(call *recent.Call) Walls {
+func wallsOf(call *calls.Call) Walls {
 	w := Walls{Guarantees: list(call.Record.Walls), Blocked: []Blocked{}}
 	if call.Spec == nil {
 		return w

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"toolpost/builtin/define"
+	"toolpost/engine/calls"
 	"toolpost/engine/follow"
-	"toolpost/engine/recent"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -26,13 +26,13 @@ const page = 500
 func (o Options) watch(
 	ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower,
 ) (w follow.Watched, err error) {
-	defer o.Recent.Watching()()
-	of := recent.Filter{Who: c.Caller, Parent: a.Parent, Events: a.Events}
+	defer o.Calls.Watching()()
+	of := calls.Filter{Who: c.Caller, Parent: a.Parent, Events: a.Events}
 	if w.Next, err = o.begin(c, of, a.After); err != nil {
 		return w, err
 	}
-	err = f.Each(ctx, o.Recent.Changed, func() (more bool, err error) {
-		p := o.Recent.Next(of, w.Next, page)
+	err = f.Each(ctx, o.Calls.Changed, func() (more bool, err error) {
+		p := o.Calls.Next(of, w.Next, page)
 		if w.Next = p.Last; p.Missed > 0 {
 			w.Missed += p.Missed
 			err = follow.Missing(c.Out, p.Missed)
@@ -46,16 +46,16 @@ func (o Options) watch(
 }
 
 // begin shows the kept lines, or continues after the previous call.
-func (o Options) begin(c *define.Call, of recent.Filter, after *int64) (next int64, err error) {
-	if after != nil && o.Recent.Known(*after) {
+func (o Options) begin(c *define.Call, of calls.Filter, after *int64) (next int64, err error) {
+	if after != nil && o.Calls.Known(*after) {
 		return *after, nil
 	}
-	lines, last := o.Recent.Now(of)
+	lines, last := o.Calls.Now(of)
 	return last, tell(c.Out, lines)
 }
 
 // tell sends lines to the listener: in words for clients that do not know lines, and whole in the fields.
-func tell(out tool.Sink, lines []recent.Line) error {
+func tell(out tool.Sink, lines []calls.Line) error {
 	for _, l := range lines {
 		doc, err := strictjson.Marshal(l)
 		if err != nil { // the data of an event is not JSON
@@ -69,14 +69,14 @@ func tell(out tool.Sink, lines []recent.Line) error {
 	return nil
 }
 
-func level(l recent.Line) string {
+func level(l calls.Line) string {
 	if l.End != nil {
 		return l.End.Outcome.Level()
 	}
 	return "info"
 }
 
-func words(l recent.Line) string {
+func words(l calls.Line) string {
 	switch {
 	case l.Begin != nil:
 		return fmt.Sprintf("%s: %s calls %s", l.Begin.Call, l.Begin.Caller, l.Begin.Tool)

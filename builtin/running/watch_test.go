@@ -11,9 +11,8 @@ import (
 
 	tools "toolpost/builtin/running"
 	"toolpost/engine/audit"
+	"toolpost/engine/calls"
 	"toolpost/engine/follow"
-	"toolpost/engine/recent"
-	"toolpost/engine/running"
 	"toolpost/tool"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
@@ -37,15 +36,15 @@ type world struct {
 
 func newWorld(run tool.HandlerFunc) world {
 	w := world{Options: tools.Options{
-		Calls: new(running.Calls), Recent: recent.New(recent.Options{Calls: 100}, recent.Env{}), Followers: follow.New(),
+		Calls: calls.New(calls.Env{}), Followers: follow.New(),
 		Log: log{&tool.Record{Seq: 7, Call: "old", Caller: "ada", Tool: "echo", Outcome: tool.OutcomeOK, Walls: "no_network,no_write"}},
 	}}
 	spec := &tool.Spec{Name: "echo", Source: "one", Protocol: "command", Walls: "no network", Room: &tool.Room{}}
-	inner := w.Recent.For(spec)(run)
-	w.chain = w.Recent.For(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		found := *c
-		found.Spec = spec
-		return inner.Invoke(ctx, &found, out)
+	w.Calls.Limit(calls.Options{Calls: 100})
+	w.chain = stage(w.Calls)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		c.Spec = spec
+		c.Watch.By.Found(spec)
+		return run(ctx, c, out)
 	}))
 	return w
 }
@@ -96,7 +95,7 @@ func (w world) watch(t *testing.T, who tool.Principal, args, until string, each 
 	out := tool.SinkFunc(func(ev tool.Event) error {
 		var data struct {
 			Fields struct {
-				recent.Line
+				calls.Line
 				Missed int64
 			}
 		}
@@ -131,7 +130,7 @@ func TestFollowerSeesKeptCallsThenNewOnes(t *testing.T) {
 	w.call(t, "c1", ada)
 	w.call(t, "e1", tool.Principal{ID: "eve"})
 	more := func() {
-		if _, there := w.Recent.Find(ada, "", "c2"); !there {
+		if _, there := w.Calls.Find(ada, "", "c2"); !there {
 			w.call(t, "c2", ada)
 		}
 	}

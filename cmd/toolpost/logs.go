@@ -12,7 +12,7 @@ import (
 
 	"toolpost/builtin/logs"
 	"toolpost/engine/follow"
-	"toolpost/engine/journal"
+	"toolpost/engine/calls"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -42,7 +42,7 @@ func (a *app) logsCommand() *cobra.Command {
 }
 
 func (a *app) showLog(log tool.Log) (int64, error) {
-	var l journal.Line
+	var l calls.JournalLine
 	if err := strictjson.Unmarshal(log.Fields, &l); err != nil || l.Seq == 0 { // a remark about the lines
 		fmt.Fprintln(a.err, a.err.amber(clean(log.Message)))
 		return 0, nil
@@ -56,14 +56,14 @@ func (a *app) showLog(log tool.Log) (int64, error) {
 }
 
 // logLine writes a line of the journal for people, on one line whatever its tool wrote.
-func logLine(l *journal.Line) string {
+func logLine(l *calls.JournalLine) string {
 	var parts []string
 	switch l.From {
-	case journal.Server:
+	case calls.Server:
 		parts = append(parts, "toolpost:", l.Message)
-	case journal.Tool:
+	case calls.FromTool:
 		parts = append(parts, l.Tool+":", l.Message)
-	case journal.Call:
+	case calls.FromCall:
 		took := tidy(time.Duration(l.Millis * float64(time.Millisecond)))
 		parts = append(parts, cmp.Or(l.Tool, unnamed), string(l.Outcome), string(l.Code), took)
 		if l.Message != "" {

@@ -16,7 +16,7 @@ import (
 	"toolpost/builtin/operate"
 	"toolpost/builtin/reload"
 	calltools "toolpost/builtin/running"
-	calls "toolpost/engine/running"
+	"toolpost/engine/calls"
 )
 
 func (a *app) configShowCommand() *cobra.Command {
@@ -156,9 +156,9 @@ func (a *app) psCommand() *cobra.Command {
 		Example: "  toolpost ps --server http://127.0.0.1:8700\n  toolpost ps cancel 6f1c --server http://127.0.0.1:8700",
 	}, func(l calltools.Listed) {
 		a.alone()
-		columns("call caller door tool since last", cells[calls.Call]{
-			"tool": func(c calls.Call) string { return c.Tool + map[bool]string{true: " (dry run)"}[c.DryRun] },
-			"last": func(c calls.Call) string { return heard(c.Last) },
+		columns("call caller door tool since last", cells[calls.Running]{
+			"tool": func(c calls.Running) string { return c.Tool + map[bool]string{true: " (dry run)"}[c.DryRun] },
+			"last": func(c calls.Running) string { return heard(c.Last) },
 		}).print(a, "calls", l.Calls)
 	})
 	c.AddCommand(over[calltools.CancelArgs](a, own{"cancelCall", "cancel calls", sources}, "call --caller", &cobra.Command{

@@ -11,7 +11,7 @@ import (
 	"toolpost/builtin/health"
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/cmd/toolpost/terminal"
-	calls "toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -101,8 +101,8 @@ func (a *app) topHead(l *health.Load) []string {
 // topParts are the tables: calls, tools and sources.
 func (a *app) topParts(l *health.Load) [][]string {
 	return [][]string{
-		columns("in_flight=tool caller door for call last", cells[calls.Call]{
-			"for": func(c calls.Call) string { return roughly(l.Time.Sub(c.Since)) }, "last": lastOf,
+		columns("in_flight=tool caller door for call last", cells[calls.Running]{
+			"for": func(c calls.Running) string { return roughly(l.Time.Sub(c.Since)) }, "last": lastOf,
 		}).lines(a.out, l.Calls),
 		columns("tool source calls/s bad p50 p95 p99 total", cells[health.Rate]{
 			"calls/s": func(r health.Rate) string { return fmt.Sprintf("%.1f", r.Rate) },
@@ -117,7 +117,7 @@ func (a *app) topParts(l *health.Load) [][]string {
 }
 
 // lastOf describes the last sign of life of a call, with a bar if it reports progress.
-func lastOf(c calls.Call) string {
+func lastOf(c calls.Running) string {
 	if c.Last != nil && c.Last.Total > 0 {
 		return progress.Bar(c.Last.Progress/c.Last.Total, 10) + " " + heard(c.Last)
 	}

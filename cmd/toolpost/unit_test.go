@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"toolpost/engine/approval"
-	calls "toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/tool"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"toolpost/builtin/health"
 	"toolpost/cmd/toolpost/terminal"
-	calls "toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -215,7 +215,7 @@ func TestTheScreenIsSharedByTheTables(t *testing.T) {
 	defer f.Close()
 	l := &health.Load{Time: time.Now(), Window: 1, InFlight: 30}
 	for range 30 {
-		c := calls.Call{ID: "c", Tool: "evil\x1b[2J", Since: l.Time, Last: &calls.Sign{Progress: 3, Total: 4}}
+		c := calls.Running{ID: "c", Tool: "evil\x1b[2J", Since: l.Time, Last: &calls.Sign{Progress: 3, Total: 4}}
 		l.Calls = append(l.Calls, c)
 		l.Tools = append(l.Tools, health.Rate{Tool: "t"})
 	}

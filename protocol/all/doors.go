@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/host/model"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
@@ -31,7 +31,7 @@ type DoorOptions struct {
 	Version string                               // of this program, for clients
 	Ready   func(Listening)                      // called when a door takes calls
 	Metrics func(io.Writer) error                // writes the metrics of calls; nil if there are none
-	Calls   *running.Calls                       // running calls, from all doors; nil if each front and door has its own
+	Calls   *calls.Log                           // running calls, from all doors; nil if each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil if it lists none
 	Keys    *secret.Keyed                        // seals state that callers send back; nil means a key that ends with this program
 	Models  *model.Registry                      // of the config, for the doors that use them; nil if there are none

@@ -8,13 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/identity"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
@@ -62,9 +63,18 @@ func open(t testing.TB, s setup) *house {
 		s.handler = tooltest.Reference{}
 	}
 	if s.Calls == nil {
-		s.Calls = new(running.Calls)
+		s.Calls = calls.New(calls.Env{})
 	}
-	s.handler = s.Calls.For(nil)(s.handler) // as in the engine
+	run := s.handler
+	s.handler = s.Calls.Stage(slog.New(slog.DiscardHandler))(nil)(tool.HandlerFunc( // as in the engine
+		func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			if err := c.Watch.By.Admit(c); err != nil {
+				return nil, err
+			}
+			sent := *c
+			sent.Watch = tool.Watch{} // the door did not set it
+			return run.Invoke(ctx, &sent, out)
+		}))
 	if s.catalog == nil {
 		s.catalog = tooltest.Reference{}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 )
@@ -122,7 +122,7 @@ func (d *desk) expect(j *delivery) *tool.Error {
 	if id, err := envelope.ID(j.msg.Header); err == nil && id != "" {
 		var first bool
 		if j.ctx, j.end, first = d.o.Calls.Begin(d.base, d.who(), id); !first {
-			return running.Taken(id)
+			return calls.Taken(id)
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -23,7 +23,7 @@ type DoorOptions struct {
 	Queue   string                         // queue group; default toolpost. Doors in one group share the requests
 	Workers int                            // concurrent calls; default 256
 	Backlog int                            // requests that may wait for a worker; default 16384. Beyond that they are refused as busy
-	Calls   *running.Calls                 // running calls, which can be cancelled by name; nil means those of this door alone
+	Calls   *calls.Log                     // running calls, which can be cancelled by name; nil means those of this door alone
 	Drain   time.Duration                  // how long calls in flight may continue after the end; default 10 s
 	Version string                         // version in $SRV.INFO; default 0.0.0
 	Log     *slog.Logger                   // nil discards
@@ -40,7 +40,7 @@ func NewDoor(o DoorOptions) *Door {
 	o.Caller, o.Queue = cmp.Or(o.Caller, "nats"), cmp.Or(o.Queue, "toolpost")
 	o.Workers, o.Backlog = cmp.Or(max(o.Workers, 0), 256), cmp.Or(max(o.Backlog, 0), 16<<10)
 	o.Drain = cmp.Or(max(o.Drain, 0), 10*time.Second)
-	o.Calls, o.Log = cmp.Or(o.Calls, new(running.Calls)), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Calls, o.Log = cmp.Or(o.Calls, calls.New(calls.Env{})), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Named == nil {
 		o.Named = func(id string) tool.Principal { return tool.Principal{ID: id} }
 	}

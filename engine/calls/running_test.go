@@ -1,4 +1,4 @@
-package running_test
+package calls_test
 
 import (
 	"context"
@@ -7,14 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"toolpost/engine/running"
+	"toolpost/engine/calls"
 	"toolpost/tool"
-)
-
-var (
-	ada      = tool.Principal{ID: "ada", Door: "http"}
-	bob      = tool.Principal{ID: "bob", Door: "nats"}
-	operator = tool.Principal{ID: "owner", Door: "http", Operates: true}
 )
 
 // A probe runs calls until they are cancelled, and lets the test emit events for them.
@@ -24,12 +18,12 @@ type probe struct {
 }
 
 // start runs a call behind the stage, and returns the sink of its tool.
-func (p probe) start(ctx context.Context, calls *running.Calls, c tool.Call, out tool.Sink) tool.Sink {
-	h := calls.For(nil)(tool.HandlerFunc(func(ctx context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+func (p probe) start(ctx context.Context, all *calls.Log, c tool.Call, out tool.Sink) tool.Sink {
+	h := chain(all, nil, func(ctx context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		p.began <- out
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
-	}))
+	})
 	go func() {
 		_, err := h.Invoke(ctx, &c, out)
 		p.ended <- err
@@ -39,7 +33,7 @@ func (p probe) start(ctx context.Context, calls *running.Calls, c tool.Call, out
 
 func newProbe() probe { return probe{make(chan tool.Sink), make(chan error, 8)} }
 
-func ids(list []running.Call) string {
+func ids(list []calls.Running) string {
 	var all []string
 	for _, c := range list {
 		all = append(all, c.Caller+"/"+c.ID)
@@ -48,33 +42,33 @@ func ids(list []running.Call) string {
 }
 
 func TestRunningCallIsListedToCallerAndOperators(t *testing.T) {
-	var calls running.Calls
+	all := calls.New(calls.Env{})
 	p := newProbe()
 	before := time.Now()
-	p.start(t.Context(), &calls, tool.Call{ID: "1", Tool: "slow", Caller: ada, DryRun: true}, tool.Discard)
-	p.start(t.Context(), &calls, tool.Call{ID: "1", Tool: "other", Caller: bob, Parent: "p"}, tool.Discard)
+	p.start(t.Context(), all, tool.Call{ID: "1", Tool: "slow", Caller: ada, DryRun: true}, tool.Discard)
+	p.start(t.Context(), all, tool.Call{ID: "1", Tool: "other", Caller: bob, Parent: "p"}, tool.Discard)
 	for who, want := range map[*tool.Principal]string{&ada: "ada/1", &bob: "bob/1", &operator: "ada/1 bob/1", {ID: "eve"}: ""} {
-		if got := ids(calls.List(*who)); got != want {
+		if got := ids(all.List(*who)); got != want {
 			t.Errorf("%s sees %q", who.ID, got)
 		}
 	}
-	one := calls.List(ada)[0]
+	one := all.List(ada)[0]
 	if one.Since.Before(before) || one.Since.After(time.Now()) || one.Tool != "slow" || one.Door != "http" || !one.DryRun || one.Last != nil {
 		t.Errorf("%+v", one)
 	}
-	if two := calls.List(operator)[1]; one.Parent != "" || two.Parent != "p" {
+	if two := all.List(operator)[1]; one.Parent != "" || two.Parent != "p" {
 		t.Errorf("the calls that made them: %q, %q", one.Parent, two.Parent)
 	}
-	if err := calls.Cancel(ada, "", "1"); err != nil {
+	if err := all.Cancel(ada, "", "1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-p.ended; tool.CodeOf(err) != tool.CodeCancelled || !strings.Contains(err.Error(), "by its caller") {
 		t.Error(err)
 	}
-	if got := ids(calls.List(operator)); got != "bob/1" {
+	if got := ids(all.List(operator)); got != "bob/1" {
 		t.Error(got)
 	}
-	if err := calls.Cancel(operator, "", "1"); err != nil {
+	if err := all.Cancel(operator, "", "1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-p.ended; !strings.Contains(err.Error(), "by owner, who runs this program") {
@@ -83,10 +77,10 @@ func TestRunningCallIsListedToCallerAndOperators(t *testing.T) {
 }
 
 func TestLastSignOfACallIsBounded(t *testing.T) {
-	var calls running.Calls
+	all := calls.New(calls.Env{})
 	p := newProbe()
 	var passed int
-	out := p.start(t.Context(), &calls, tool.Call{ID: "1", Caller: ada, Tool: strings.Repeat("t", 1000)}, tool.SinkFunc(func(tool.Event) error {
+	out := p.start(t.Context(), all, tool.Call{ID: "1", Caller: ada, Tool: strings.Repeat("t", 1000)}, tool.SinkFunc(func(tool.Event) error {
 		passed++
 		return nil
 	}))
@@ -94,60 +88,60 @@ func TestLastSignOfACallIsBounded(t *testing.T) {
 	long, _ := json.Marshal(tool.Log{Level: "info", Message: strings.Repeat("é", 5000)})
 	for _, c := range []struct {
 		ev   tool.Event
-		want running.Sign
+		want calls.Sign
 	}{
-		{tool.Event{Kind: tool.KindProgress, Time: at, Data: json.RawMessage(`{"progress":2,"total":8,"message":"a"}`)}, running.Sign{Time: at, Message: "a", Progress: 2, Total: 8}},
-		{tool.Event{Kind: tool.KindOutput, Time: at, Data: json.RawMessage(`{"text":"not this"}`)}, running.Sign{Time: at, Message: "a", Progress: 2, Total: 8}},
-		{tool.Event{Kind: tool.KindLog, Time: at, Data: json.RawMessage(`{"level":"info","message":"b"}`)}, running.Sign{Time: at, Message: "b"}},
-		{tool.Event{Kind: tool.KindLog, Time: at, Data: long}, running.Sign{Time: at, Message: strings.Repeat("é", 250)}},
-		{tool.Event{Kind: tool.KindLog, Time: at, Data: json.RawMessage(`{`)}, running.Sign{Time: at}},
+		{tool.Event{Kind: tool.KindProgress, Time: at, Data: json.RawMessage(`{"progress":2,"total":8,"message":"a"}`)}, calls.Sign{Time: at, Message: "a", Progress: 2, Total: 8}},
+		{tool.Event{Kind: tool.KindOutput, Time: at, Data: json.RawMessage(`{"text":"not this"}`)}, calls.Sign{Time: at, Message: "a", Progress: 2, Total: 8}},
+		{tool.Event{Kind: tool.KindLog, Time: at, Data: json.RawMessage(`{"level":"info","message":"b"}`)}, calls.Sign{Time: at, Message: "b"}},
+		{tool.Event{Kind: tool.KindLog, Time: at, Data: long}, calls.Sign{Time: at, Message: strings.Repeat("é", 250)}},
+		{tool.Event{Kind: tool.KindLog, Time: at, Data: json.RawMessage(`{`)}, calls.Sign{Time: at}},
 	} {
 		if err := out.Emit(c.ev); err != nil {
 			t.Fatal(err)
 		}
-		if got := calls.List(ada)[0].Last; got == nil || *got != c.want {
+		if got := all.List(ada)[0].Last; got == nil || *got != c.want {
 			t.Errorf("%.60s: %+v", c.ev.Data, got)
 		}
 	}
-	if got := calls.List(ada)[0].Tool; passed != 5 || len(got) != 500 {
+	if got := all.List(ada)[0].Tool; passed != 5 || len(got) != 500 {
 		t.Errorf("%d events passed, a name of %d bytes", passed, len(got))
 	}
 }
 
 func TestCallIDIsUniquePerCaller(t *testing.T) {
-	var calls running.Calls
+	all := calls.New(calls.Env{})
 	p := newProbe()
 	twice := func(ctx context.Context) error {
-		_, err := calls.For(nil)(nil).Invoke(ctx, &tool.Call{ID: "1", Caller: ada}, tool.Discard)
+		_, err := chain(all, nil, nil).Invoke(ctx, &tool.Call{ID: "1", Caller: ada}, tool.Discard)
 		return err
 	}
 	// A call that no door registered.
-	p.start(t.Context(), &calls, tool.Call{ID: "1", Caller: ada}, tool.Discard)
+	p.start(t.Context(), all, tool.Call{ID: "1", Caller: ada}, tool.Discard)
 	if err := twice(t.Context()); tool.CodeOf(err) != tool.CodeConflict || tool.AsError(err).Reason != "duplicate_call" {
 		t.Error(err)
 	}
-	again, endAgain, _ := calls.Begin(t.Context(), ada, "1")
+	again, endAgain, _ := all.Begin(t.Context(), ada, "1")
 	if err := twice(again); tool.CodeOf(err) != tool.CodeConflict {
 		t.Error(err)
 	}
 	endAgain()
-	_ = calls.Cancel(ada, ada.ID, "1")
+	_ = all.Cancel(ada, ada.ID, "1")
 	<-p.ended
 
 	// A call that a door registered: the stage continues with the door's entry.
-	ctx, end, _ := calls.Begin(t.Context(), ada, "1")
-	again, _, _ = calls.Begin(t.Context(), ada, "1")
+	ctx, end, _ := all.Begin(t.Context(), ada, "1")
+	again, _, _ = all.Begin(t.Context(), ada, "1")
 	if err := twice(again); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("a second call took the place of one that waits at its door: %v", err)
 	}
-	if got := ids(calls.List(ada)); got != "" {
+	if got := ids(all.List(ada)); got != "" {
 		t.Errorf("%s is listed before it runs", got)
 	}
-	p.start(ctx, &calls, tool.Call{ID: "1", Caller: ada}, tool.Discard)
+	p.start(ctx, all, tool.Call{ID: "1", Caller: ada}, tool.Discard)
 	if err := twice(ctx); tool.CodeOf(err) != tool.CodeConflict {
 		t.Error(err)
 	}
-	if err := calls.Cancel(ada, "", "1"); err != nil {
+	if err := all.Cancel(ada, "", "1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-p.ended; tool.CodeOf(err) != tool.CodeCancelled {
@@ -155,32 +149,32 @@ func TestCallIDIsUniquePerCaller(t *testing.T) {
 	}
 
 	// The caller may have the answer before the door calls end, and reuse the id.
-	_, endNext, _ := calls.Begin(t.Context(), ada, "1")
+	_, endNext, _ := all.Begin(t.Context(), ada, "1")
 	end()
 	if err := twice(t.Context()); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("the end of the first let go the id of the second: %v", err)
 	}
 	endNext()
-	if err := calls.Cancel(ada, "", "1"); tool.CodeOf(err) != tool.CodeNotFound {
+	if err := all.Cancel(ada, "", "1"); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Error(err)
 	}
 }
 
 func TestACallThatWaitsAtItsDoorCanBeCancelled(t *testing.T) {
-	var calls running.Calls
-	ctx, end, _ := calls.Begin(t.Context(), ada, "1")
+	all := calls.New(calls.Env{})
+	ctx, end, _ := all.Begin(t.Context(), ada, "1")
 	defer end()
-	if err := calls.Cancel(ada, "", "1"); err != nil || tool.CodeOf(context.Cause(ctx)) != tool.CodeCancelled {
+	if err := all.Cancel(ada, "", "1"); err != nil || tool.CodeOf(context.Cause(ctx)) != tool.CodeCancelled {
 		t.Errorf("%v, %v", err, context.Cause(ctx))
 	}
 }
 
 func TestOnlyOperatorsCancelCallsOfOtherCallers(t *testing.T) {
-	var calls running.Calls
+	all := calls.New(calls.Env{})
 	ctxs := map[string]context.Context{}
 	for _, who := range []tool.Principal{ada, bob} {
 		for _, id := range []string{"same", who.ID} {
-			ctx, end, _ := calls.Begin(t.Context(), who, id)
+			ctx, end, _ := all.Begin(t.Context(), who, id)
 			defer end()
 			ctxs[who.ID+"/"+id] = ctx
 		}
@@ -201,7 +195,7 @@ func TestOnlyOperatorsCancelCallsOfOtherCallers(t *testing.T) {
 		{operator, "", "bob", "", "bob/bob"},
 		{ada, "ada", "same", "", "ada/same"},
 	} {
-		err := calls.Cancel(c.who, c.whose, c.id)
+		err := all.Cancel(c.who, c.whose, c.id)
 		if err == nil != (c.want == "") || err != nil && tool.CodeOf(err) != c.want {
 			t.Errorf("%s ends %s of %q: %v", c.who.ID, c.id, c.whose, err)
 		}

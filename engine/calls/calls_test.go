@@ -1,10 +1,11 @@
-package recent_test
+package calls_test
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -12,25 +13,44 @@ import (
 	"testing"
 
 	"toolpost/config"
-	"toolpost/engine/recent"
+	"toolpost/engine/calls"
 	"toolpost/host/secret"
 	"toolpost/tool"
 )
 
 var (
 	ada      = tool.Principal{ID: "ada", Door: "http"}
+	bob      = tool.Principal{ID: "bob", Door: "nats"}
 	eve      = tool.Principal{ID: "eve", Door: "http"}
 	operator = tool.Principal{ID: "owner", Door: "cli", Operates: true}
 	echo     = &tool.Spec{Name: "echo", Source: "one", Protocol: "command", Walls: "no network"}
 )
 
-// chain returns the two places of the stage around a tool, with resolve between them.
-func chain(c *recent.Calls, spec *tool.Spec, run tool.HandlerFunc) tool.Handler {
-	inner := c.For(spec)(run)
-	return c.For(nil)(tool.HandlerFunc(func(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
+// silent logs nothing.
+var silent = slog.New(slog.DiscardHandler)
+
+// limited returns a log with limits.
+func limited(o calls.Options, env calls.Env) *calls.Log {
+	c := calls.New(env)
+	c.Limit(o)
+	return c
+}
+
+// chain returns the stage around a tool, with resolve between them. A call is copied on the way, as telemetry does.
+func chain(c *calls.Log, spec *tool.Spec, run tool.HandlerFunc) tool.Handler {
+	return logging(c, silent, spec, run)
+}
+
+func logging(c *calls.Log, log *slog.Logger, spec *tool.Spec, run tool.HandlerFunc) tool.Handler {
+	return c.Stage(log)(nil)(tool.HandlerFunc(func(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
 		found := *call
-		found.Spec = spec
-		return inner.Invoke(ctx, &found, out)
+		if err := call.Watch.By.Admit(&found); err != nil {
+			return nil, err
+		}
+		if found.Spec = spec; spec != nil {
+			call.Watch.By.Found(spec)
+		}
+		return run(ctx, &found, out)
 	}))
 }
 
@@ -46,7 +66,7 @@ func invoke(t testing.TB, h tool.Handler, call tool.Call) {
 }
 
 func TestCallIsKeptWithItsEventsAndSteps(t *testing.T) {
-	c := recent.New(recent.Options{}, recent.Env{})
+	c := calls.New(calls.Env{})
 	defer c.Watching()()
 	h := chain(c, echo, func(_ context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
 		step := call.Watch.By.Enter("runner")
@@ -76,15 +96,15 @@ func TestCallIsKeptWithItsEventsAndSteps(t *testing.T) {
 }
 
 func TestCallsAreVisibleOnlyToCallerAndOperator(t *testing.T) {
-	c := recent.New(recent.Options{}, recent.Env{})
+	c := calls.New(calls.Env{})
 	invoke(t, chain(c, echo, says(`"x"`)), tool.Call{ID: "c1", Tool: "echo", Caller: ada})
 	invoke(t, chain(c, echo, says(`"x"`)), tool.Call{ID: "c2", Tool: "echo", Parent: "c1", Caller: ada})
 	for who, sees := range map[*tool.Principal]bool{&ada: true, &operator: true, &eve: false, {ID: "own"}: false} {
-		f := recent.Filter{Who: *who, Events: true}
-		_, found := c.Find(*who, "", "c1")
+		f := calls.Filter{Who: *who, Events: true}
+		call, found := c.Find(*who, "", "c1")
 		now, last := c.Now(f)
 		next := c.Next(f, last-4, 100).Lines
-		if found != sees || (len(now) == 4) != sees || (len(next) == 4) != sees || (len(c.Children(*who, "c1")) == 2) != sees ||
+		if found != sees || (len(now) == 4) != sees || (len(next) == 4) != sees || found && len(c.Children(&call)) != 1 ||
 			!sees && len(now)+len(next) > 0 {
 			t.Errorf("%s: found %v, %d now, %d next", who.ID, found, len(now), len(next))
 		}
@@ -95,12 +115,12 @@ func TestCallsAreVisibleOnlyToCallerAndOperator(t *testing.T) {
 }
 
 func TestOwnReadOnlyToolsAreNotKept(t *testing.T) {
-	c := recent.New(recent.Options{}, recent.Env{})
+	c := calls.New(calls.Env{})
 	looks := &tool.Spec{Name: "showCall", Source: config.OwnSource, Effects: tool.Effects{Reads: true}}
 	does := &tool.Spec{Name: "cancelCall", Source: config.OwnSource}
 	invoke(t, chain(c, looks, says(`{}`)), tool.Call{ID: "c1", Caller: ada})
 	invoke(t, chain(c, does, says(`{}`)), tool.Call{ID: "c2", Caller: ada})
-	if lines, _ := c.Now(recent.Filter{Who: ada}); len(lines) != 2 || lines[0].Begin.Call != "c2" {
+	if lines, _ := c.Now(calls.Filter{Who: ada}); len(lines) != 2 || lines[0].Begin.Call != "c2" {
 		t.Errorf("%+v", lines)
 	}
 }
@@ -112,7 +132,7 @@ func TestASecretIsNeverKept(t *testing.T) {
 	redactByName := func(doc json.RawMessage) json.RawMessage {
 		return json.RawMessage(strings.ReplaceAll(string(doc), "lease-token", "[redacted]"))
 	}
-	c := recent.New(recent.Options{}, recent.Env{Redactor: &r, RedactByName: redactByName})
+	c := calls.New(calls.Env{Redactor: &r, RedactByName: redactByName})
 	// The redact stage runs inside. It is left out here: the test is about what it does not see, arguments and walls.
 	h := chain(c, echo, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		ev := tool.LogEvent("warn", "blocked")
@@ -133,8 +153,8 @@ func TestASecretIsNeverKept(t *testing.T) {
 
 // Whatever is called, no more is kept than the limits allow, and every cut is reported.
 func TestKeptCallsAreBounded(t *testing.T) {
-	o := recent.Options{Calls: 50, Bytes: 1 << 20}
-	c := recent.New(o, recent.Env{})
+	o := calls.Options{Calls: 50, Bytes: 1 << 20}
+	c := limited(o, calls.Env{})
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var sent []int
 	for i := range 200 {
@@ -157,15 +177,15 @@ func TestKeptCallsAreBounded(t *testing.T) {
 		}
 		check(t, c, i, sent[i])
 	}
-	if lines, _ := c.Now(recent.Filter{Who: ada}); len(lines) > 2*o.Calls || len(lines) == 0 {
+	if lines, _ := c.Now(calls.Filter{Who: ada}); len(lines) > 2*o.Calls || len(lines) == 0 {
 		t.Errorf("%d lines of calls are kept", len(lines))
 	}
 }
 
 // Running calls are never dropped; if they alone exceed the limit, less is kept of each.
 func TestCallsThatRunAreBoundedTogether(t *testing.T) {
-	o := recent.Options{Calls: 50, Bytes: 1 << 20}
-	c := recent.New(o, recent.Env{})
+	o := calls.Options{Calls: 50, Bytes: 1 << 20}
+	c := limited(o, calls.Env{})
 	args := json.RawMessage(`{"a":"` + strings.Repeat("a", 60<<10) + `"}`)
 	const most = 100 // at once, each within the one before: each would keep 180 KiB
 	var h tool.Handler
@@ -191,7 +211,7 @@ func TestCallsThatRunAreBoundedTogether(t *testing.T) {
 }
 
 // check checks what is kept of a call whose arguments and output had a size.
-func check(t *testing.T, c *recent.Calls, i, size int) {
+func check(t *testing.T, c *calls.Log, i, size int) {
 	t.Helper()
 	call, ok := c.Find(ada, "", fmt.Sprint(i))
 	if !ok {
@@ -221,7 +241,7 @@ func check(t *testing.T, c *recent.Calls, i, size int) {
 
 // A storm of large calls leaves no more on the heap than the limits allow: nothing keeps the requests alive.
 func TestAStormLeavesLittleBehind(t *testing.T) {
-	c := recent.New(recent.Options{Calls: 500, Bytes: 4 << 20}, recent.Env{})
+	c := limited(calls.Options{Calls: 500, Bytes: 4 << 20}, calls.Env{})
 	h := chain(c, echo, says(`"`+strings.Repeat("o", 5000)+`"`))
 	before := heap()
 	var callers sync.WaitGroup
@@ -239,7 +259,7 @@ func TestAStormLeavesLittleBehind(t *testing.T) {
 	if grew := heap() - before; grew > 3*(4<<20) {
 		t.Errorf("the heap grew by %d bytes", grew)
 	}
-	if lines, _ := c.Now(recent.Filter{Who: ada}); len(lines) == 0 || len(lines) > 1000 {
+	if lines, _ := c.Now(calls.Filter{Who: ada}); len(lines) == 0 || len(lines) > 1000 {
 		t.Errorf("%d lines", len(lines))
 	}
 	runtime.KeepAlive(c)
@@ -255,11 +275,11 @@ func heap() int64 {
 // A follower sees every line once, in order, wherever it continues; a follower that is too slow learns how many it
 // missed.
 func TestAFollowerGoesOnBehindTheLastLine(t *testing.T) {
-	c := recent.New(recent.Options{Calls: 10}, recent.Env{}) // 80 lines
+	c := limited(calls.Options{Calls: 10}, calls.Env{}) // 80 lines
 	talks := chain(c, echo, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		return nil, errors.Join(out.Emit(tool.LogEvent("info", "hello")), errors.New("no"))
 	})
-	f := recent.Filter{Who: ada, Events: true}
+	f := calls.Filter{Who: ada, Events: true}
 	_, at := c.Now(f)
 	first := at
 	for i := range 4 {
@@ -302,9 +322,9 @@ func TestAFollowerGoesOnBehindTheLastLine(t *testing.T) {
 }
 
 func TestOffKeepsNothing(t *testing.T) {
-	c := recent.New(recent.Options{Off: true}, recent.Env{})
+	c := limited(calls.Options{Off: true}, calls.Env{})
 	h := chain(c, echo, func(_ context.Context, call *tool.Call, _ tool.Sink) (*tool.Result, error) {
-		if call.Watch.By != nil {
+		if call.Watch.Steps || call.Watch.By.Enter("runner") >= 0 {
 			t.Error("watched")
 		}
 		return &tool.Result{OK: true}, nil
