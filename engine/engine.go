@@ -119,8 +119,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 	}
 	of := func(name string, at func(*item) tool.Middleware) place { return place{name, at} }
 	outer = []place{
-		// Every call has exactly one outcome, and every error has a code.
-		always("recover", recovered(log)),
+		// Every call has exactly one outcome, and every error has a code: doors rely on it.
+		always("recover", tool.Recovered(log, "the log")),
 		// Outside redact, so that it never keeps a secret. resolve reports the tool to it, and asks it whether another call
 		// has the id: a call that is refused for that is on record.
 		given("calls"),

@@ -4,35 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"toolpost/engine/policy"
 	"toolpost/tool"
 )
-
-// recovered turns a panic of anything inside into an internal error, and every error into a *tool.Error. Doors rely on
-// these two promises.
-func recovered(log *slog.Logger) tool.Middleware {
-	return func(next tool.Handler) tool.Handler {
-		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
-			defer func() {
-				if p := recover(); p != nil {
-					log.Error("a call panicked", "tool", c.Tool, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-					r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the log has the details",
-						c.Tool)
-				}
-			}()
-			r, err = next.Invoke(ctx, c, out)
-			if err != nil {
-				return nil, tool.AsError(err)
-			}
-			return r, nil
-		})
-	}
-}
 
 // traced numbers the events, and sets the call's id, trace, start and duration in the result.
 func traced(next tool.Handler) tool.Handler {

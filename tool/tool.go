@@ -9,8 +9,11 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
+	"log/slog"
 	"os"
+	"runtime/debug"
 	"time"
 )
 
@@ -418,6 +421,31 @@ func First(do func(context.Context, *Call) error) Middleware {
 			}
 			return next.Invoke(ctx, c, out)
 		})
+	}
+}
+
+// Recovered turns a panic of anything inside into an internal error, whose details are in log, and every error into an
+// *Error. Callers are told where the details are.
+func Recovered(log *slog.Logger, where string) Middleware {
+	return func(next Handler) Handler {
+		return HandlerFunc(func(ctx context.Context, c *Call, out Sink) (r *Result, err error) {
+			defer Recover(log, "a call panicked", func() []any {
+				r, err = nil, Errorf(CodeInternal, "%s: an internal error; %s has the details", c.Tool, where)
+				return []any{"tool", c.Tool, "call", c.ID}
+			})
+			if r, err = next.Invoke(ctx, c, out); err != nil {
+				return nil, AsError(err)
+			}
+			return r, nil
+		})
+	}
+}
+
+// Recover is for a defer statement: it ends a panic, and logs it. answer sets what is returned instead, and returns what
+// the log has to know.
+func Recover(log *slog.Logger, message string, answer func() []any) {
+	if p := recover(); p != nil {
+		log.Error(message, append(answer(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))...)
 	}
 }
 

@@ -3,11 +3,9 @@ package openai
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"mime"
 	"net/http"
-	"runtime/debug"
 	"time"
 
 	"toolpost/codesearch/toolfind"
@@ -52,7 +50,8 @@ func NewDoor(waiting tool.Middleware, o Options) web.Door {
 			"X-Stainless-Timeout", "X-Stainless-Helper-Method"}, envelope.Headers()...),
 		Exposes: []string{"Retry-After", headerRetry, headerLeftOut},
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
-			return (&server{Server: on, Options: o, handler: h, waiting: waiting(announcing(h)), catalog: c}).routes()
+			safe := tool.Recovered(o.Log, "the server's log")
+			return (&server{Server: on, Options: o, handler: safe(h), waiting: safe(waiting(announcing(h))), catalog: c}).routes()
 		},
 	}
 }
@@ -166,15 +165,8 @@ func readEnvelope(h http.Header, p tool.Principal) (*tool.Call, time.Duration, e
 	return c, timeout, nil
 }
 
-// invoke recovers from a panic of the handler, so that the caller still gets an answer.
-func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink, waits bool) (r *tool.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p),
-				"stack", string(debug.Stack()))
-			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details", c.Tool)
-		}
-	}()
+// invoke makes a call. If it waits, it returns when the call has been approved or refused.
+func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink, waits bool) (*tool.Result, error) {
 	if waits {
 		return s.waiting.Invoke(ctx, c, out)
 	}

@@ -28,7 +28,7 @@ func (s *server) asset(w http.ResponseWriter, r *http.Request, p tool.Principal)
 	args := map[string]any{"sha256": sum, "content": false}
 	return s.ask(w, r, p, readAsset, args, func(ctx context.Context, c *tool.Call) {
 		out := &assetSink{sum: sum, r: r, w: &deadlineWriter{w, ctx, s.Patience()}}
-		res, err := s.invoke(ctx, c, out)
+		res, err := s.handler.Invoke(ctx, c, out)
 		if out.close() {
 			return
 		}

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"iter"
 	"mime"
 	"net/http"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -68,7 +66,7 @@ func (s *server) asked(w http.ResponseWriter, r *http.Request) answering {
 			s.runStream(ctx, w, c, 0)
 			return
 		}
-		res, err := s.invoke(ctx, c, tool.Discard)
+		res, err := s.handler.Invoke(ctx, c, tool.Discard)
 		if err == nil && res != nil {
 			s.forgetAfter(r, len(res.Output))
 		}
@@ -98,7 +96,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, c *tool.Call, st
 func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.Call, before uint64) {
 	out := &stream{s.NewStream(w), before}
 	stop := out.KeepAlive(s.Beat)
-	res, err := s.invoke(ctx, c, out)
+	res, err := s.handler.Invoke(ctx, c, out)
 	stop()
 	status, body := encodeOutcome(res, err, c.ID)
 	name := eventResult
@@ -106,19 +104,6 @@ func (s *server) runStream(ctx context.Context, w http.ResponseWriter, c *tool.C
 		name = eventNoOutcome
 	}
 	out.Finish(name, body)
-}
-
-// invoke recovers from a panic of the handler, so that the caller still gets an answer.
-func (s *server) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.Log.Error("a call panicked", "tool", c.Tool, "call", c.ID, "panic", fmt.Sprint(p),
-				"stack", string(debug.Stack()))
-			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details",
-				c.Tool)
-		}
-	}()
-	return s.handler.Invoke(ctx, c, out)
 }
 
 func checkContent(h http.Header) *tool.Error {

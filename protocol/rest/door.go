@@ -43,7 +43,7 @@ func NewDoor(o Options) web.Door {
 			{Path: "/healthz", What: "whether it serves; no token"},
 		},
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
-			return (&server{Server: on, Options: o, handler: h, catalog: c}).routes()
+			return (&server{Server: on, Options: o, handler: tool.Recovered(o.Log, "the server's log")(h), catalog: c}).routes()
 		},
 		Accepts: append([]string{headerPrefer, headerLast, "Range", "If-None-Match"}, envelope.Headers()...),
 		Exposes: []string{"Location", headerApplied, "ETag", "Retry-After"},
@@ -173,7 +173,7 @@ func (s *server) cancelCall(w http.ResponseWriter, r *http.Request, p tool.Princ
 		w.WriteHeader(http.StatusNoContent)
 	case p.Operator() && s.offers(r, p, "cancelCall") == nil:
 		return s.ask(w, r, p, "cancelCall", map[string]string{"call": id}, func(ctx context.Context, c *tool.Call) {
-			if res, err := s.invoke(ctx, c, tool.Discard); err != nil || !res.OK || c.DryRun {
+			if res, err := s.handler.Invoke(ctx, c, tool.Discard); err != nil || !res.OK || c.DryRun {
 				s.answer(w, r, c, http.StatusOK, res, err)
 				return
 			}

@@ -155,7 +155,7 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c *tool.Call, tim
 		return err
 	}
 	return s.run(w, r, job, 0, func(ctx context.Context, job *tool.Call) {
-		res, err := s.invoke(ctx, job, tool.Discard)
+		res, err := s.handler.Invoke(ctx, job, tool.Discard)
 		status := http.StatusOK
 		if err == nil && res != nil && res.OK {
 			status = http.StatusAccepted

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -54,7 +52,7 @@ type delivery struct {
 }
 
 func newServing(o DoorOptions, h tool.Handler, c tool.Catalog) *serving {
-	s := &serving{o: o, handler: h, catalog: c, desks: map[*desk]bool{}}
+	s := &serving{o: o, handler: tool.Recovered(o.Log, "the server's log")(h), catalog: c, desks: map[*desk]bool{}}
 	s.base, s.end = context.WithCancelCause(context.Background())
 	s.crew = crew{run: func(j delivery) { j.desk.run(j) }, most: o.Workers, backlog: o.Backlog, maxBytes: maxBacklogBytes}
 	return s
@@ -175,16 +173,9 @@ func (d *desk) call(j delivery, r request, c *tool.Call) (*tool.Result, error) {
 	return d.invoke(ctx, c, out)
 }
 
-// invoke recovers from a panic of the handler, so that the caller gets an answer.
-func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			d.o.Log.Error("a call panicked", "tool", c.Tool, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			r, err = nil, tool.Errorf(tool.CodeInternal, "%s: an internal error; the server's log has the details",
-				c.Tool)
-		}
-	}()
-	r, err = d.handler.Invoke(ctx, c, out)
+// invoke makes a call. If the call's time is over or it was cancelled, its error says by whom.
+func (d *desk) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	r, err := d.handler.Invoke(ctx, c, out)
 	if err != nil && ctx.Err() != nil {
 		if code := tool.CodeOf(err); code == tool.CodeTimeout || code == tool.CodeCancelled {
 			why := tool.Ended(ctx)

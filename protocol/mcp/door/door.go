@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"toolpost/codesearch/toolfind"
@@ -113,13 +112,11 @@ func methods() map[string]method {
 
 // answer returns the complete reply to a request. After a panic the client still gets an answer.
 func (s *server) answer(ctx context.Context, r *request, to peer) (reply []byte, failed *jsonrpc.Error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.Log.Error("a request panicked", "method", r.method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			failed = jsonrpc.Errorf(jsonrpc.CodeInternal, "Internal error; the server's log has the details")
-			reply = jsonrpc.EncodeReply(r.id, nil, failed)
-		}
-	}()
+	defer tool.Recover(s.Log, "a request panicked", func() []any {
+		failed = jsonrpc.Errorf(jsonrpc.CodeInternal, "Internal error; the server's log has the details")
+		reply = jsonrpc.EncodeReply(r.id, nil, failed)
+		return []any{"method", r.method}
+	})
 	w, failed := s.serve(ctx, r, to)
 	if failed != nil {
 		return jsonrpc.EncodeReply(r.id, nil, failed), failed
