@@ -58,9 +58,16 @@ func (o Options) watch(ctx context.Context, c *define.Call, a Args, f *follow.Fo
 	if err := o.begin(c, a, s, &w); err != nil || !a.Follow {
 		return w, err
 	}
-	err = f.Each(ctx, o.Log.Changed, func() (more bool, err error) {
-		lines, missed := o.Log.Journal(w.Next, page)
-		return len(lines) == page, o.emit(c, s, &w, lines, missed)
+	err = f.Lines(ctx, c.Out, &w, o.Log.Changed, func(after int64) (all []tool.Event, last, missed int64) {
+		lines, missed := o.Log.Journal(after, page)
+		last = after
+		for _, l := range lines {
+			last = l.Seq
+			for _, l := range s.take(l) {
+				all = append(all, event(l))
+			}
+		}
+		return all, last, missed
 	})
 	return w, err
 }
@@ -87,24 +94,6 @@ func (o Options) begin(c *define.Call, a Args, s *selector, w *follow.Watched) e
 	for _, l := range last[max(0, len(last)-a.Last):] {
 		if err := c.Out.Emit(event(l)); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// emit sends lines to the listener.
-func (o Options) emit(c *define.Call, s *selector, w *follow.Watched, lines []calls.JournalLine, missed int64) error {
-	if w.Missed += missed; missed > 0 {
-		if err := follow.Missing(c.Out, missed); err != nil {
-			return err
-		}
-	}
-	for _, l := range lines {
-		w.Next = l.Seq
-		for _, l := range s.take(l) {
-			if err := c.Out.Emit(event(l)); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

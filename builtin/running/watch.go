@@ -31,16 +31,9 @@ func (o Options) watch(
 	if w.Next, err = o.begin(c, of, a.After); err != nil {
 		return w, err
 	}
-	err = f.Each(ctx, o.Calls.Changed, func() (more bool, err error) {
-		p := o.Calls.Next(of, w.Next, page)
-		if w.Next = p.Last; p.Missed > 0 {
-			w.Missed += p.Missed
-			err = follow.Missing(c.Out, p.Missed)
-		}
-		if err == nil {
-			err = tell(c.Out, p.Lines)
-		}
-		return p.More, err
+	err = f.Lines(ctx, c.Out, &w, o.Calls.Changed, func(after int64) ([]tool.Event, int64, int64) {
+		p := o.Calls.Next(of, after, page)
+		return events(p.Lines), p.Last, p.Missed
 	})
 	return w, err
 }
@@ -50,23 +43,25 @@ func (o Options) begin(c *define.Call, of calls.Filter, after *int64) (next int6
 	if after != nil && o.Calls.Known(*after) {
 		return *after, nil
 	}
-	lines, last := o.Calls.Now(of)
-	return last, tell(c.Out, lines)
+	lines, next := o.Calls.Now(of)
+	for _, ev := range events(lines) {
+		if err := c.Out.Emit(ev); err != nil {
+			return next, err
+		}
+	}
+	return next, nil
 }
 
-// tell sends lines to the listener: in words for clients that do not know lines, and whole in the fields.
-func tell(out tool.Sink, lines []calls.Line) error {
+// events makes events of lines: in words for clients that do not know lines, and whole in the fields.
+func events(lines []calls.Line) (all []tool.Event) {
 	for _, l := range lines {
 		doc, err := strictjson.Marshal(l)
 		if err != nil { // the data of an event is not JSON
 			doc, _ = strictjson.Marshal(map[string]string{"error": "a line cannot be shown: " + err.Error()})
 		}
-		said := tool.Log{Level: level(l), Message: words(l), Fields: doc}
-		if err := out.Emit(tool.NewEvent(tool.KindLog, said)); err != nil {
-			return err
-		}
+		all = append(all, tool.NewEvent(tool.KindLog, tool.Log{Level: level(l), Message: words(l), Fields: doc}))
 	}
-	return nil
+	return all
 }
 
 func level(l calls.Line) string {

@@ -125,7 +125,7 @@ func (e *entry) ended(r *tool.Result, err error, took time.Duration) JournalLine
 	l, record := e.line(), e.found.Record
 	l.From, l.Time, l.Millis = FromCall, e.start.Add(took), millis(took)
 	l.Outcome, l.Code, _ = record.OutcomeOf(r, err)
-	l.Code = tool.Code(short(string(l.Code))) // a tool may choose it
+	l.Code = tool.Code(strings.Clone(short(string(l.Code)))) // a tool may choose it
 	l.Level = l.Outcome.Level()
 	if record != nil && e.found.Spec == nil {
 		l.Tool = short(cmp.Or(record.Tool, l.Tool))

@@ -22,8 +22,10 @@ func TestJournalKeepsLogEventsAndOutcomes(t *testing.T) {
 	var log bytes.Buffer
 	debug := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h := logging(j, debug, &tool.Spec{Name: "greet", Source: "greeter"}, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		ours := tool.LogEvent("warn", "its record waits") // a stage says this
+		ours.Ours = true
 		for _, ev := range []tool.Event{
-			tool.LogEvent("warn", "hot"), tool.NewEvent(tool.KindProgress, tool.Progress{Progress: 1}),
+			ours, tool.LogEvent("warn", "hot"), tool.NewEvent(tool.KindProgress, tool.Progress{Progress: 1}),
 			tool.NewEvent(tool.KindLog, tool.Log{Level: "SHOUT", Message: strings.Repeat("ä", 4000), Fields: []byte(`{"a":1}`)}),
 			tool.NewEvent(tool.KindError, tool.ErrorEvent{Code: "E1", Message: "broken"}),
 		} {
@@ -36,7 +38,7 @@ func TestJournalKeepsLogEventsAndOutcomes(t *testing.T) {
 	c := &tool.Call{ID: "c1", Tool: "say.hello", Run: "r1", Session: "s1", Caller: tool.Principal{ID: "ada", Door: "http"}}
 	events := 0
 	count := tool.SinkFunc(func(tool.Event) error { events++; return nil })
-	if _, err := h.Invoke(t.Context(), c, count); err != nil || events != 4 {
+	if _, err := h.Invoke(t.Context(), c, count); err != nil || events != 5 {
 		t.Fatal(events, err)
 	}
 	refuse := logging(j, debug, nil, func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {

@@ -190,7 +190,7 @@ func (e *entry) Leave(step int) {
 func (e *entry) end(ctx context.Context, log *slog.Logger, r *tool.Result, err error) {
 	l, took := e.of, r.Elapsed(e.start)
 	line, summary := e.ended(r, err, took), ""
-	outcome, code, reason := tool.OutcomeOf(r, err)
+	outcome, _, reason := tool.OutcomeOf(r, err) // unlike the journal, it does not tell of a hidden tool
 	failure := failureOf(r, err)
 	var output []byte
 	if r != nil {
@@ -206,7 +206,7 @@ func (e *entry) end(ctx context.Context, log *slog.Logger, r *tool.Result, err e
 	if s := e.slot; s != nil {
 		e.slot = nil
 		s.summary, s.record.Duration, s.record.Outcome = summary, took, outcome
-		s.record.Code, s.record.Reason = tool.Code(cut(string(code), maxName)), cut(reason, maxName)
+		s.record.Code, s.record.Reason = tool.Code(cut(string(line.Code), maxName)), strings.Clone(cut(reason, maxName))
 		s.note(e.found.Record, r)
 		l.grow(s, len(summary))
 		l.put(s, docOutput, output, maxDoc)

@@ -112,7 +112,6 @@ type Page struct {
 	Lines  []Line
 	Last   int64 // the number of the last line that was examined
 	Missed int64 // lines in between that are no longer kept, of any caller
-	More   bool  // there are more already
 }
 
 // Next returns lines after the given number, and examines at most most of them.
@@ -134,7 +133,7 @@ func (l *Log) Next(f Filter, after int64, most int) (p Page) {
 			p.Lines = append(p.Lines, s.line(after, one.event))
 		}
 	}
-	p.Last, p.More = after, after < l.lines.last
+	p.Last = after
 	return p
 }
 

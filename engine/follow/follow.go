@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,31 +88,37 @@ type Watched struct {
 	Missed int64 `json:"missed,omitzero"` // lines that were dropped before this follower read them
 }
 
-// Missing reports to a follower how many lines it has missed.
-func Missing(out tool.Sink, missed int64) error {
-	text := fmt.Sprintf("%d lines are missing: they came faster than they were read", missed)
-	fields, _ := strictjson.Marshal(map[string]int64{"missed": missed}) // marshals: a number
-	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "warn", Message: text, Fields: fields}))
-}
-
-// Each calls read again and again: at once if there is more already, otherwise when something has changed, see Wait. It
-// returns the error of read, or of a cancelled call.
-func (f *Follower) Each(
-	ctx context.Context, changed func() <-chan struct{}, read func() (more bool, err error),
+// Lines sends lines to out, from w.Next on: again and again those that next returns, with the number of the last one and
+// how many in between are no longer kept. It reads at once after it has read some, otherwise when something has changed, see
+// Wait. It returns the error of out, or of a cancelled call.
+func (f *Follower) Lines(
+	ctx context.Context, out tool.Sink, w *Watched, changed func() <-chan struct{},
+	next func(after int64) (lines []tool.Event, last, missed int64),
 ) (err error) {
 	for on := true; on && err == nil; {
-		change := changed() // before reading: later changes are read the next time
-		more, failed := read()
-		if failed != nil {
-			return failed
+		change, most := changed(), Longest // before reading: later changes are read the next time
+		lines, last, missed := next(w.Next)
+		if w.Missed += missed; missed > 0 {
+			lines = slices.Insert(lines, 0, missing(missed))
 		}
-		most := Longest
-		if more {
-			most = 0
+		for _, ev := range lines {
+			if err := out.Emit(ev); err != nil {
+				return err
+			}
+		}
+		if last > w.Next {
+			w.Next, most = last, 0
 		}
 		on, err = f.Wait(ctx, change, most)
 	}
 	return err
+}
+
+// missing tells a follower how many lines it has missed.
+func missing(lines int64) tool.Event {
+	text := fmt.Sprintf("%d lines are missing: they came faster than they were read", lines)
+	fields, _ := strictjson.Marshal(map[string]int64{"missed": lines}) // marshals: a number
+	return tool.NewEvent(tool.KindLog, tool.Log{Level: "warn", Message: text, Fields: fields})
 }
 
 // Left reports whether the client of a call has disconnected: the call was not cancelled, and nothing waits for its
