@@ -122,18 +122,15 @@ func say(shown, abs string, err error) error {
 // maxBelow is how many entries of a tree are checked before a program may walk it.
 const maxBelow = 500_000
 
-// hidden lists the names below a folder that may not be read, or written; links count if they are followed. It compares the
-// folder's content with the caller's view of it.
-func (p place) hidden(abs string, write, follow bool) ([]string, error) {
+// hidden lists what may not be read, or written, below a folder. It compares the folder's content with the caller's view of
+// it.
+func (p place) hidden(abs string, write bool) ([]string, error) {
 	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
 		return nil, nil // a file was checked when it was named
 	}
 	seen := map[string]bool{}
 	o := workspace.WalkOptions{Recursive: true, Hidden: true, MaxEntries: maxBelow}
 	err := p.view.Walk(p.ctx, abs, o, func(e *workspace.Entry) error {
-		if follow && e.Type&fs.ModeSymlink != 0 {
-			return nil
-		}
 		seen[e.Below()] = !write || e.Type.IsDir() && !inGit(e.Below()) || p.mayWrite(e.Abs(), e.Abs()) == nil
 		return nil
 	})
@@ -146,7 +143,7 @@ func (p place) hidden(abs string, write, follow bool) ([]string, error) {
 		if err != nil || rel == "." || seen[rel] || !p.denied(path, write) {
 			return nil
 		}
-		hidden = append(hidden, d.Name())
+		hidden = append(hidden, path)
 		if d.IsDir() {
 			return fs.SkipDir
 		}

@@ -20,7 +20,7 @@ import (
 
 // repositoryRuns matches the settings of a repository that name a program and that the environment cannot override: most
 // have no fixed name, and an empty diff.external is run too.
-var repositoryRuns = regex.Lazy(`^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver)$`)
+var repositoryRuns = regex.Lazy(`^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver|trailer\..*\.(command|cmd))$`)
 
 // networkRuns matches settings that only matter if git uses the network.
 var networkRuns = regex.Lazy(`^(credential\..*\.helper|remote\..*\.(vcs|uploadpack|receivepack|proxy))$`)

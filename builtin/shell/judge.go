@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // A verdict is a command that may run, exactly as it will run.
@@ -16,46 +18,70 @@ type verdict struct {
 	name          string   // the program as the caller wrote it
 	dir           string   // the folder in which it starts, absolute
 	reads, writes []string // the paths that it names, absolute
+	fixed         []string // those among them that it may read, but not change
+	hidden        []string // files below the folders that it walks, which its caller may not read
 	repository    string   // in which git works, if it is git: see guard
 	unpack        *unpacking
 	subcommand    string
 	network       bool
-	strange       bool              // how it uses its arguments is unknown
-	code          Code              // which code it may run
-	moved         map[string]string // paths of a codebase that it names, and their places on the host
+	changes       bool // it may change files
+	alone         bool // it starts no other program
+	code          Code // which code it may run
 }
-
-// changes reports whether the command may change files: it names some, runs code, or is unknown.
-func (v *verdict) changes() bool { return len(v.writes) > 0 || v.strange || v.code.covers(CodeTree) }
 
 // A judging is one command being judged.
 type judging struct {
 	*verdict
-	ground place
-	rule   Rule
-	prof   *profile
-	words  words    // of its arguments
-	base   string   // start of relative paths
-	spared []string // options that exclude names
+	program
+	ground  place
+	rule    Rule
+	words   words
+	args    []string // as they will run
+	bases   []string // where relative paths may start
+	removes []string
 }
 
 // judge decides whether a command may run, and in which form. The program was found at file.
 func (o *Options) judge(g place, name, file, dir string, args []string) (*verdict, error) {
-	j := &judging{verdict: &verdict{name: name, dir: dir, moved: map[string]string{}}, ground: g, rule: o.rule(name), base: dir}
-	if err := j.size(args); err != nil {
+	j := &judging{
+		verdict: &verdict{name: name, dir: dir}, program: programAt(name), ground: g, rule: o.rule(name),
+		args: slices.Clone(args), bases: []string{dir},
+	}
+	j.words = j.marks().scan(args, j.stops())
+	if err := cmp.Or(j.size(args), j.ruledOut(args)); err != nil {
 		return nil, err
 	}
-	if err := j.arguments(profileOf(filepath.Base(name)), args); err != nil {
+	if err := j.command(file, args); err != nil {
 		return nil, err
 	}
-	if o.named(o.Allow, name) && !o.listed(o.Allow, name, j.words) {
+	entry := func(e string) []string { return strings.Fields(e)[1:] }
+	match := func(entries []string, name string, matches func(string) bool) bool {
+		return slices.ContainsFunc(entries, func(e string) bool { return programOf(e) == name && matches(e) })
+	}
+	denies := func(e string) bool { return j.words.denies(entry(e), j.subcommand != "") }
+	if o.named(o.Allow, name) && !match(o.Allow, name, func(e string) bool { return j.words.allows(entry(e)) }) {
 		return nil, j.refuse("these arguments: allow of the config names others")
 	}
-	if o.listed(o.Deny, name, j.words) || o.listed(o.Deny, filepath.Base(file), j.words) {
+	if match(o.Deny, name, denies) || match(o.Deny, filepath.Base(file), denies) {
 		return nil, denied(name)
 	}
-	j.argv = append([]string{file}, j.complete(args)...)
+	j.argv = slices.Concat([]string{file}, j.inserted(), j.args)
 	return j.verdict, nil
+}
+
+// stops reports whether the first argument that is no option ends the options: it is a script, and they are for the script.
+func (j *judging) stops() bool {
+	return j.in("shells") || j.in("run code") && !j.in("builders") && !j.isFamily()
+}
+
+// isFamily reports whether the program has subcommands.
+func (j *judging) isFamily() bool { return j.of("subcommands") != nil }
+
+func (j *judging) inserted() []string {
+	if j.rule.Trust {
+		return nil
+	}
+	return j.of("inserted")
 }
 
 // mentions reports whether the config allows a program at all, with any arguments.
@@ -102,262 +128,217 @@ func (j *judging) size(args []string) error {
 	return nil
 }
 
-// words are what the config's allow and deny are compared with.
-type words struct {
-	plain   []string // subcommands and arguments
-	options []string
-}
-
-// arguments judges the arguments of a program.
-func (j *judging) arguments(prof *profile, args []string) error {
-	for _, a := range args {
-		if matchAny(j.rule.DenyArgs, a) {
-			return j.refuse("the argument %q: a rule denies it", a)
-		}
-	}
-	switch {
-	case j.rule.Trust:
-		return j.unknown(args)
-	case prof == nil || prof.refused != "":
-		for _, a := range args {
-			if !matchAny(j.rule.AllowArgs, a) {
-				return j.refuse("the argument %q: %s; a rule with allow_args or trust can allow it", a, j.whyStrange(prof))
+// ruledOut refuses an argument that a rule denies, also as a part of a cluster of letters, or in an abbreviation.
+func (j *judging) ruledOut(args []string) error {
+	for _, pattern := range j.rule.DenyArgs {
+		for _, a := range slices.Concat(args, j.words.options) {
+			if stands(a, pattern) {
+				return j.refuse("the argument %q: a rule denies it", a)
 			}
 		}
-		if len(j.rule.AllowArgs) == 0 {
-			return j.refuse("no rule: %s; a rule with allow_args or trust can allow it", j.whyStrange(prof))
-		}
+	}
+	return nil
+}
+
+// command judges a program with its arguments.
+func (j *judging) command(file string, args []string) error {
+	if j.rule.Trust || !j.known() {
 		return j.unknown(args)
 	}
-	j.prof = prof
-	return j.known(args)
-}
-
-func (j *judging) whyStrange(prof *profile) string {
-	if prof != nil {
-		return j.name + " " + prof.refused
+	j.network = j.rule.Network
+	code := CodeNone
+	if j.in("run code") {
+		code = CodeTree
 	}
-	return "nothing is known of what " + j.name + " does with its arguments"
-}
-
-// unknown judges arguments of an unknown program: anything that looks like a path is one.
-func (j *judging) unknown(args []string) error {
-	j.strange = true
-	for _, a := range args {
-		if strings.HasPrefix(a, "-") {
-			j.words.options = append(j.words.options, a)
-		} else {
-			j.words.plain = append(j.words.plain, a)
-		}
-	}
-	return each(args, j.loose)
-}
-
-// known judges the arguments of a program that has a profile.
-func (j *judging) known(args []string) error {
-	args, err := j.extra(args)
-	if err != nil {
+	j.code = cmp.Or(j.rule.Code, code)
+	j.changes = !j.in("texts", "readers") || j.code.covers(CodeTree)
+	j.alone = !j.in("starters", "run code", "shells") && !walls.IsScript(file)
+	// What a rule allows is not judged as an option, and may start programs.
+	left := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return matchAny(j.rule.AllowArgs, a) })
+	j.alone = j.alone && len(left) == len(args)
+	if err := j.runs(left); err != nil {
 		return err
 	}
-	f := &j.prof.form
-	if j.prof.subs != nil {
-		if f, args, err = j.descend(args); err != nil {
+	return cmp.Or(j.files(), j.places())
+}
+
+// unknown judges a program of which nothing is known, or which a rule trusts: a rule names its arguments.
+func (j *judging) unknown(args []string) error {
+	j.changes, j.code = true, CodeAny
+	why := "nothing is known of what " + j.name + " does with its arguments"
+	if j.in("run other programs") {
+		why = j.name + " runs other programs: name the program itself"
+	}
+	why += "; a rule with allow_args or trust can allow it"
+	for _, a := range args {
+		if !j.rule.Trust && !matchAny(j.rule.AllowArgs, a) {
+			return j.refuse("the argument %q: %s", a, why)
+		}
+	}
+	if !j.rule.Trust && len(j.rule.AllowArgs) == 0 {
+		return j.refuse("no rule: %s", why)
+	}
+	return j.files()
+}
+
+// runs judges what the program runs: a subcommand, a script, code.
+func (j *judging) runs(args []string) error {
+	switch {
+	case j.isFamily():
+		return j.descend(args)
+	case j.stops():
+		return j.script(args)
+	}
+	w := j.marks().scan(args, false)
+	if j.in("builders") && w.with('=') == nil {
+		if err := j.need(CodeTree, "these arguments"); err != nil {
 			return err
 		}
 	}
-	items, err := f.parse(args)
-	if err != nil {
-		return j.refuse("%v", err)
+	if refused := w.with('!'); refused != nil {
+		return j.refuse("%s, which runs another program, follows links, or reads names of files from a file", refused[0].name)
 	}
-	for _, it := range items {
-		if j.words.add(it); it.name != "" && matchAny(j.rule.DenyArgs, it.name) {
-			return j.refuse("the option %s: a rule denies it", it.name)
-		}
-	}
-	if err := j.permitted(f, items); err != nil {
-		return err
-	}
-	if err := j.judgeItems(f, items); err != nil || j.prof.check == nil {
-		return err
-	}
-	return j.prof.check(j, items)
+	return each(args, j.filter)
 }
 
-func (w *words) add(it item) {
-	if it.name == "" {
-		w.plain = append(w.plain, it.values...)
-	} else {
-		w.options = append(w.options, it.name)
+// need refuses code that may not run.
+func (j *judging) need(code Code, what string) error {
+	if j.code.covers(code) {
+		return nil
 	}
+	return j.refuse("%s, which runs code: a rule with code: %s can allow it", what, code)
 }
 
-// extra removes the arguments that a rule allows beside those of the profile.
-func (j *judging) extra(args []string) (left []string, err error) {
-	for _, a := range args {
-		if !matchAny(j.rule.AllowArgs, a) {
-			left = append(left, a)
-		} else if err := j.loose(a); err != nil {
-			return nil, err
-		}
-	}
-	return left, nil
-}
+var awkRuns = regex.Lazy(`system|getline|ARGV|ARGC|@|\\\n|\\\r|extension|(?s:print.*>)|\|`)
 
-// descend reads what comes before a subcommand and finds its form.
-func (j *judging) descend(args []string) (*form, []string, error) {
-	global := j.prof.form
-	global.stop, global.args = true, "l*"
-	items, err := global.parse(args)
-	if err != nil {
-		return nil, nil, j.refuse("%v", err)
+// filter refuses a program for awk that could run, read or write something. It searches the text and does not parse it, so
+// that no trick of quoting hides anything; some harmless programs are refused. Tar's letters need their dash: without it
+// they are no options.
+func (j *judging) filter(arg string) error {
+	awk := j.in("others") && strings.HasSuffix(string(j.program), "awk")
+	if found := awkRuns().FindString(strings.ReplaceAll(arg, "||", "")); awk && found != "" {
+		return j.refuse("%q in its program, which can run programs or open files", found)
 	}
-	first := slices.IndexFunc(items, func(it item) bool { return it.name == "" })
-	if first < 0 {
-		first = len(items)
-	}
-	for _, it := range items[:first] {
-		j.words.add(it)
-	}
-	if err := j.judgeItems(&global, items[:first]); err != nil {
-		return nil, nil, err
-	}
-	var rest []string
-	for _, it := range items[first:] {
-		rest = append(rest, it.values...)
-	}
-	name, rest, f := j.prof.sub(rest)
-	if name == "" && has(items, "--version --help -v -V") {
-		return &form{}, nil, nil
-	}
-	if f == nil {
-		return nil, nil, j.refuse("the subcommand %q, which is not among those that are known to be harmless", name)
-	}
-	if len(j.rule.Subcommands) > 0 && !slices.Contains(j.rule.Subcommands, name) {
-		return nil, nil, j.refuse("the subcommand %q: a rule allows only %s", name, strings.Join(j.rule.Subcommands, ", "))
-	}
-	j.subcommand = name
-	j.words.plain = append(j.words.plain, strings.Fields(name)...)
-	return f, rest, nil
-}
-
-// permitted checks what a form needs: a folder to write in, the network, code.
-func (j *judging) permitted(f *form, items []item) error {
-	what := "these arguments"
-	if len(j.words.plain) > 0 {
-		what = j.words.plain[0]
-	}
-	if f.net && !j.rule.Network {
-		return j.refuse("%s, which reaches the network: a rule with network: true can allow it", what)
-	}
-	j.network, j.code = j.rule.Network, j.codeLevel()
-	if need := f.code; !j.code.covers(need) {
-		return j.refuse("%s, which runs code: a rule with code: %s can allow it", what, need)
-	}
-	if f.works(items) {
-		return j.path(".", true)
+	if j.program == "tar" && arg == j.args[0] && !strings.HasPrefix(arg, "-") {
+		return j.refuse("%q: letters need their dash", arg)
 	}
 	return nil
 }
 
-// codeLevel returns which code may be run.
-func (j *judging) codeLevel() Code { return cmp.Or(j.rule.Code, j.prof.code) }
-
-// judgeItems judges every value by its kind.
-func (j *judging) judgeItems(f *form, items []item) error {
-	for _, it := range items {
-		for i, v := range it.values {
-			if err := j.value(kind(it.kinds[i]), v); err != nil {
-				return err
-			}
+// script judges the options and the script of an interpreter. Without a script, it would read code from its standard input.
+func (j *judging) script(args []string) error {
+	w := j.marks().scan(args, true)
+	for _, o := range w.with('!') {
+		if o.name == "-m" && strings.HasPrefix(string(j.program), "py") && program(append(w.plain, "")[0]).in("modules") {
+			return j.need(CodeTree, "-m "+w.plain[0])
 		}
-	}
-	if f.recurse != "always" && !has(items, f.recurse) {
-		return nil
-	}
-	return j.recursion(f, items)
-}
-
-// recursion judges what a program finds by itself below its folders. If the program has an option to exclude names, the
-// hidden ones are excluded.
-func (j *judging) recursion(f *form, items []item) error {
-	var folders []string
-	write := false
-	for _, it := range items {
-		if it.name == "" && strings.ContainsAny(it.kinds, "rwd") {
-			folders = append(folders, it.values[0])
-			write = write || it.kinds != string(reads)
+		if err := j.need(CodeAny, o.name); err != nil {
+			return err
 		}
 	}
 	switch {
-	case len(folders) == 0:
-		folders = []string{"."}
-	case f.last != 0:
-		write = f.args[0] != byte(reads)
-		if !has(items, intoFolder) {
-			folders = folders[:len(folders)-1]
-		}
+	case w.with('=') != nil && w.has("--test"):
+		return j.need(CodeTree, "--test")
+	case w.with('=') != nil && len(w.plain) == 0 || j.code.covers(CodeAny):
+		return nil
+	case len(w.plain) == 0 || w.plain[0] == "-":
+		return j.refuse("no script, so that it would run what is on its standard input: name a file, or allow it by a " +
+			"rule with code: any")
 	}
-	return each(folders, func(folder string) error { return j.below(f, folder, write) })
+	return j.need(CodeTree, fmt.Sprintf("%q", w.plain[0]))
 }
 
-func (j *judging) below(f *form, folder string, write bool) error {
-	names, err := j.ground.hidden(j.absolute(folder), write, f.follows)
-	if err != nil {
-		return err
+// descend judges a subcommand, and the options before it.
+func (j *judging) descend(args []string) error {
+	m := j.marks()
+	before := m.scan(args, true)
+	for _, name := range before.options {
+		if m[name] != ':' && m[name] != '=' {
+			return j.refuse("%s, which is not among the options that are known to be harmless before a subcommand", name)
+		}
 	}
-	for _, name := range names {
-		if !strings.HasSuffix(name, f.only) {
+	for _, o := range before.marked {
+		if o.name != "-C" && o.name != "--prefix" {
 			continue
 		}
-		if j.prof.spare == "" || strings.ContainsAny(name, "*?[]\\{}!") {
-			return j.refuse("%q: %s is below it and is not allowed", folder, name)
+		if err := j.path(o.value, false); err != nil {
+			return err
 		}
-		for option := range strings.FieldsSeq(strings.ReplaceAll(j.prof.spare, "%s", "\x00")) {
-			j.spared = append(j.spared, strings.ReplaceAll(option, "\x00", name))
+		j.bases = []string{j.absolute(o.value)}
+	}
+	for name, mark := range m {
+		if mark == ':' {
+			delete(m, name)
 		}
+	}
+	j.words = m.scan(before.plain, false)
+	j.words.options = append(j.words.options, before.options...)
+	if refused := j.words.with('!'); refused != nil {
+		return j.refuse("%s, which runs another program", refused[0].name)
+	}
+	if len(before.plain) == 0 {
+		if before.has("--version", "-v", "-V") {
+			return nil
+		}
+		return j.refuse("no subcommand")
+	}
+	return j.verb(before.plain[0])
+}
+
+// verb judges a subcommand.
+func (j *judging) verb(name string) error {
+	j.subcommand = name
+	second := ""
+	if len(j.words.plain) > 1 {
+		second = name + ":" + j.words.plain[1]
+	}
+	find := func(list string) bool {
+		of := j.of(list)
+		pairs := slices.ContainsFunc(of, func(s string) bool { return strings.HasPrefix(s, name+":") })
+		return slices.Contains(of, second) || slices.Contains(of, name) && (!pairs || second == "")
+	}
+	only := func(allowed string) bool {
+		return (&words{plain: j.words.plain, sure: j.words.sure}).allows(strings.Fields(allowed))
+	}
+	if len(j.rule.Subcommands) > 0 && !slices.ContainsFunc(j.rule.Subcommands, only) {
+		return j.refuse("the subcommand %q: a rule allows only %s", name, strings.Join(j.rule.Subcommands, ", "))
+	}
+	if j.program == "git" {
+		j.repository = j.bases[0]
+		if err := j.git(name); err != nil {
+			return err
+		}
+	}
+	switch {
+	case find("subcommands"):
+	case find("subcommands that run the code of a tree"):
+		return j.need(CodeTree, name)
+	case find("subcommands that run any code"):
+		return j.need(CodeAny, name)
+	case !find("subcommands that reach the network"):
+		return j.refuse("the subcommand %q, which is not among those that are known to be harmless", name)
+	case !j.rule.Network:
+		return j.refuse("%s, which reaches the network: a rule with network: true can allow it", name)
 	}
 	return nil
 }
 
-// complete adds our own arguments to those of the caller.
-func (j *judging) complete(args []string) []string {
-	if j.prof == nil {
-		return args
+// git refuses what would change the settings of a repository, which name programs for later uses of git, and remotes of
+// other protocols than https.
+func (j *judging) git(subcommand string) error {
+	changes := func(o string) bool { return !program(o).in("git config") && !program(o).in("git") && o != "-C" }
+	remote := func(w string) bool {
+		return strings.Contains(w, "::") || strings.Contains(w, "@") || strings.Contains(w, "://") && !strings.HasPrefix(w, "https://")
 	}
-	spared := slices.Compact(slices.Sorted(slices.Values(j.spared)))
-	if !j.prof.spareLast {
-		return slices.Concat(j.prof.insert, spared, args)
+	switch words := j.words.plain[1:]; {
+	case subcommand == "config" && (len(words) > 1 || slices.ContainsFunc(j.words.options, changes)):
+		return j.refuse("config, other than to read one setting, or all")
+	case subcommand == "clone" && j.words.has("-c", "-u"):
+		return j.refuse("an option that sets up the repository")
+	case slices.Contains(j.of("subcommands that reach the network"), subcommand) && slices.ContainsFunc(words, remote):
+		return j.refuse("a remote that is neither a name nor an https address")
 	}
-	end := slices.Index(args, "--")
-	if end < 0 {
-		end = len(args)
-	}
-	return slices.Concat(j.prof.insert, args[:end], spared, args[end:])
-}
-
-// listed reports whether an entry of allow or deny matches a command: its program, then words that its arguments begin with,
-// and options that it has, anywhere.
-func (o *Options) listed(entries []string, name string, w words) bool {
-	return slices.ContainsFunc(entries, func(entry string) bool {
-		fields := strings.Fields(entry)
-		if len(fields) == 0 || fields[0] != name {
-			return false
-		}
-		at := 0
-		for _, f := range fields[1:] {
-			switch {
-			case strings.HasPrefix(f, "-"):
-				if !slices.Contains(w.options, f) {
-					return false
-				}
-			case at < len(w.plain) && tool.Glob(f).Match(w.plain[at]):
-				at++
-			default:
-				return false
-			}
-		}
-		return true
-	})
+	return nil
 }
 
 // each calls do for every element, up to the first error.

@@ -14,31 +14,36 @@ import (
 // A program that copies, moves or unpacks into a folder writes under names that no argument spells out. They are found here,
 // and judged as if they had been arguments.
 
-const (
-	intoFolder = "-t --target-directory"    // names the folder that all arguments are put into
-	notInto    = "-T --no-target-directory" // the last argument is what is written, not a folder for it
-)
-
-// checkPlaced judges what cp, mv and ln write: each source under its own name in a folder, and everything below it.
-func checkPlaced(j *judging, items []item) error {
-	sources, target, folder := arguments(items), "", false
-	for _, it := range items {
-		if has([]item{it}, intoFolder) {
-			target, folder = it.values[0], true
-		}
+// places judges what cp, mv and ln write: each source under its own name in a folder, and everything below it. An archive is
+// judged before it is unpacked, see unpacks.
+func (j *judging) places() error {
+	w := j.marks().scan(j.args, false)
+	switch {
+	case j.program == "tar":
+		return j.untar()
+	case j.program == "unzip":
+		return j.unzip(w)
+	case !j.in("placers"):
+		return nil
 	}
-	if !folder {
-		if len(sources) < 2 {
-			return nil
-		}
+	sources, target := w.plain, ""
+	folder := len(w.with('>')) > 0
+	switch {
+	case folder:
+		target = w.with('>')[0].value
+	case len(sources) < 2:
+		return nil
+	default:
 		target, sources = sources[len(sources)-1], sources[:len(sources)-1]
 		info, err := os.Stat(j.absolute(target))
-		folder = err == nil && info.IsDir() && !has(items, notInto)
+		folder = err == nil && info.IsDir() && !w.has("-T", "--no-target-directory")
 	}
 	for _, source := range sources {
 		to := target
 		switch {
-		case folder && has(items, "--parents"):
+		case j.program == "ln" && slices.Contains(strings.Split(source, "/"), ".."):
+			return j.refuse("%q: a link that leads upwards is not followed to where it leads", source)
+		case folder && slices.ContainsFunc(w.options, func(o string) bool { return stands(o, "--parents") }):
 			to = filepath.Join(target, source)
 		case folder:
 			to = filepath.Join(target, ownName(source))
@@ -51,6 +56,63 @@ func checkPlaced(j *judging, items []item) error {
 		}
 	}
 	return nil
+}
+
+// untar makes tar list what it would unpack: the same arguments with -t for -x, and the names as they will be.
+func (j *judging) untar() error {
+	m := j.marks()
+	u := &unpacking{into: j.bases, quoted: true, ground: j.ground, list: []string{"--quoting-style=escape", "--show-transformed-names"}}
+	from, extracts := "-", false
+	for args := j.args; len(args) > 0; {
+		var w words
+		arg := args[0]
+		if args = args[1:]; strings.HasPrefix(arg, "-") {
+			left := w.option(m, arg, args)
+			values := args[:len(args)-len(left)]
+			args = left
+			for _, o := range w.marked {
+				if o.name == "-f" || o.name == "--file" {
+					from = o.value
+				}
+			}
+			switch {
+			case w.has("-x") && !strings.HasPrefix(arg, "--"):
+				arg, extracts = strings.Replace(arg, "x", "t", 1), true
+			case len(arg) > 3 && (strings.HasPrefix("--extract", arg) || strings.HasPrefix("--get", arg)):
+				arg, extracts = "-t", true
+			}
+			u.list = append(u.list, append([]string{arg}, values...)...)
+			continue
+		}
+		u.list = append(u.list, arg)
+	}
+	switch {
+	case !extracts:
+		return nil
+	case from == "-":
+		return j.refuse("an archive from standard input: what it would write cannot be judged before; put it into a " +
+			"file and name that with -f")
+	}
+	j.unpack = u
+	return j.path(j.bases[len(j.bases)-1], true)
+}
+
+// unzip lists the archive that the first word names, with the members that the others name. Without -d, it is unpacked in
+// the working folder. A single option can make it list or show the archive instead; a second one could take that back.
+func (j *judging) unzip(w words) error {
+	if len(j.args) > 1 && slices.Contains([]string{"-l", "-v", "-t", "-p", "-z", "-Z", "-Z1"}, j.args[0]) &&
+		!slices.ContainsFunc(j.args[1:], func(a string) bool { return strings.HasPrefix(a, "-") }) {
+		return nil
+	}
+	if w.has("-x") && len(w.plain) > 0 {
+		w.plain = w.plain[:1]
+	}
+	u := &unpacking{list: append([]string{"-Z1"}, w.plain...), into: j.bases, flat: w.has("-j"), ground: j.ground}
+	for _, o := range w.with('>') {
+		u.into = []string{j.absolute(o.value)}
+	}
+	j.unpack = u
+	return j.path(u.into[0], true)
 }
 
 // ownName returns the name that a path gets in a folder that it is put into. A path that ends with . or .. is put there
@@ -97,9 +159,8 @@ func (p place) lands(from, to string) error {
 type unpacking struct {
 	list   []string // arguments that make the same program list the archive, one name per line
 	quoted bool     // with the escapes of C
-	into   string   // absolute
-	strip  int      // leading folders to drop from a name
-	flat   bool     // drops all of them
+	into   []string // where it may be unpacked, absolute
+	flat   bool     // without the folders of a name
 	ground place
 }
 
@@ -134,8 +195,6 @@ func (u *unpacking) judge(c *command, files map[string]bool, name string) error 
 		return c.notHere("the archive has %s, which leads upwards", name)
 	case u.flat && len(parts) > 0:
 		parts = parts[len(parts)-1:]
-	default:
-		parts = parts[min(u.strip, len(parts)):]
 	}
 	for n := 1; n < len(parts); n++ {
 		if above := strings.Join(parts[:n], "/"); files[above] {
@@ -149,5 +208,5 @@ func (u *unpacking) judge(c *command, files map[string]bool, name string) error 
 	if !strings.HasSuffix(name, "/") {
 		files[rel] = true
 	}
-	return u.ground.check(rel, filepath.Join(u.into, rel), true)
+	return each(u.into, func(dir string) error { return u.ground.check(rel, filepath.Join(dir, rel), true) })
 }

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,8 +81,9 @@ func yard(t *testing.T, open func(testing.TB, Options) *bench) *bench {
 // The content of .git decides what git runs: no program but git writes there, under whatever name.
 func TestNoProgramWritesIntoGit(t *testing.T) {
 	tooltest.NoLeaks(t)
-	b := yard(t, newJudged)
-	before := b.snapshot(t)
+	b := yard(t, newBench)
+	snapshot := func() string { return b.snapshot(t) + b.named(t, ".git") }
+	before := snapshot()
 	n := 0
 	for _, args := range [][]string{
 		{"cp", "a.txt", ".git/config"}, {"cp", "a.txt", ".git"}, {"cp", "a.txt", ".git/"}, {"cp", "-t", ".git/hooks", "a.txt"}, {"cp", "--target-directory=.git/hooks", "a.txt"},
@@ -97,8 +99,11 @@ func TestNoProgramWritesIntoGit(t *testing.T) {
 		{"mkdir", ".git/hooks/x"}, {"mkdir", "sub/.git"}, {"mkdir", "-p", "sub/.git/hooks"}, {"dd", "if=a.txt", "of=.git/config"}, {"sort", "-o", ".git/config", "a.txt"}, {"gzip", ".git/config"}, {"git", "mv", "a.txt", ".git/x"}, {"git", "init", ".git/x"}, {"git", "config", "core.hooksPath", "x"}, {"git", "config", "--add", "a.b", "c"}, {"git", "remote", "add", "x", "y"}, {"git", "submodule", "add", "x"},
 	} {
 		n++
-		if _, err := b.exec(args[0], args[1:]...); tool.CodeOf(err) != tool.CodeAccessDenied {
+		if _, err := b.exec(args[0], args[1:]...); err != nil && tool.CodeOf(err) != tool.CodeAccessDenied {
 			t.Errorf("%q: %v", args, err)
+		}
+		if after := snapshot(); after != before {
+			t.Fatalf("%q has changed git's folder from\n%s\nto\n%s", args, before, after)
 		}
 	}
 	for _, line := range []string{"cat a.txt > .git/config", "cat a.txt >> hooks/pre-commit", "cat evil.tar | tar -x", "tar -x < evil.tar"} {
@@ -107,7 +112,7 @@ func TestNoProgramWritesIntoGit(t *testing.T) {
 			t.Errorf("%q: %v", line, err)
 		}
 	}
-	if after := b.snapshot(t); after != before {
+	if after := snapshot(); after != before {
 		t.Errorf("git's folder has changed from\n%s\nto\n%s", before, after)
 	}
 	t.Logf("%d attempts", n)
@@ -133,11 +138,29 @@ func (b *bench) snapshot(t *testing.T) string {
 	return all.String() + string(config)
 }
 
+// named lists the files with a name, and what is in them.
+func (b *bench) named(t *testing.T, name string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(b.root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == name {
+			content, _ := os.ReadFile(path)
+			all.WriteString(path + ": " + string(content) + "\n")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
 // Policy is about paths, including those that no argument spells out.
 func TestPolicyChecksFilesCopiedIntoAFolder(t *testing.T) {
-	b := yard(t, newJudged)
+	b := yard(t, newBench)
 	b.write(t, "sub/b.txt", "x")
 	s := scope{unwritten: "b.txt"}
+	before := b.named(t, "b.txt")
 	for _, args := range [][]string{
 		{"cp", "tree/b.txt", "."}, {"cp", "tree/b.txt", "here"}, {"cp", "tree/b.txt", "./"}, {"cp", "-t", ".", "tree/b.txt"}, {"cp", "-t", "into", "a.txt", "tree/b.txt"}, {"cp", "-r", "tree", "copy"}, {"cp", "-r", "tree", "sub"}, {"cp", "-r", "tree/.", "."}, {"cp", "-r", "-t", "sub", "tree"}, {"cp", "--parents", "tree/b.txt", "sub"},
 		{"cp", "-rT", "tree", "new"}, {"mv", "tree/b.txt", "sub"}, {"mv", "tree", "sub"}, {"mv", "-t", "sub", "tree"}, {"ln", "-s", "tree/b.txt", "into"}, {"ln", "tree/b.txt", "into"},
@@ -145,6 +168,9 @@ func TestPolicyChecksFilesCopiedIntoAFolder(t *testing.T) {
 	} {
 		if _, err := b.scoped(s, args[0], args[1:]...); tool.CodeOf(err) != tool.CodeAccessDenied {
 			t.Errorf("%q: %v", args, err)
+		}
+		if after := b.named(t, "b.txt"); after != before {
+			t.Fatalf("%q changed %s to %s", args, before, after)
 		}
 	}
 	for _, args := range [][]string{

@@ -262,7 +262,7 @@ func (p *planner) file(c *command, r *syntax.Redirect, write bool) (string, erro
 	if err != nil {
 		return "", err
 	}
-	j := &judging{verdict: c.verdict, ground: p.ground, base: p.dir.Abs()}
+	j := &judging{verdict: c.verdict, ground: p.ground, bases: []string{p.dir.Abs()}}
 	if err := j.path(name, write); err != nil || name == "/dev/null" {
 		return "", err
 	}

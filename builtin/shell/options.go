@@ -43,7 +43,7 @@ type Rule struct {
 // A Code is the level of code that an interpreter or a build tool may run.
 type Code string
 
-// The levels. The empty one leaves it to the program's profile.
+// The levels. The empty one leaves it to the program.
 const (
 	CodeNone Code = "none"
 	CodeTree Code = "tree"
@@ -134,8 +134,8 @@ func (o *Options) RunsCode() bool {
 		programs = append(programs, r.Program)
 	}
 	return slices.ContainsFunc(programs, func(words string) bool {
-		program, _, _ := strings.Cut(words, " ")
-		prof := profileOf(filepath.Base(program))
-		return prof == nil || prof.refused != "" || cmp.Or(o.rule(program).Code, prof.code, CodeNone) != CodeNone
+		name := programOf(words)
+		p, code := programAt(name), o.rule(name).Code
+		return !p.known() || cmp.Or(code, CodeNone) != CodeNone || p.in("run code") && code == ""
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
 
@@ -63,7 +62,7 @@ func TestOrdinaryCommandsAreAllowed(t *testing.T) {
 	b := newBench(t, Options{Allow: slices.Compact(programs)})
 	b.plantOrdinary(t)
 	for _, c := range cases {
-		if _, err := b.Tools.o.judge(b.place(), c[0], "/usr/bin/"+c[0], b.root, c[1:]); err != nil {
+		if _, err := b.judge(b.root, c...); err != nil {
 			t.Errorf("%q: %v", c, err)
 		}
 	}
@@ -100,18 +99,30 @@ func (b *bench) plantOrdinary(t *testing.T) {
 
 func TestAReadOnlyRootIsNotWritten(t *testing.T) {
 	b := newBench(t, Options{Allow: []string{"git", "go", "tee", "sed", "tar", "sort", "gzip", "touch", "npm", "rm", "cp", "unzip", "ls"}, Rules: []Rule{{Program: "git", Network: true}}})
+	b.tool(t, "git", "init", "-q", b.readOnly)
+	b.write(t, "../readonly/go.mod", "module example.com/x\n\ngo 1.22\n")
+	b.write(t, "../readonly/main.go", "package   main\n\nfunc main() {}\n")
+	before := b.world(t)
+	run := func(args ...string) (result, error) {
+		return b.invoke(call(execName, execArgs{Command: args[0], Args: args[1:], Cwd: b.readOnly}))
+	}
 	for _, args := range [][]string{
-		{"git", "commit", "-m", "x"}, {"git", "init"}, {"git", "add", "."}, {"git", "checkout", "x"}, {"git", "stash"}, {"git", "branch", "x"}, {"git", "tag", "x"}, {"git", "fetch"}, {"git", "apply", "r.txt"},
-		{"go", "build"}, {"go", "mod", "tidy"}, {"go", "fmt"}, {"go", "test", "-coverprofile=x"}, {"tee", "x"}, {"sed", "-i", "s/a/b/", "r.txt"}, {"tar", "-xf", "r.txt"}, {"tar", "-cf", "x", "r.txt"}, {"sort", "-o", "x", "r.txt"}, {"gzip", "r.txt"},
+		{"git", "commit", "--allow-empty", "-m", "x"}, {"git", "init", "new"}, {"git", "add", "."}, {"git", "checkout", "-b", "x"}, {"git", "branch", "x"}, {"git", "tag", "x"}, {"git", "fetch", "origin"}, {"git", "apply", "r.txt"},
+		{"go", "build"}, {"go", "mod", "tidy", "-go=1.21"}, {"go", "fmt"}, {"go", "test", "-coverprofile=x"}, {"tee", "x"}, {"sed", "-i", "s/a/b/", "r.txt"}, {"tar", "-xf", "r.txt"}, {"tar", "-cf", "x", "r.txt"}, {"sort", "-o", "x", "r.txt"}, {"gzip", "r.txt"},
 		{"touch", "x"}, {"rm", "r.txt"}, {"cp", "r.txt", "x"}, {"unzip", "r.txt"}, {"git", "-C", b.readOnly, "add", "."},
 	} {
-		if _, err := b.Tools.o.judge(b.place(), args[0], "/usr/bin/"+args[0], b.readOnly, args[1:]); tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), "only offered for reading") {
+		if r, err := run(args...); err == nil && r.ExitCode == 0 && args[0] != "go" {
+			t.Errorf("%q: %+v", args, r)
+		} else if err != nil && !strings.Contains(err.Error(), "only offered for reading") {
 			t.Errorf("%q: %v", args, err)
 		}
+		if after := b.world(t); after != before {
+			t.Fatalf("%q changed\n%s\nto\n%s", args, before, after)
+		}
 	}
-	for _, args := range [][]string{{"ls"}, {"git", "branch"}, {"git", "tag", "-l", "v*"}, {"gzip", "-c", "r.txt"}, {"tar", "-tf", "r.txt"}, {"cp", "r.txt", filepath.Join(b.root, "copy")}, {"git", "apply", "--stat", "r.txt"}} {
-		if _, err := b.Tools.o.judge(b.place(), args[0], "/usr/bin/"+args[0], b.readOnly, args[1:]); err != nil {
-			t.Errorf("%q: %v", args, err)
+	for _, args := range [][]string{{"ls"}, {"git", "branch"}, {"git", "tag", "-l", "v*"}, {"gzip", "-c", "r.txt"}, {"cp", "r.txt", filepath.Join(b.root, "copy")}} {
+		if r, err := run(args...); err != nil || r.ExitCode != 0 {
+			t.Errorf("%q: %+v, %v", args, r, err)
 		}
 	}
 }

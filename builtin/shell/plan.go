@@ -147,13 +147,6 @@ func (p *planner) command(name string, args []string) (*command, error) {
 		return nil, err
 	}
 	v, err := p.o.judge(p.ground, name, file, p.dir.Abs(), args)
-	// The arguments are judged again in the form in which they run. A path below one that was replaced turns up in the next
-	// round.
-	for rounds := 0; err == nil && len(v.moved) > 0; rounds++ {
-		if args, err = v.writtenOut(args); err == nil && rounds < len(args) {
-			v, err = p.o.judge(p.ground, name, file, p.dir.Abs(), args)
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +185,7 @@ func writableRoot(roots []workspace.Root, real string) string {
 // lookup finds the file of an allowed program. A program in a place that tools can write is refused: a tool may have written
 // it.
 func (t *Tools) lookup(name string) (file string, err error) {
-	if !t.o.mentions(name) || t.o.listed(t.o.Deny, name, words{}) {
+	if !t.o.mentions(name) || slices.Contains(t.o.Deny, name) {
 		return "", denied(name)
 	}
 	folders := t.path

@@ -44,7 +44,7 @@ func ruleCases() map[string]ruleCase {
 		},
 		"more arguments": {
 			Options{Rules: []Rule{{Program: "git", AllowArgs: []string{"--ext-diff", "--word-diff-regex=*"}}}},
-			[]string{"git diff --ext-diff", "git diff --word-diff-regex=[a-z]"}, []string{"git diff --output=x", "git diff --word-diff-regex=/etc/passwd"},
+			[]string{"git diff --ext-diff", "git diff --word-diff-regex=[a-z]"}, []string{"git grep -Ox one", "git diff --word-diff-regex=/etc/passwd"},
 		},
 		"how many": {
 			Options{Rules: []Rule{{Program: "ls", MaxArgs: 2}}},
@@ -104,7 +104,7 @@ func TestRules(t *testing.T) {
 				if !b.Tools.o.mentions(args[0]) {
 					return denied(args[0])
 				}
-				_, err := b.Tools.o.judge(b.place(), args[0], "/usr/bin/"+args[0], b.root, args[1:])
+				_, err := b.judge(b.root, args...)
 				return err
 			}
 			for _, line := range c.allowed {
@@ -124,21 +124,21 @@ func TestRules(t *testing.T) {
 func TestARefusalSaysWhyAndWhatToDo(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"git", "env", "python3", "mytool", "cat", "find", "tar"}})
 	for line, words := range map[string][]string{
-		"git -c a=b status":   {"Command 'git' is not allowed by security policy with -c", "known to be harmless"},
-		"git push":            {"push, which reaches the network", "network: true"},
-		"git frobnicate":      {`the subcommand "frobnicate"`},
-		"env ls":              {"env runs other programs", "allow_args or trust"},
-		"python3 -c x":        {"-c, which is not among the options"},
-		"python3 -":           {"code: any"},
-		"mytool":              {"nothing is known of what mytool does", "allow_args or trust"},
-		"cat ../outside/x":    {"../outside/x is not allowed", "outside"},
-		"cat .env":            {".env is not allowed", "secrets"},
-		"find . -exec ls ;":   {"-exec, which is not"},
-		"tar xf a.tar":        {"letters need their dash"},
-		"git log --stat -o x": {"-o, which is not"},
+		"git -c a=b status": {"Command 'git' is not allowed by security policy with -c", "known to be harmless"},
+		"git push":          {"push, which reaches the network", "network: true"},
+		"git frobnicate":    {`the subcommand "frobnicate"`},
+		"env ls":            {"env runs other programs", "allow_args or trust"},
+		"python3 -c x":      {"-c, which runs code", "code: any"},
+		"python3 -":         {"code: any"},
+		"mytool":            {"nothing is known of what mytool does", "allow_args or trust"},
+		"cat ../outside/x":  {"../outside/x is not allowed", "outside"},
+		"cat .env":          {".env is not allowed", "secrets"},
+		"find . -exec ls ;": {"-exec, which runs another program"},
+		"tar xf a.tar":      {"letters need their dash"},
+		"git grep -Ox one":  {"-O, which runs another program"},
 	} {
 		args := strings.Fields(line)
-		_, err := b.Tools.o.judge(b.place(), args[0], "/usr/bin/"+args[0], b.root, args[1:])
+		_, err := b.judge(b.root, args...)
 		refused(t, err, tool.CodeAccessDenied, words...)
 	}
 }
@@ -155,49 +155,5 @@ func TestTheConfigIsReadStrictly(t *testing.T) {
 		if err := config.DecodeYAML("shell.yaml", []byte(bad), new(Options)); err == nil {
 			t.Errorf("%s was read", bad)
 		}
-	}
-}
-
-// Every option of the tables can be requested, and every letter of a kind is known.
-func TestTheTablesAreWellFormed(t *testing.T) {
-	known := "nktrwdcavuspgmfl"
-	checkForm := func(name string, f *form) {
-		for option, o := range f.options() {
-			if !strings.HasPrefix(option, "-") || strings.Trim(o.kinds, known) != "" || strings.ContainsAny(option, ":?[]") {
-				t.Errorf("%s: %q %+v", name, option, o)
-			}
-			if !f.single && !strings.HasPrefix(option, "--") && len(option) != 2 {
-				t.Errorf("%s: %s cannot be written", name, option)
-			}
-		}
-		if kinds := strings.TrimSuffix(f.args, "*"); strings.Trim(kinds, known) != "" || f.args == "*" {
-			t.Errorf("%s: args %q", name, f.args)
-		}
-		for word := range strings.FieldsSeq(strings.Join([]string{f.instead, f.writing, f.reading, f.recurse, f.work, f.look, f.ends}, " ")) {
-			if _, ok := f.options()[word]; !ok && word != "always" && word != "args" {
-				t.Errorf("%s: %s is not among its options", name, word)
-			}
-		}
-	}
-	tab, err := readTable() // fails for a program that is both known and refused, or known twice
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, p := range tab.programs {
-		checkForm(name, &p.form)
-		for sub, f := range p.subs {
-			checkForm(name+" "+sub, f)
-		}
-		for module, f := range p.modules {
-			checkForm(name+" -m "+module, f)
-		}
-		for option := range strings.FieldsSeq(p.without) {
-			if _, ok := p.options()[option]; !ok {
-				t.Errorf("%s: %s is not among its options", name, option)
-			}
-		}
-	}
-	if tab.programs["git"].subs["log"] == nil || tab.programs["python"].modules["pytest"] == nil || tab.programs["sudo"].refused == "" {
-		t.Error("entries are missing")
 	}
 }

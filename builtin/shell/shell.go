@@ -1,9 +1,10 @@
 // Package shell brings the built-in tool execShell, which runs one program with its arguments and never a shell, and
 // runLine, which runs a line of commands that were each judged beforehand.
 //
-// A list of names is not a boundary: git, find and tar run whatever their arguments name. So the arguments of each program
-// are judged by its profile: the options and subcommands that do no more than they seem to. Everything else is refused, and
-// the error names the setting that would allow it.
+// A list of names is not a boundary: git, find and tar run whatever their arguments name. So every word of a command that
+// could name a file is judged as that file, the options that run other programs are refused, and the walls around the
+// command hold for what no word says. Programs that are not known are refused, and the error names the setting that would
+// allow them.
 package shell
 
 import (

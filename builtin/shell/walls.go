@@ -71,7 +71,23 @@ func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 	if v.network && !s.guarantees.NoNetwork && room.Network == sandbox.NetworkNone {
 		room.Network = sandbox.NetworkAll
 	}
-	if !v.changes() || v.repository != "" && !v.code.covers(CodeTree) {
+	room.Subprocess = room.Subprocess && !(v.alone && holdsAlone())
+	room.ReadOnly = slices.Concat(room.ReadOnly, v.fixed)
+	if len(v.hidden) > 0 {
+		off := offlimits.List{}
+		if room.Off != nil {
+			off = *room.Off
+		}
+		off.Absent = slices.Concat(off.Absent, v.hidden)
+		room.Off = &off
+	}
+	if !v.changes && !room.WriteOnly {
+		for _, r := range s.view.Roots() {
+			room.Writable = slices.DeleteFunc(slices.Clone(room.Writable), func(path string) bool { return path == r.Dir })
+			room.Readable = append(slices.Clip(room.Readable), r.Dir)
+		}
+	}
+	if !v.changes || v.repository != "" && !v.code.covers(CodeTree) {
 		return &room, nil
 	}
 	for _, r := range s.view.Roots() {
@@ -86,6 +102,11 @@ func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
 		room.ReadOnly = append(room.ReadOnly, found...)
 	}
 	return &room, nil
+}
+
+// holdsAlone reports whether this machine can keep a program from starting others.
+func holdsAlone() bool {
+	return slices.ContainsFunc(sandbox.Probe(), func(l sandbox.Layer) bool { return l.Name == sandbox.LayerNotify && l.Works })
 }
 
 // gives reports whether the walls name a folder itself as writable, and not only one around it.
@@ -130,15 +151,15 @@ func (t *Tools) environment(v *verdict, w *workplace, extra map[string]string) [
 		"GOPATH": w.cache + "/go", "npm_config_cache": w.cache + "/npm",
 		"GIT_CONFIG_GLOBAL": w.gitconfig, "GIT_CEILING_DIRECTORIES": strings.Join(w.ceilings, ":"),
 	}
-	lists, network := known().lists, "without the network"
+	network := "without the network"
 	if v.network {
 		network = "with the network"
 	}
-	for _, line := range slices.Concat(lists["set"], lists[network]) {
+	for _, line := range slices.Concat(lists()["set"], lists()[network]) {
 		name, value, _ := strings.Cut(line, "=")
 		env[name] = value
 	}
-	settings := lists["git settings"]
+	settings := lists()["git settings"]
 	env["GIT_CONFIG_COUNT"] = fmt.Sprint(len(settings))
 	for i, line := range settings {
 		key, value, _ := strings.Cut(line, "=")
@@ -160,19 +181,17 @@ func badVariable(name string) string {
 		return "is not the name of a variable"
 	}
 	upper := strings.ToUpper(name)
-	closed := func(list string, matches func(closed string) bool) bool {
-		return slices.ContainsFunc(strings.Fields(strings.Join(known().lists[list], " ")), matches)
-	}
+	begins := func(c string) bool { return strings.HasPrefix(upper, c) }
 	switch {
-	case closed("closed to callers, with all that begins so", func(c string) bool { return strings.HasPrefix(upper, c) }):
+	case slices.ContainsFunc(wordsOf("closed to callers, with all that begins so"), begins):
 		return "can choose what a command runs"
-	case closed("closed to callers", func(c string) bool { return upper == c }):
+	case slices.Contains(wordsOf("closed to callers"), upper):
 		return "can choose what a command runs, or where"
 	}
 	return ""
 }
 
 func isVariable(name string) bool {
-	return name != "" && !isDigits(name[:1]) &&
+	return name != "" && (name[0] < '0' || name[0] > '9') &&
 		strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }

@@ -93,6 +93,8 @@ func (a *advice) take(b tool.Blocked) {
 		a.forbid(does + ", which is off limits: no setting allows it")
 	case b.By == "user":
 		a.forbid(fmt.Sprintf("%s: take no_%s out of `guarantees:` there to allow it", does, b.Capability))
+	case b.By == byEngine && b.Capability == "subprocess" && a.room.Key == "shell":
+		a.forbid(does + ", which a command may not; a rule of `shell` with allow_args, or trust, can allow it")
 	case b.By != byEngine || b.Capability == "subprocess":
 		a.forbid(fmt.Sprintf("%s: no_%s holds, by the policy or by who called; see `toolpost policy explain %s`", does,
 			b.Capability, clean(a.spec.Name)))

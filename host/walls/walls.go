@@ -307,7 +307,7 @@ func Find(ctx context.Context, argv []string, dir string, env []string) (found, 
 	default:
 		path = onPath
 	}
-	if strings.HasPrefix(filepath.Base(path), "python") && isScript(path) {
+	if strings.HasPrefix(filepath.Base(path), "python") && IsScript(path) {
 		if path, err = throughShim(ctx, path, dir, env); err != nil {
 			return nil, nil, err
 		}
@@ -398,7 +398,8 @@ func throughShim(ctx context.Context, path, dir string, env []string) (string, e
 	return found, nil
 }
 
-func isScript(path string) bool {
+// IsScript reports whether a file begins with the line that names an interpreter.
+func IsScript(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
 		return false
