@@ -409,6 +409,41 @@ func TestNoKnownEscapeWorks(t *testing.T) {
 	t.Logf("%d ways, %d of programs that are installed here, %d of them run", len(cases), installed, ran)
 }
 
+// A program that runs no code starts no other, and one that only reads writes nothing, in the offered folder either.
+func TestProgramsDoNoMoreThanTheirKind(t *testing.T) {
+	ways := [][]string{
+		{"rg", "--pre", "ROOT/mark.sh", "one", "a.txt"}, {"sort", "--compress-program=ROOT/mark.sh", "-S", "1b", "big.txt"},
+		{"zip", "x.zip", "a.txt", "-T", "-TT", "sh ROOT/mark.sh #"}, {"file", "-C", "-m", "mark"},
+	}
+	var allow []string
+	var trust []Rule
+	for _, args := range ways {
+		allow, trust = append(allow, args[0]), append(trust, Rule{Program: args[0], Trust: true})
+	}
+	for _, trusted := range []bool{false, true} {
+		o := Options{Allow: allow}
+		if trusted {
+			o = Options{Rules: trust}
+		}
+		b := newBench(t, o)
+		b.write(t, "mark", "0 string one text\n")
+		b.write(t, "mark.sh", "#!/bin/sh\ntouch "+b.root+"/mark.mgc\nexit 1\n")
+		b.write(t, "big.txt", strings.Repeat("some line\nother line\n", 500))
+		for _, args := range ways {
+			args = b.fill(args)
+			if _, err := exec.LookPath(args[0]); err != nil {
+				continue
+			}
+			if _, err := b.exec(args[0], args[1:]...); err != nil {
+				t.Errorf("%q: %v", args, err)
+			}
+			if err := os.Remove(filepath.Join(b.root, "mark.mgc")); (err == nil) != trusted {
+				t.Errorf("%q, trusted %v: %v", args, trusted, err)
+			}
+		}
+	}
+}
+
 // world describes what no command may change: everything beside the writable root, and what in it decides what runs, or has
 // bits that make a program run as another user.
 func (b *bench) world(t *testing.T) string {
