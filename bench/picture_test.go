@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 func samplePoints() []point {
@@ -48,9 +49,7 @@ func TestPictureIsWellFormedAndSaysWhatWasMeasured(t *testing.T) {
 		}
 	}
 	if path := os.Getenv("BENCH_PICTURE"); path != "" { // to look at it
-		if err := draw(path, samplePoints()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, draw(path, samplePoints()))
 	}
 }
 

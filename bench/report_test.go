@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"toolpost/bench/attempt"
+	"toolpost/internal/kit"
 )
 
 func TestTableFits(t *testing.T) {
@@ -49,10 +50,7 @@ func TestNamesOfRowsFitAndAreUnique(t *testing.T) {
 }
 
 func TestDocsHaveEveryPart(t *testing.T) {
-	page, err := os.ReadFile("../docs/benchmarks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := kit.Must(os.ReadFile("../docs/benchmarks.md"))(t)
 	for _, p := range parts() {
 		if !bytes.Contains(page, []byte("\n| "+p.name+" | ")) {
 			t.Errorf("docs/benchmarks.md has no row of the part %s", p.name)
@@ -66,9 +64,7 @@ func TestReportIsReadAsItWasSaved(t *testing.T) {
 	rep.add(m, row{measured: "1", reference: "2", ratio: "0.50 of the rate", target: ">= 0.6"}, nil, time.Second)
 	rep.add(m, row{pass: true}, errors.New("no server"), time.Second)
 	path := filepath.Join(t.TempDir(), "new", "bench.json")
-	if err := rep.save(path); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, rep.save(path))
 	got, err := read(path)
 	if err != nil || !slices.Equal(got.Rows, rep.Rows) {
 		t.Fatalf("read %+v, %v", got, err)
@@ -87,9 +83,7 @@ func TestSkippedRowIsNotCountedAsPass(t *testing.T) {
 	rep.add(m, row{skipped: true, pass: true, note: "no browser"}, nil, 0)
 	rep.add(m, row{target: noTarget, pass: true}, nil, 0)
 	rep.add(m, row{target: "< 1 ms", pass: true}, nil, 0)
-	if got := rep.summary(); got != "1 pass, 1 shown, 1 skip" {
-		t.Error(got)
-	}
+	kit.Equal(t, rep.summary(), "1 pass, 1 shown, 1 skip")
 	if !rep.met() {
 		t.Error("rows without a target count as missed")
 	}
@@ -137,7 +131,5 @@ func TestChosenRows(t *testing.T) {
 		}
 	}
 	_, err := chosen("machina: pipelined")
-	if err == nil || !strings.Contains(err.Error(), "  machina: pipelined / bare loop\n") {
-		t.Errorf("the rows of the part are not listed: %v", err)
-	}
+	kit.Fails(t, err, "  machina: pipelined / bare loop\n", "the rows of the part are not listed")
 }

@@ -9,6 +9,7 @@ import (
 
 	"toolpost/builtin/shell"
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -17,25 +18,16 @@ func TestEveryToolWorksOverARootThatWasMadeAgain(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	fill := func(word string) {
-		if err := os.MkdirAll(root, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, "a.go"), []byte("package a\n\nfunc "+word+"() {}\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(root, 0o755))
+		kit.OK(t, os.WriteFile(filepath.Join(root, "a.go"), []byte("package a\n\nfunc "+word+"() {}\n"), 0o644))
 	}
 	fill("First")
-	s, err := New(t.Context(), dir, filepath.Join(dir, "state"), Options{
+	s := kit.Must(New(t.Context(), dir, filepath.Join(dir, "state"), Options{
 		Roots: []workspace.RootOptions{{Path: "root", Write: true}}, Shell: &shell.Options{Allow: []string{"cat"}},
-	}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, slog.New(slog.DiscardHandler)))(t)
 	defer func() { _ = s.Close(t.Context()) }()
 	for _, word := range []string{"First", "Second", "Third"} {
-		if err := os.RemoveAll(root); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.RemoveAll(root))
 		fill(word)
 		for name, args := range map[string]string{
 			"readFile": `{"path":"a.go"}`, "grepCode": `{"pattern":"func [A-Z]\\w+"}`, "execShell": `{"command":"cat","args":["a.go"]}`, "findSymbol": `{"name":"` + word + `"}`,

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -20,27 +21,20 @@ func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func open(t *testing.T, dir, text string) (*Source, error) {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte("sources:\n  - {name: files, protocol: builtin, "+text+"}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	r, err := Open(t.Context(), cfg.Sources[0], silent())
 	if err != nil {
 		return nil, err
 	}
 	t.Cleanup(func() {
-		if err := r.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, r.Close(t.Context()))
 	})
 	return r.(*Source), nil
 }
 
 func names(t *testing.T, s *Source) (names []string) {
 	t.Helper()
-	specs, err := s.Tools(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(s.Tools(t.Context()))(t)
 	for _, spec := range specs {
 		names = append(names, spec.Name)
 	}
@@ -63,9 +57,7 @@ func TestTheConfigSaysWhichToolsThereAre(t *testing.T) {
 		}
 		got := names(t, s)
 		for name, there := range want {
-			if slices.Contains(got, name) != there {
-				t.Errorf("%s: %s is there: %v", text, name, !there)
-			}
+			kit.Equal(t, slices.Contains(got, name), there, text, name, !there)
 		}
 	}
 }
@@ -75,24 +67,14 @@ func TestOpenRefusesInvalidOptions(t *testing.T) {
 		"root: .", "roots: [{path: ., mode: rw}]", "roots: root", "max_file: big", "max_file: -1", "cache: {size: -1}", "cache: 5", "sensitive: [x]",
 		"roots: [{path: ., hard_links: perhaps}]", "roots: [{path: nowhere}]", "shell: {alow: [ls]}", "code: {rate: -5}",
 	} {
-		if _, err := open(t, t.TempDir(), text); err == nil {
-			t.Errorf("%s: no error", text)
-		}
+		kit.Fails(t, kit.Err(open(t, t.TempDir(), text)), "", "%s: no error", text)
 	}
 }
 
 func TestCallsAndTouchesGoToTheToolThatIsNamed(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("find me\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	s, err := open(t, dir, "roots: [{path: ., write: true}], code: {index: {off: true}}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("find me\n"), 0o644))
+	s := kit.Must(open(t, dir, "roots: [{path: ., write: true}], code: {index: {off: true}}"))(t)
 	call := func(name, args string) *tool.Call {
 		return &tool.Call{Tool: name, Spec: &tool.Spec{Name: name}, Args: json.RawMessage(args)}
 	}
@@ -112,21 +94,14 @@ func TestCallsAndTouchesGoToTheToolThatIsNamed(t *testing.T) {
 	if _, err := s.Invoke(t.Context(), call("formatDisk", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Errorf("unknown: %v", err)
 	}
-	if _, err := s.Touches(call("formatDisk", `{}`)); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("unknown: %v", err)
-	}
+	kit.Refused(t, kit.Err(s.Touches(call("formatDisk", `{}`))), tool.CodeNotFound, "", "unknown")
 }
 
 // A guarantee that contradicts the purpose of a tool refuses the call; all others hold anyway.
 func TestGuaranteesThatContradictAToolRefuseItsCalls(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := open(t, dir, "roots: [{path: ., write: true}]")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "a"), []byte("a"), 0o600))
+	s := kit.Must(open(t, dir, "roots: [{path: ., write: true}]"))(t)
 	specs, _ := s.Tools(t.Context())
 	call := func(name, args string, g tool.Guarantees) error {
 		spec := *specs[slices.IndexFunc(specs, func(s *tool.Spec) bool { return s.Name == name })]
@@ -134,9 +109,7 @@ func TestGuaranteesThatContradictAToolRefuseItsCalls(t *testing.T) {
 		_, err := s.Invoke(t.Context(), &tool.Call{Tool: name, Args: json.RawMessage(args), Spec: &spec}, tool.Discard)
 		return err
 	}
-	if err := call("readFile", `{"path":"a"}`, tool.Guarantees{NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true, NoEnvRead: true}); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, call("readFile", `{"path":"a"}`, tool.Guarantees{NoFilesystemWrite: true, NoNetwork: true, NoSubprocess: true, NoEnvRead: true}))
 	for name, g := range map[string]tool.Guarantees{"readFile": {NoFilesystemRead: true}, "writeFile": {NoFilesystemWrite: true}} {
 		if err := call(name, `{"path":"a","content":"b"}`, g); tool.AsError(err) == nil || tool.AsError(err).Reason != "guarantee_blocked" {
 			t.Errorf("%s: %v", name, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/node"
 )
 
@@ -28,26 +29,15 @@ type peer struct {
 
 func newPeer(t *testing.T, more ...string) *peer {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	offered := filepath.Join(dir, "offered")
-	if err := os.Mkdir(offered, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Mkdir(offered, 0o755))
 	text := `
 sources: [{name: files, protocol: builtin, roots: [{path: offered, write: true, codebase: my-proj}], shell: {allow: [ls, grep, head, cp]}}]
 doors: {nats: {embedded: true, listen: "127.0.0.1:0"}}
 ` + strings.Join(more, "\n")
-	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(serve(t, cfg), nats.Token(token), nats.Timeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))(t)
+	nc := kit.Must(nats.Connect(serve(t, cfg), nats.Token(token), nats.Timeout(time.Minute)))(t)
 	t.Cleanup(nc.Close)
 	return &peer{t, offered, nc}
 }
@@ -57,9 +47,7 @@ func serve(t *testing.T, cfg *config.Config) string {
 	t.Helper()
 	ready := make(chan node.Listening, 8)
 	n, err := node.Open(t.Context(), cfg, node.Options{Token: token, Ready: func(l node.Listening) { ready <- l }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Serve(ctx) }()
@@ -70,9 +58,7 @@ func serve(t *testing.T, cfg *config.Config) string {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := n.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, n.Close(ctx))
 	})
 	select {
 	case l := <-ready:
@@ -89,17 +75,13 @@ func serve(t *testing.T, cfg *config.Config) string {
 func (p *peer) ask(subject, request string) any {
 	p.t.Helper()
 	m, err := p.nc.Request(subject, []byte(strings.ReplaceAll(request, "DIR", p.dir)), time.Minute)
-	if err != nil {
-		p.t.Fatalf("%s %s: %v", subject, request, err)
-	}
+	kit.OK(p.t, err, "%s %s", subject, request)
 	return parse(p.t, strings.ReplaceAll(string(m.Data), p.dir, "DIR"))
 }
 
 func parse(t *testing.T, text string) (v any) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	kit.OK(t, json.Unmarshal([]byte(text), &v), text)
 	return v
 }
 

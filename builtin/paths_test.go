@@ -14,15 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 )
 
 // twoCodebases serves two roots with files of the same names, and some that only one of them has.
 func twoCodebases(t *testing.T, ambiguous func(dir string) string) (dir, url string) {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir = kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	for name, text := range map[string]string{
 		"one/lib/a.py": "import lib.b\n\n\ndef handler_of_requests():\n    return 'root one'\n", "one/lib/b.py": "def other():\n    return 'root one'\n",
 		"two/lib/a.py": "import lib.b\n\n\ndef handler_of_requests():\n    return 'root two'\n", "two/lib/b.py": "def other():\n    return 'root two'\n",
@@ -31,26 +29,16 @@ func twoCodebases(t *testing.T, ambiguous func(dir string) string) (dir, url str
 		"two/only/c.py": "import lib.b\n\n\ndef alone_in_its_folder():\n    return 'root two'\n", "one/top.py": "def top():\n    return 'root one'\n",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.Write(t, path, text)
 	}
 	// The first root contains a folder whose path reads like that of a root itself.
 	same := filepath.Join(dir, "one", ambiguous(dir), "same.py")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(same), 0o755),
-		os.WriteFile(same, []byte("def b():\n    return 'root one'\n"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(`
+	kit.OK(t, errors.Join(os.MkdirAll(filepath.Dir(same), 0o755),
+		os.WriteFile(same, []byte("def b():\n    return 'root one'\n"), 0o644)))
+	cfg := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(`
 sources: [{name: files, protocol: builtin, roots: [{path: one, write: true}, {path: two, write: true}], code: {rate: -1}, shell: {allow: [ls, cat]}}]
 doors: {nats: {listen: "127.0.0.1:0"}}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
 	return dir, serve(t, cfg)
 }
 
@@ -125,9 +113,7 @@ func (p *peer) write(files map[string]string) {
 	p.t.Helper()
 	for name, text := range files {
 		path := filepath.Join(p.dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			p.t.Fatal(err)
-		}
+		kit.OK(p.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 	}
 }
 

@@ -10,22 +10,21 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 )
 
 // newRoots returns a whole Toolpost over NATS with two folders that its owner sees, and one of another caller.
 func newRoots(t *testing.T) *peer {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	p := &peer{t: t, dir: dir}
 	p.write(map[string]string{
 		"one/lib/a.ex": "defmodule A do\nend\n", "two/lib/b.ex": "defmodule B do\nend\n", "theirs/secret.ex": "defmodule Theirs do\nend\n",
 		"one/.env": "KEY=1\n", "one/credentials.json": "{}", "one/big.txt": strings.Repeat("x", 5000),
 		"one/loop.py": "while True: pass\n", "one/eats.py": "x = bytearray(600 << 20)\n",
 	})
-	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(`
+	cfg := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(`
 sources:
   - name: files
     protocol: builtin
@@ -36,10 +35,7 @@ sources:
     code: {rate: 3}
 limits: {quotas: [{name: stats, per: caller, rate: 1/h, tools: statFile}]}
 doors: {nats: {listen: "127.0.0.1:0"}}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
 	if p.nc, err = nats.Connect(serve(t, cfg), nats.Token(token)); err != nil {
 		t.Fatal(err)
 	}
@@ -125,34 +121,26 @@ func TestAuditLogNamesOnlyTouchedPaths(t *testing.T) {
 		got[fmt.Sprint(one["path"])] = fmt.Sprint(one["reads"], " ", one["writes"])
 	}
 	for path, want := range map[string]string{"DIR/two/lib/b.ex": "4 0", "DIR/one/lib/new.ex": "0 1", "DIR/one": "1 0"} {
-		if got[path] != want {
-			t.Errorf("%s: %q, want %q", path, got[path], want)
-		}
+		kit.Equal(t, got[path], want, path)
 		delete(got, path)
 	}
 	if len(got) > 0 {
 		t.Errorf("nothing else was touched: %v", got)
 	}
 	// contract(singularity): Which tools are used most
-	if top := fmt.Sprint(list("top", "uses")[0]); !strings.Contains(top, "readFile") {
-		t.Errorf("top: %v", top)
-	}
+	kit.Contains(t, fmt.Sprint(list("top", "uses")[0]), "readFile", "top")
 	// contract(singularity): Error rates per tool
 	if errs := fmt.Sprint(list("errors", "errors")); !strings.Contains(errs, "readFile") || !strings.Contains(errs, "access_denied") {
 		t.Errorf("errors: %v", errs)
 	}
 	// contract(singularity): Performance metrics
-	if took := fmt.Sprint(list("latency", "tools")); !strings.Contains(took, "p95") {
-		t.Errorf("latency: %v", took)
-	}
+	kit.Contains(t, fmt.Sprint(list("latency", "tools")), "p95", "latency")
 }
 
 // A root that was removed is missing; the others stay.
 func TestMissingRootLeavesTheOthersUsable(t *testing.T) {
 	p := newRoots(t)
-	if err := os.Rename(filepath.Join(p.dir, "one"), filepath.Join(p.dir, "away")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Rename(filepath.Join(p.dir, "one"), filepath.Join(p.dir, "away")))
 	for _, c := range []struct{ subject, request, says string }{
 		{"tools.file.read", `{"path": "lib/b.ex"}`, "<nil>"}, {"tools.file.read", `{"path": "/lib/b.ex"}`, "<nil>"},
 		{"tools.file.read", `{"path": "DIR/two/lib/b.ex"}`, "<nil>"}, {"tools.file.list", `{"path": "lib"}`, "<nil>"},

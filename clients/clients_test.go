@@ -9,10 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/tool/tooltest"
 )
@@ -32,15 +32,10 @@ type world struct {
 func newWorld(t *testing.T, bin string) *world {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("testdata/served")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.CopyFS(dir, os.DirFS("testdata/served")))
 	server := served.Start(t, bin, dir)
 	w := &world{hostile: newHostile(t), model: newModel(t)}
-	codes, err := json.Marshal(w.hostile.cases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codes := kit.Must(json.Marshal(w.hostile.cases))(t)
 	ca, tls := overTLS(t, server.URL())
 	w.env = append(os.Environ(),
 		"TOOLPOST_URL="+server.URL(), "TOOLPOST_TOKEN="+served.Token, "PYTHONDONTWRITEBYTECODE=1",
@@ -68,10 +63,7 @@ func (w *world) run(t *testing.T, dir string, words ...string) string {
 
 func absolute(t *testing.T, path string) string {
 	t.Helper()
-	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path = kit.Must(filepath.Abs(path))(t)
 	return path
 }
 
@@ -92,7 +84,5 @@ func (w *world) testPython(t *testing.T) {
 
 func TestTheTypesOfThePythonClient(t *testing.T) {
 	out := new(world).run(t, "python", requireNode(t), absolute(t, "testdata/js/node_modules/pyright/index.js"))
-	if !strings.Contains(out, "0 errors") {
-		t.Error(out)
-	}
+	kit.Contains(t, out, "0 errors")
 }

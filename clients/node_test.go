@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
@@ -33,16 +34,11 @@ func builtPackage(t *testing.T, w *world, node string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, part := range []string{"src", "test", "examples"} {
-		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("typescript", part))); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("typescript", part))))
 	}
 	for _, name := range []string{"package.json", "tsconfig.json"} {
-		text, err := os.ReadFile(filepath.Join("typescript", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, name), string(text))
+		text := kit.Must(os.ReadFile(filepath.Join("typescript", name)))(t)
+		kit.Write(t, filepath.Join(dir, name), string(text))
 	}
 	w.run(t, dir, node, tsc(t))
 	return dir
@@ -60,19 +56,14 @@ func (w *world) testTypeScript(t *testing.T) {
 // Both clients are published together with the same version.
 func TestTheClientsHaveOneVersion(t *testing.T) {
 	read := func(name string) string {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := kit.Must(os.ReadFile(name))(t)
 		return string(text)
 	}
 	var about struct {
 		Version string            `json:"version"`
 		Dev     map[string]string `json:"devDependencies"`
 	}
-	if err := strictjson.Unmarshal([]byte(read("typescript/package.json")), &about); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, strictjson.Unmarshal([]byte(read("typescript/package.json")), &about))
 	if !strings.Contains(read("python/src/toolpost/__init__.py"), `__version__ = "`+about.Version+`"`) {
 		t.Errorf("the client for Python has another version than %s", about.Version)
 	}

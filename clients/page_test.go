@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -22,10 +23,7 @@ var block = regexp.MustCompile("(?s)```(python|ts)\n(.*?)```\n\n```text\n(.*?)``
 
 func programs(t *testing.T) (list []program) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/clients.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := kit.Must(os.ReadFile("../docs/clients.md"))(t)
 	for _, m := range block.FindAllSubmatchIndex(page, -1) {
 		part := func(n int) string { return string(page[m[2*n]:m[2*n+1]]) }
 		prints := strings.ReplaceAll(regexp.QuoteMeta(part(3)), `\.\.\.`, ".*")
@@ -44,25 +42,19 @@ func testPage(t *testing.T, bin string) {
 	t.Helper()
 	node := requireNode(t)
 	dir := t.TempDir()
-	lab, err := os.ReadFile("testdata/served/lab.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab := kit.Must(os.ReadFile("testdata/served/lab.py"))(t)
 	new(world).run(t, dir, bin, "init")
-	config, err := os.ReadFile(filepath.Join(dir, "toolpost.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := kit.Must(os.ReadFile(filepath.Join(dir, "toolpost.yaml")))(t)
 	asking := "sources:\n  - {name: introduce, protocol: narratoria, command: [python3, -IS, lab.py, greeter], input: {type: object}}"
-	write(t, filepath.Join(dir, "toolpost.yaml"), strings.Replace(string(config), "sources:", asking, 1))
-	write(t, filepath.Join(dir, "lab.py"), string(lab))
+	kit.Write(t, filepath.Join(dir, "toolpost.yaml"), strings.Replace(string(config), "sources:", asking, 1))
+	kit.Write(t, filepath.Join(dir, "lab.py"), string(lab))
 	server := served.Start(t, bin, dir)
 	w := &world{env: append(os.Environ(), "TOOLPOST_URL="+server.URL(), "TOOLPOST_TOKEN="+served.Token,
 		"PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+absolute(t, "python/src"))}
 	list, built := programs(t), builtPackage(t, w, node)
 	for i, p := range list {
 		if p.language == "ts" {
-			write(t, filepath.Join(built, "examples", fmt.Sprintf("page%d.ts", i)), p.text)
+			kit.Write(t, filepath.Join(built, "examples", fmt.Sprintf("page%d.ts", i)), p.text)
 		}
 	}
 	w.run(t, built, node, tsc(t), "-p", "examples")
@@ -74,12 +66,5 @@ func testPage(t *testing.T, bin string) {
 		if got := w.run(t, built, words...); !p.prints.MatchString(got) {
 			t.Errorf("line %d: the program printed\n%s", p.line, got)
 		}
-	}
-}
-
-func write(t *testing.T, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }

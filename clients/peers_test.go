@@ -21,16 +21,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
 // proxyTo passes requests and answers through unchanged, to and from the real server.
 func proxyTo(t *testing.T, to string) http.Handler {
 	t.Helper()
-	target, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := kit.Must(url.Parse(to))(t)
 	return &httputil.ReverseProxy{
 		FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
 	}
@@ -46,9 +44,7 @@ func overTLS(t *testing.T, to string) (ca, address string) {
 	t.Cleanup(s.Close)
 	ca = filepath.Join(t.TempDir(), "ca.pem")
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	if err := os.WriteFile(ca, block, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(ca, block, 0o600))
 	return ca, s.URL
 }
 
@@ -56,9 +52,7 @@ func overTLS(t *testing.T, to string) (ca, address string) {
 func overSocket(t *testing.T, to string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s") // the names of tests are too long for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := httptest.NewUnstartedServer(proxyTo(t, to))
 	s.Listener.Close()
@@ -204,10 +198,7 @@ func hostileCases() map[string]answer {
 
 func newHostile(t *testing.T) *hostile {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	h := &hostile{url: "http://" + l.Addr().String(), cases: hostileCases(), seen: map[string]int{}}
 	var work sync.WaitGroup
 	t.Cleanup(func() { l.Close(); work.Wait() })

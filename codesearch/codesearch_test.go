@@ -15,6 +15,7 @@ import (
 
 	"toolpost/codesearch/meaning"
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -29,17 +30,10 @@ func over(t *testing.T, files map[string]string) (*Library, string) {
 	dir := t.TempDir()
 	write(t, dir, files)
 	ws, err := workspace.Open(dir, workspace.Options{Roots: []workspace.RootOptions{{Path: dir, Codebase: "main"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := Open(ws, Options{}, t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
+	l := kit.Must(Open(ws, Options{}, t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() {
-		if err := errors.Join(l.Close(), ws.Close()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, errors.Join(l.Close(), ws.Close()))
 	})
 	return l, dir
 }
@@ -48,9 +42,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 	}
 }
 
@@ -115,9 +107,7 @@ func TestInvalidQueryIsRefused(t *testing.T) {
 			return err
 		},
 	} {
-		if err := ask(ctx); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, ask(ctx), tool.CodeInvalidInput, "", name)
 	}
 }
 
@@ -125,10 +115,7 @@ func TestInvalidQueryIsRefused(t *testing.T) {
 func TestSnippetIsOmittedIfTheFileChanged(t *testing.T) {
 	l, dir := over(t, map[string]string{"src/log.ts": logTS, "src/handler.ts": "handler()\n"})
 	c := &tool.Call{Caller: tool.Principal{ID: "ada"}}
-	list, err := targets(l.ws.View(c), Where{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(targets(l.ws.View(c), Where{}))(t)
 	w := &scoped{target: list[0]}
 	lines := strings.Split(logTS, "\n")
 	h := meaning.Hit{Path: "src/log.ts", Line: 1, Last: 3, Hash: meaning.Hash([]byte(strings.Join(lines[:3], "\n")))}
@@ -140,9 +127,7 @@ func TestSnippetIsOmittedIfTheFileChanged(t *testing.T) {
 		t.Errorf("the lines are others: %q", text)
 	}
 	path := filepath.Join(dir, "src/log.ts")
-	if err := errors.Join(os.Remove(path), os.Symlink("handler.ts", path)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(os.Remove(path), os.Symlink("handler.ts", path)))
 	if src, err := w.read("src/log.ts"); err == nil {
 		t.Errorf("a link was followed: %q", src)
 	}

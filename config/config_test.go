@@ -14,6 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -57,19 +58,14 @@ doors: {http: {listen: "127.0.0.1:0", hosts: [box.local]}}
 
 func mustParse(t *testing.T, text string) *config.Config {
 	t.Helper()
-	c, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t)
 	return c
 }
 
 func TestAWholeFileIsRead(t *testing.T) {
 	c := mustParse(t, whole)
 	var o options
-	if err := c.Sources[0].Decode(&o); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.Sources[0].Decode(&o))
 	no := false
 	want := options{
 		Command: []string{"python3", "torch.py"}, Env: map[string]string{"LEVEL": "3"},
@@ -79,9 +75,7 @@ func TestAWholeFileIsRead(t *testing.T) {
 		Walls: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{}},
 		Roots: []root{{Path: ".", Write: true}},
 	}
-	if d := cmp.Diff(want, o); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, o), "")
 	if c.Limits.Timeout != config.Duration(5*time.Second) || c.Limits.Drain != config.Duration(90*time.Second) {
 		t.Errorf("limits: %+v", c.Limits)
 	}
@@ -171,12 +165,8 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 			if err == nil {
 				t.Fatal("accepted")
 			}
-			if msg := tool.AsError(err).Message; !strings.Contains(msg, c.want) {
-				t.Errorf("got  %q\nwant %q", msg, c.want)
-			}
-			if tool.CodeOf(err) != tool.CodeInvalidInput {
-				t.Errorf("code %s", tool.CodeOf(err))
-			}
+			kit.Contains(t, tool.AsError(err).Message, c.want)
+			kit.Refused(t, err, tool.CodeInvalidInput, "")
 			if d := time.Since(start); d > time.Minute {
 				t.Errorf("took %v", d)
 			}
@@ -201,13 +191,9 @@ func TestASourcesFaultsNameTheirPlace(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			c, err := config.Parse("toolpost.yaml", []byte("sources:\n- name: a\n  protocol: p\n  "+text+"\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, err)
 			err = c.Sources[0].Decode(&options{})
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("got  %v\nwant %s", err, want)
-			}
+			kit.Fails(t, err, want)
 		})
 	}
 }
@@ -230,13 +216,9 @@ func TestWithoutDoorsTheHTTPDoorIsThere(t *testing.T) {
 		var got []string
 		for _, d := range mustParse(t, text).Doors {
 			got = append(got, d.Name)
-			if err := d.Decode(&door{}); err != nil {
-				t.Errorf("%q: %v", text, err)
-			}
+			kit.Check(t, d.Decode(&door{}), text)
 		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%q: %v, want %q", text, got, want)
-		}
+		kit.Equal(t, strings.Join(got, " "), want, text, got)
 	}
 }
 
@@ -248,9 +230,7 @@ func TestMistakesInADoorNameTheirPlace(t *testing.T) {
 		"doors: {htp: {}}":              `toolpost.yaml:1:9: unknown field "htp"; did you mean "http"?`,
 		"doors: {http: {lisen: a}}":     `unknown field "lisen"; did you mean "listen"?`,
 	} {
-		if err := mustParse(t, text).Doors[0].Check([]config.Part{{Name: "http", Options: door{}}}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v", text, err)
-		}
+		kit.Fails(t, mustParse(t, text).Doors[0].Check([]config.Part{{Name: "http", Options: door{}}}), want, text)
 	}
 }
 
@@ -258,9 +238,7 @@ func TestTheDefaultServesTheFolderReadOnly(t *testing.T) {
 	dir := t.TempDir()
 	c := config.Default(dir)
 	var o options
-	if err := c.Sources[0].Decode(&o); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.Sources[0].Decode(&o))
 	if d := cmp.Diff([]root{{Path: "."}}, o.Roots); d != "" || c.Dir != dir || c.Path != "" {
 		t.Errorf("%+v %s", c, d)
 	}
@@ -269,10 +247,7 @@ func TestTheDefaultServesTheFolderReadOnly(t *testing.T) {
 func TestEqualIgnoresLayout(t *testing.T) {
 	dir := t.TempDir()
 	parse := func(text string) config.Source {
-		c, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))(t)
 		return c.Sources[0]
 	}
 	a := parse("sources: [{name: a, protocol: p, n: 1.0}]")
@@ -286,16 +261,10 @@ func TestEqualIgnoresLayout(t *testing.T) {
 
 func TestLoadSaysWhyAFileCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := config.Load(filepath.Join(dir, "no.yaml")); err == nil || !strings.Contains(err.Error(), "toolpost init") {
-		t.Error(err)
-	}
-	if _, err := config.Load(dir); err == nil || !strings.Contains(err.Error(), "cannot be read") {
-		t.Error(err)
-	}
+	kit.Fails(t, kit.Err(config.Load(filepath.Join(dir, "no.yaml"))), "toolpost init")
+	kit.Fails(t, kit.Err(config.Load(dir)), "cannot be read")
 	path := filepath.Join(dir, "toolpost.yaml")
-	if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(whole), 0o600))
 	c, err := config.Load(path)
 	if err != nil || c.Path != path || c.StateDir() != filepath.Join(dir, ".toolpost") {
 		t.Errorf("%+v, %v", c, err)
@@ -316,9 +285,7 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 			{Name: "limits.tier", Doc: "how high", Options: 0},
 			{Name: "policy", Options: section{}},
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	s := compile(t, b)
 	for text, ok := range map[string]bool{
 		whole:        true,
@@ -349,10 +316,7 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 		"secrets: {A: {evn: A}}":                                  false,
 		"secrets: {1A: {env: A}}":                                 false,
 	} {
-		v, err := jsonschema.UnmarshalJSON(strings.NewReader(asJSON(t, text)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := kit.Must(jsonschema.UnmarshalJSON(strings.NewReader(asJSON(t, text))))(t)
 		if err := s.Validate(v); (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -360,21 +324,14 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 	if !strings.Contains(string(b), `"what to run"`) || !strings.Contains(string(b), `"how high"`) {
 		t.Error("the doc strings are missing")
 	}
-	if !strings.Contains(string(b), `"default": "calm"`) {
-		t.Error("the defaults are missing")
-	}
+	kit.Contains(t, string(b), `"default": "calm"`, "the defaults are missing")
 }
 
 func compile(t *testing.T, b []byte) *jsonschema.Schema {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := kit.Must(jsonschema.UnmarshalJSON(strings.NewReader(string(b))))(t)
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("toolpost.json", doc); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.AddResource("toolpost.json", doc))
 	return c.MustCompile("toolpost.json")
 }
 
@@ -386,9 +343,7 @@ func asJSON(t *testing.T, text string) string {
 	var o struct {
 		Doc config.JSON `yaml:"doc"`
 	}
-	if err := c.Sources[0].Decode(&o); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.Sources[0].Decode(&o))
 	return string(o.Doc)
 }
 
@@ -473,9 +428,7 @@ func TestSectionIsDecodedIntoItsOwnType(t *testing.T) {
 		} else {
 			got = fmt.Sprint(s.Words)
 		}
-		if !strings.Contains(got, want) {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
+		kit.Contains(t, got, want, text)
 	}
 	a, b := mustParse(t, "policy: {most: 1}"), mustParse(t, "policy:\n  most: 1 # the same")
 	if !a.Section("policy").Equal(b.Section("policy")) || a.Section("policy").Equal(mustParse(t, "policy: {most: 2}").Section("policy")) || a.Section("policy").Equal(mustParse(t, "{}").Section("policy")) {

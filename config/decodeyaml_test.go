@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 )
 
 type shelf struct {
@@ -25,13 +26,9 @@ func (p *plank) UnmarshalText(b []byte) error {
 
 func TestDecodeYAMLTakesTextForAStructThatAllowsIt(t *testing.T) {
 	var got shelf
-	if err := config.DecodeYAML("x.yaml", []byte("tools:\n  a: one\n  b: {entry: two, kind: k}\n"), &got); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, config.DecodeYAML("x.yaml", []byte("tools:\n  a: one\n  b: {entry: two, kind: k}\n"), &got))
 	want := shelf{map[string]*plank{"a": {Entry: "one"}, "b": {Entry: "two", Kind: "k"}}}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 }
 
 func TestDecodeYAMLIsAsStrictAsAConfig(t *testing.T) {
@@ -46,9 +43,7 @@ func TestDecodeYAMLIsAsStrictAsAConfig(t *testing.T) {
 		strings.Repeat("#", 2<<20) + "\n": "larger than",
 	} {
 		var into shelf
-		if err := config.DecodeYAML("x.yaml", []byte(text), &into); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.40q: want %q, got %v", text, want, err)
-		}
+		kit.Fails(t, config.DecodeYAML("x.yaml", []byte(text), &into), want, text, want)
 	}
 }
 

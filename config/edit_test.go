@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"toolpost/examples"
+	"toolpost/internal/kit"
 )
 
 var memory = Fields{
@@ -90,9 +91,7 @@ func TestRemoveSourceRemovesOnlyTheNamedOne(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, got)
 		}
 	}
-	if _, err := RemoveSource("t.yaml", []byte(text), "d"); err == nil || !strings.Contains(err.Error(), `no source "d"`) {
-		t.Error(err)
-	}
+	kit.Fails(t, kit.Err(RemoveSource("t.yaml", []byte(text), "d")), `no source "d"`)
 	got, err := RemoveSource("t.yaml", []byte("sources: [{name: a, protocol: x}, {name: b, protocol: y}, {name: c, protocol: z}]"), "b")
 	if err != nil || string(got) != "sources: [{name: a, protocol: x}, {name: c, protocol: z}]" {
 		t.Errorf("%v: %s", err, got)
@@ -128,29 +127,17 @@ func TestAddSourceRefusesAnUnknownLayout(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := AddSource("t.yaml", []byte("sources: [\n"), "", memory); err == nil || !strings.Contains(err.Error(), "t.yaml:") {
-		t.Error(err)
-	}
+	kit.Fails(t, kit.Err(AddSource("t.yaml", []byte("sources: [\n"), "", memory)), "t.yaml:")
 }
 
 // Most people have the config that init writes.
 func TestTheExampleKeepsItsComments(t *testing.T) {
-	text, err := examples.Files.ReadFile("toolpost.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := AddSource("toolpost.yaml", text, "", memory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := kit.Must(examples.Files.ReadFile("toolpost.yaml"))(t)
+	got := kit.Must(AddSource("toolpost.yaml", text, "", memory))(t)
 	for line := range strings.Lines(string(text)) {
-		if !strings.Contains(string(got), line) {
-			t.Errorf("gone: %s", line)
-		}
+		kit.Contains(t, string(got), line, "gone")
 	}
-	if back, err := RemoveSource("toolpost.yaml", got, "memory"); err != nil || string(back) != string(text) {
-		t.Errorf("%v\n%s", err, back)
-	}
+	kit.Equal(t, string(kit.Must(RemoveSource("toolpost.yaml", got, "memory"))(t)), string(text))
 }
 
 func TestAnyTextSurvivesBeingWritten(t *testing.T) {

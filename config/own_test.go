@@ -5,43 +5,29 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 
 	"golang.org/x/sys/unix"
 )
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	kit.OK(t, os.WriteFile(path, []byte(text), mode))
+	kit.OK(t, os.Chmod(path, mode))
 }
 
 func openOwn(t *testing.T, path string) *Own {
 	t.Helper()
-	o, err := OpenOwn(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := kit.Must(OpenOwn(path))(t)
 	t.Cleanup(o.Close)
 	return o
 }
 
 func content(t *testing.T, path string) (string, os.FileMode) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(os.ReadFile(path))(t)
+	info := kit.Must(os.Lstat(path))(t)
 	return string(b), info.Mode()
 }
 
@@ -53,9 +39,7 @@ func TestAFileIsReplacedAsAWholeAndKeepsItsMode(t *testing.T) {
 		t.Fatalf("%q, %v", o.Text, o.Mode)
 	}
 	for _, text := range []string{"new", "newer"} {
-		if err := o.Replace([]byte(text), o.Mode); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, o.Replace([]byte(text), o.Mode))
 		if got, mode := content(t, path); got != text || mode != 0o640 {
 			t.Fatalf("%q, %v", got, mode)
 		}
@@ -72,18 +56,12 @@ func TestMissingFoldersAreMadeForTheirOwnerAlone(t *testing.T) {
 	if o.There() || o.Path != path {
 		t.Fatalf("%+v", o)
 	}
-	if err := o.Replace([]byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, o.Replace([]byte("x"), 0o600))
 	if _, mode := content(t, path); mode != 0o600 {
 		t.Error(mode)
 	}
-	if info, err := os.Stat(filepath.Dir(path)); err != nil || info.Mode().Perm() != 0o700 {
-		t.Error(info, err)
-	}
-	if err := o.Remove(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Equal(t, kit.Must(os.Stat(filepath.Dir(path)))(t).Mode().Perm(), 0o700)
+	kit.OK(t, o.Remove())
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Error(err)
 	}
@@ -94,19 +72,13 @@ func TestOwnersLinkIsFollowedAndKept(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "dotfiles/real.json"), "old", 0o600)
 	link := filepath.Join(dir, "settings.json")
-	if err := os.Symlink("dotfiles/real.json", link); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink("dotfiles/real.json", link))
 	o := openOwn(t, link)
-	if err := o.Replace([]byte("new"), o.Mode); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, o.Replace([]byte("new"), o.Mode))
 	if got, _ := content(t, filepath.Join(dir, "dotfiles/real.json")); got != "new" {
 		t.Error(got)
 	}
-	if to, err := os.Readlink(link); err != nil || to != "dotfiles/real.json" {
-		t.Error(to, err)
-	}
+	kit.Equal(t, kit.Must(os.Readlink(link))(t), "dotfiles/real.json")
 }
 
 func TestReplaceKeepsConcurrentChanges(t *testing.T) {
@@ -120,22 +92,14 @@ func TestReplaceKeepsConcurrentChanges(t *testing.T) {
 		write(t, path, "old", 0o600)
 		write(t, path+".theirs", "new", 0o600)
 		o := openOwn(t, path)
-		if err := meanwhile(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := o.Replace([]byte("ours"), o.Mode); err == nil || !strings.Contains(err.Error(), "meanwhile") {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := o.Remove(); err == nil {
-			t.Errorf("%s: it was removed", name)
-		}
+		kit.OK(t, meanwhile(path))
+		kit.Fails(t, o.Replace([]byte("ours"), o.Mode), "meanwhile", name)
+		kit.Fails(t, o.Remove(), "", "%s: it was removed", name)
 	}
 	fresh := filepath.Join(t.TempDir(), "settings.json")
 	o := openOwn(t, fresh)
 	write(t, fresh, "theirs", 0o600)
-	if err := o.Replace([]byte("ours"), 0o600); err == nil {
-		t.Error("a file that came meanwhile was overwritten")
-	}
+	kit.Fails(t, o.Replace([]byte("ours"), 0o600), "", "a file that came meanwhile was overwritten")
 }
 
 func TestReplaceIgnoresASwappedFolder(t *testing.T) {
@@ -144,15 +108,9 @@ func TestReplaceIgnoresASwappedFolder(t *testing.T) {
 	write(t, path, "old", 0o600)
 	write(t, filepath.Join(dir, "trap/settings.json"), "old", 0o600)
 	o := openOwn(t, path)
-	if err := os.Rename(filepath.Join(dir, "here"), filepath.Join(dir, "moved")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("trap", filepath.Join(dir, "here")); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Replace([]byte("new"), o.Mode); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Rename(filepath.Join(dir, "here"), filepath.Join(dir, "moved")))
+	kit.OK(t, os.Symlink("trap", filepath.Join(dir, "here")))
+	kit.OK(t, o.Replace([]byte("new"), o.Mode))
 	if got, _ := content(t, filepath.Join(dir, "trap/settings.json")); got != "old" {
 		t.Error("a link that came meanwhile was followed")
 	}
@@ -170,13 +128,9 @@ func TestFilesOfOtherUsersAreRefused(t *testing.T) {
 	write(t, filepath.Join(dir, "file.json"), "{}", 0o644)
 	write(t, filepath.Join(dir, "folder/file.json"), "{}", 0o644)
 	write(t, filepath.Join(dir, "target.json"), "{}", 0o644)
-	if err := os.Symlink("target.json", filepath.Join(dir, "link.json")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink("target.json", filepath.Join(dir, "link.json")))
 	for _, path := range []string{"file.json", "folder", "link.json"} {
-		if err := unix.Lchown(filepath.Join(dir, path), other, other); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, unix.Lchown(filepath.Join(dir, path), other, other))
 	}
 	for _, path := range []string{"file.json", "folder/file.json", "folder/new.json", "link.json"} {
 		if o, err := OpenOwn(filepath.Join(dir, path)); err == nil || !strings.Contains(err.Error(), "12345") {
@@ -184,9 +138,7 @@ func TestFilesOfOtherUsersAreRefused(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(dir, "world.json"), "{}", 0o666)
-	if _, err := OpenOwn(filepath.Join(dir, "world.json")); err == nil || !strings.Contains(err.Error(), "everybody") {
-		t.Errorf("a file that everybody may write: %v", err)
-	}
+	kit.Fails(t, kit.Err(OpenOwn(filepath.Join(dir, "world.json"))), "everybody", "a file that everybody may write")
 	write(t, filepath.Join(dir, "team.json"), "{}", 0o664)
 	openOwn(t, filepath.Join(dir, "team.json"))
 }
@@ -200,33 +152,23 @@ func TestABackupDoesNotGoThroughALink(t *testing.T) {
 	if err != nil || b.There() {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	if err := b.Replace(o.Text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, b.Replace(o.Text, 0o600))
 	b.Close()
 	for _, target := range []string{"precious", "nowhere"} {
-		if err := os.Symlink(target, filepath.Join(dir, "to-"+target)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Symlink(target, filepath.Join(dir, "to-"+target)))
 		if b, err := o.Sibling("to-" + target); err == nil {
 			t.Errorf("a link to %s was opened: %+v", target, b)
 		}
 	}
-	if _, err := OpenOwn(dir); err == nil {
-		t.Error("a folder was opened")
-	}
-	if _, err := OpenOwn(filepath.Join(dir, "settings.json/x")); err == nil {
-		t.Error("a file was taken for a folder")
-	}
+	kit.Fails(t, kit.Err(OpenOwn(dir)), "", "a folder was opened")
+	kit.Fails(t, kit.Err(OpenOwn(filepath.Join(dir, "settings.json/x"))), "", "a file was taken for a folder")
 }
 
 func TestReadOnlyFileIsNotReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "settings.json")
 	write(t, path, "old", 0o440)
 	o := openOwn(t, path)
-	if err := o.Replace([]byte("new"), o.Mode); err == nil || !strings.Contains(err.Error(), "read-only") {
-		t.Errorf("got %v", err)
-	}
+	kit.Fails(t, o.Replace([]byte("new"), o.Mode), "read-only")
 	if text, _ := content(t, path); text != "old" {
 		t.Errorf("it has %q", text)
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 func TestShownConfigHidesSecrets(t *testing.T) {
@@ -55,9 +56,7 @@ policy:
 			t.Errorf("line %d is %q, and was %q", i+1, got[i], line)
 		}
 	}
-	if got := Shown([]byte("sources: []\n"), secret); got != "sources: []\n" {
-		t.Errorf("%q", got)
-	}
+	kit.Equal(t, Shown([]byte("sources: []\n"), secret), "sources: []\n")
 }
 
 func FuzzAShownConfigKeepsItsLines(f *testing.F) {

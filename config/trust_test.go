@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -18,9 +19,7 @@ func ground(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	in := filepath.Join(dir, "a/b")
-	if err := errors.Join(os.MkdirAll(in, 0o755), os.WriteFile(filepath.Join(in, config.FileName), []byte("sources: []\n"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(os.MkdirAll(in, 0o755), os.WriteFile(filepath.Join(in, config.FileName), []byte("sources: []\n"), 0o644)))
 	return dir
 }
 
@@ -63,9 +62,7 @@ func TestConfigWritableByOthersIsNotTrusted(t *testing.T) {
 				t.Skip("only root gives files away")
 			}
 			dir := ground(t)
-			if err := c.do(dir); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, c.do(dir))
 			at := "a/b/toolpost.yaml"
 			if c.at != "" {
 				at = c.at
@@ -75,9 +72,7 @@ func TestConfigWritableByOthersIsNotTrusted(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 			for _, want := range c.why {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%v does not say %q", err, want)
-				}
+				kit.Contains(t, err.Error(), want, "%v does not say", err)
 			}
 			if e := config.Trusted(filepath.Join(dir, at)); (e == nil) != (err == nil) {
 				t.Errorf("%v, and %v", e, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
@@ -22,25 +23,15 @@ var update = flag.Bool("update", false, "write the generated pages anew")
 
 // The page is written from the schema of the config, which is derived from the structs that a config is decoded into.
 func TestConfigPageIsWhatTheSchemaSays(t *testing.T) {
-	b, err := node.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(node.Schema())(t)
 	var s part
-	if err := json.Unmarshal(b, &s); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(b, &s))
 	want := newReference(&s).page()
 	const page = "config.md"
 	if *update {
-		if err := os.WriteFile(page, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(page, want, 0o644))
 	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := kit.Must(os.ReadFile(page))(t)
 	if d := cmp.Diff(strings.Split(string(got), "\n"), strings.Split(string(want), "\n")); d != "" {
 		t.Errorf("config.md is stale; write it anew with `go test ./docs -run ConfigPage -update`:\n%s", d)
 	}
@@ -48,14 +39,8 @@ func TestConfigPageIsWhatTheSchemaSays(t *testing.T) {
 
 // Defaults are written by hand in tags: each must be valid for its own field.
 func TestDefaultsOfTheSchemaAreValuesOfTheirFields(t *testing.T) {
-	b, err := node.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	top, err := strictjson.Decode(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(node.Schema())(t)
+	top := kit.Must(strictjson.Decode(b))(t)
 	seen := 0
 	var visit func(path string, v any)
 	visit = func(path string, v any) {
@@ -84,14 +69,8 @@ func TestDefaultsOfTheSchemaAreValuesOfTheirFields(t *testing.T) {
 
 func compiled(t *testing.T, v any) *schema.Schema {
 	t.Helper()
-	b, err := strictjson.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := schema.Compile(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(strictjson.Marshal(v))(t)
+	s := kit.Must(schema.Compile(b))(t)
 	return s
 }
 

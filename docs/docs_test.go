@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/internal/served"
 	"toolpost/tool"
@@ -52,10 +53,7 @@ var fileStart = regexp.MustCompile("^```[a-z]+ write (\\S+)$")
 func TestEveryCommandInTheDocsDoesWhatThePageSays(t *testing.T) {
 	requirePrograms(t, "bash", "curl", "python3")
 	bin := filepath.Dir(served.Build(t))
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := kit.Must(filepath.Glob("*.md"))(t)
 	for _, page := range append(pages, "../README.md") {
 		text, err := os.ReadFile(page)
 		if os.IsNotExist(err) {
@@ -162,12 +160,7 @@ func (r *reader) follow(steps []step) {
 func (r *reader) save(name string, lines []string) {
 	r.t.Helper()
 	path := filepath.Join(r.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
-		r.t.Fatal(err)
-	}
+	kit.Write(r.t, path, strings.Join(lines, "\n")+"\n")
 }
 
 // run runs one command in the state that the one before it left: in its folder, with its exported variables.
@@ -208,22 +201,16 @@ func (r *reader) serve() {
 	cmd := exec.Command(filepath.Join(r.bin, "toolpost"), "serve", "--listen", "127.0.0.1:0")
 	cmd.Dir, cmd.Env = r.dir, r.env
 	out, w, err := os.Pipe()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	kit.OK(r.t, err)
 	cmd.Stdout, cmd.Stderr = w, w
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	kit.OK(r.t, cmd.Start())
 	w.Close()
 	said := make(chan string, 1)
 	ended := make(chan struct{})
 	go func() { defer close(ended); findURL(out, said) }()
 	r.stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			r.t.Errorf("toolpost serve: %v", err)
-		}
+		kit.Check(r.t, cmd.Wait(), "toolpost serve")
 		out.Close()
 		<-ended
 	})
@@ -265,17 +252,12 @@ func TestOutputPatternsMatch(t *testing.T) {
 		{"a\n...\nz", "a\nb\nc\nz", true}, {"a\n...\nz", "a\nz", true}, {"a\n...\nz", "az", false},
 		{"took ... ms", "took 12 ms", true}, {"1.5", "1x5", false}, {"[a]", "a", false},
 	} {
-		if ok := pattern(strings.Split(c.want, "\n")).MatchString(c.got); ok != c.ok {
-			t.Errorf("%q against %q: %v", c.want, c.got, ok)
-		}
+		kit.Equal(t, pattern(strings.Split(c.want, "\n")).MatchString(c.got), c.ok, "%q against %q", c.want, c.got)
 	}
 }
 
 func TestErrorsPageHasEveryCode(t *testing.T) {
-	page, err := os.ReadFile("errors.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := kit.Must(os.ReadFile("errors.md"))(t)
 	for _, code := range tool.Codes() {
 		if n := bytes.Count(page, fmt.Appendf(nil, "\n| `%s` |", code)); n != 1 {
 			t.Errorf("%s has %d rows", code, n)
@@ -284,14 +266,8 @@ func TestErrorsPageHasEveryCode(t *testing.T) {
 }
 
 func TestDependenciesPageHasEveryDirectDependency(t *testing.T) {
-	page, err := os.ReadFile("dependencies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	mod, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := kit.Must(os.ReadFile("dependencies.md"))(t)
+	mod := kit.Must(os.ReadFile("../go.mod"))(t)
 	for line := range strings.Lines(string(mod)) {
 		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
 		if len(fields) != 2 || !strings.HasPrefix(fields[1], "v") { // indirect ones have a comment
@@ -306,14 +282,8 @@ func TestDependenciesPageHasEveryDirectDependency(t *testing.T) {
 // Links between pages must resolve.
 func TestLinksToPagesLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	below, err := filepath.Glob("*/*.md") // protocols, adr
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := kit.Must(filepath.Glob("*.md"))(t)
+	below := kit.Must(filepath.Glob("*/*.md"))(t) // protocols, adr
 	for _, page := range append(append(pages, below...), "../README.md", "../CONTRIBUTING.md") {
 		text, err := os.ReadFile(page)
 		if os.IsNotExist(err) {
@@ -322,9 +292,7 @@ func TestLinksToPagesLeadSomewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
-				t.Errorf("%s links to %s: %v", page, m[1], err)
-			}
+			kit.Check(t, kit.Err(os.Stat(filepath.Join(filepath.Dir(page), m[1]))), "%s links to %s", page, m[1])
 		}
 	}
 }

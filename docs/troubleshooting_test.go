@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 // notOurs returns messages of others: those of the kernel and of Python.
@@ -20,10 +21,7 @@ func notOurs() []string {
 
 // Readers search the page for the program's messages. A message that no longer exists is useless, and misleads.
 func TestEveryMessageOfTheTroubleshootingPageIsInTheProgram(t *testing.T) {
-	page, err := os.ReadFile("troubleshooting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := kit.Must(os.ReadFile("troubleshooting.md"))(t)
 	texts := textsOf(t, "..")
 	quoted := 0
 	for _, m := range regexp.MustCompile("(?m)^\\| (`.+?) \\|").FindAllStringSubmatch(string(page), -1) {
@@ -74,7 +72,7 @@ func said(message string, texts []string) bool {
 func textsOf(t *testing.T, root string) (texts []string) {
 	t.Helper()
 	verb := regexp.MustCompile(`%[-+#.0-9]*[a-z]`)
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -95,10 +93,7 @@ func textsOf(t *testing.T, root string) (texts []string) {
 			return !ok
 		})
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return texts
 }
 

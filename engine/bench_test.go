@@ -8,6 +8,7 @@ import (
 
 	"toolpost/engine"
 	"toolpost/engine/calls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -31,8 +32,6 @@ func benchmarkInvoke(b *testing.B, keep engine.Stage) {
 	c := &tool.Call{Tool: "greet", Args: json.RawMessage(`{"name":"Ada","age":36}`)}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := e.Invoke(b.Context(), c, tool.Discard); err != nil {
-			b.Fatal(err)
-		}
+		kit.Must(e.Invoke(b.Context(), c, tool.Discard))(b)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"toolpost/engine"
 	"toolpost/engine/queue"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -63,9 +64,7 @@ func TestAQuickCallDoesNotMoveTheDeadlineOfASlowOne(t *testing.T) {
 			if _, err := call(t, e, "4", ``); err == nil || err.Code != tool.CodeTimeout {
 				t.Error(err)
 			}
-			if took := time.Since(begin); took != 4*time.Second {
-				t.Errorf("took %v", took)
-			}
+			kit.Equal(t, time.Since(begin), 4*time.Second, "took")
 		})
 		for range 30 {
 			time.Sleep(100 * time.Millisecond)
@@ -140,9 +139,7 @@ func TestLateHandlerSeesTheCauseOfTheEnd(t *testing.T) {
 		}
 		e := start(t, engine.Options{}, bind("one", seconds(run, 3)))
 		ctx := context.WithValue(t.Context(), key{}, "kept")
-		if _, err := e.Invoke(ctx, &tool.Call{Tool: "3"}, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
-			t.Error(err)
-		}
+		kit.Refused(t, kit.Err(e.Invoke(ctx, &tool.Call{Tool: "3"}, tool.Discard)), tool.CodeTimeout, "")
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"toolpost/engine"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -58,9 +59,7 @@ func start(t *testing.T, o engine.Options, bindings ...engine.Binding) *engine.E
 	e := engine.New(o)
 	e.Replace(t.Context(), bindings)
 	t.Cleanup(func() {
-		if err := e.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, e.Close(context.Background()))
 	})
 	return e
 }
@@ -100,9 +99,7 @@ func listing(e *engine.Engine) map[string]string {
 func TestACallReachesItsSourceAndIsTraced(t *testing.T) {
 	e := start(t, engine.Options{}, bind("one", source(echo, "a")), bind("two", source(echo, "b")))
 	r, _ := call(t, e, "b", `{"n":1.50}`)
-	if string(r.Output) != `{"n":1.50}` {
-		t.Errorf("output %s", r.Output)
-	}
+	kit.Equal(t, string(r.Output), `{"n":1.50}`)
 	tr := r.Trace
 	if tr.ID == "" || tr.Call == "" || tr.Tool != "b" || tr.Source != "two" || tr.Protocol != "fake" || tr.Start.IsZero() {
 		t.Errorf("trace %+v", tr)
@@ -154,9 +151,7 @@ func TestUnknownToolIsNotFound(t *testing.T) {
 	if _, err := call(t, e, "nope", `{}`); err.Code != tool.CodeNotFound || !strings.Contains(err.Message, `"nope"`) {
 		t.Errorf("%v", err)
 	}
-	if _, err := e.Lookup(t.Context(), tool.Principal{}, "nope"); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("%v", err)
-	}
+	kit.Refused(t, kit.Err(e.Lookup(t.Context(), tool.Principal{}, "nope")), tool.CodeNotFound, "")
 }
 
 func TestNamesAliasesAndClashes(t *testing.T) {
@@ -181,9 +176,7 @@ func TestNamesAliasesAndClashes(t *testing.T) {
 		}
 	}
 	want := map[string]string{"read": "files", "evil.read": "evil", "evil.file.read": "evil", "other": "evil"}
-	if d := cmp.Diff(want, listing(e)); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, listing(e)), "")
 }
 
 func TestArgumentsAreStrictJSONObjects(t *testing.T) {
@@ -228,9 +221,7 @@ func TestArgumentsAreValidatedAgainstTheSchema(t *testing.T) {
 		}
 	}
 	spec, _ := e.Lookup(t.Context(), tool.Principal{}, "greet")
-	if string(spec.Input) != person {
-		t.Error("the schema was not passed through untouched")
-	}
+	kit.Equal(t, string(spec.Input), person, "the schema was not passed through untouched")
 }
 
 func TestOutputIsValidated(t *testing.T) {
@@ -300,9 +291,7 @@ func TestOneDeadSourceNeverHidesTheOthers(t *testing.T) {
 		"source dead": "dead: python3 is missing", // its tools are unknown
 		"f":           "flaky: it died",           // known from when it lived
 	}
-	if d := cmp.Diff(want, listing(e)); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, listing(e)), "")
 	if _, err := call(t, e, "f", ``); err == nil || err.Code != tool.CodeUnavailable || !strings.Contains(err.Message, "f is unavailable: it died") {
 		t.Error(err)
 	}
@@ -360,13 +349,9 @@ func TestDeadlines(t *testing.T) {
 			if err == nil || err.Code != tool.CodeTimeout || !strings.Contains(err.Message, fmt.Sprintf("%s ran longer than its %v", name, want)) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if took := time.Since(begin); took != want {
-				t.Errorf("%s took %v", name, took)
-			}
+			kit.Equal(t, time.Since(begin), want, "%s took", name)
 		}
-		if err := e.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, e.Close(t.Context()))
 	})
 }
 
@@ -374,9 +359,7 @@ func TestCancel(t *testing.T) {
 	e := start(t, engine.Options{}, bind("one", source(untilDone, "a")))
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(time.Millisecond, cancel)
-	if _, err := e.Invoke(ctx, &tool.Call{Tool: "a"}, tool.Discard); tool.CodeOf(err) != tool.CodeCancelled {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(e.Invoke(ctx, &tool.Call{Tool: "a"}, tool.Discard)), tool.CodeCancelled, "")
 }
 
 func TestEventsAreNumberedAndNoneComesLate(t *testing.T) {
@@ -402,19 +385,13 @@ func TestEventsAreNumberedAndNoneComesLate(t *testing.T) {
 		got = append(got, ev.Seq)
 		return nil
 	})
-	if _, err := e.Invoke(t.Context(), &tool.Call{Tool: "a"}, sink); err != nil {
-		t.Fatal(err)
-	}
-	if err := late(); err == nil {
-		t.Error("an event after the end was taken")
-	}
+	kit.Must(e.Invoke(t.Context(), &tool.Call{Tool: "a"}, sink))(t)
+	kit.Fails(t, late(), "", "an event after the end was taken")
 	if len(got) != 800 {
 		t.Fatalf("%d events", len(got))
 	}
 	for i, seq := range got {
-		if seq != uint64(i+1) {
-			t.Fatalf("event %d has number %d", i, seq)
-		}
+		kit.MustEqual(t, seq, uint64(i+1), "event %d has number", i)
 	}
 }
 
@@ -440,12 +417,8 @@ func TestReplaceKeepsCallsInFlight(t *testing.T) {
 		t.Error("the old source was closed under its call")
 	}
 	close(finish)
-	if s := <-got; s != `"old" <nil>` {
-		t.Error(s)
-	}
-	for !old.closed.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	kit.Equal(t, <-got, `"old" <nil>`)
+	kit.Eventually(t, "the old source is closed", old.closed.Load)
 }
 
 func TestAnUnchangedRunnerStaysBound(t *testing.T) {
@@ -509,7 +482,5 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 	}
 	cancel()
 	<-ended
-	if err := e.Close(context.Background()); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, e.Close(context.Background()))
 }

@@ -12,6 +12,7 @@ import (
 	"toolpost/engine/cache"
 	"toolpost/engine/lease"
 	"toolpost/engine/quota"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -73,9 +74,7 @@ func TestToolNamesOfTwoSourcesAreNotConfused(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %q", name, r, err, want)
 		}
 	}
-	if got := strings.Join(reached(t, e, tool.Principal{}), " "); got != everyTool {
-		t.Errorf("there are %s", got)
-	}
+	kit.Equal(t, strings.Join(reached(t, e, tool.Principal{}), " "), everyTool)
 }
 
 func TestRulesMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
@@ -112,9 +111,7 @@ func TestRulesMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
 		} else {
 			got = reached(t, e, tool.Principal{})
 		}
-		if !slices.Equal(got, left) {
-			t.Errorf("%s\nleaves %v, want %v", text, got, left)
-		}
+		kit.EqualSlices(t, got, left, "%s\nleaves", text)
 	}
 }
 
@@ -125,9 +122,7 @@ func TestRightsMatchTheSourceAndItsOwnNameForATool(t *testing.T) {
 		"files.gone": "", "x.*": "x:files.gone x:files.readFile", "docs": "", "*": everyTool, "docs.find": "", "*.docs.find": "more:docs.find",
 	} {
 		got := reached(t, e, tool.Principal{ID: "ada", Rights: &tool.Rights{Tools: tool.Patterns{pattern}}})
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s gives %v, want %s", pattern, got, want)
-		}
+		kit.Equal(t, strings.Join(got, " "), want, pattern, got)
 	}
 }
 
@@ -157,9 +152,7 @@ func TestQuotasCachesAndLeasesMatchSourceAndOwnName(t *testing.T) {
 	for name, want := range map[string]tool.Code{
 		"readFile": tool.CodeQuotaExceeded, "file.read": tool.CodeQuotaExceeded, "more.readFile": tool.CodeQuotaExceeded, "x.files.readFile": "", "writeFile": "",
 	} {
-		if _, err := e.Invoke(t.Context(), &tool.Call{Tool: name}, tool.Discard); tool.CodeOf(err) != want {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, kit.Err(e.Invoke(t.Context(), &tool.Call{Tool: name}, tool.Discard)), want, "", name)
 	}
 	c := cache.New(cache.Options{})
 	c.Replace([]cache.Rule{{Tools: tool.Patterns{"files.readFile"}, TTL: time.Minute}})

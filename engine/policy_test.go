@@ -14,6 +14,7 @@ import (
 	"toolpost/engine"
 	"toolpost/engine/audit"
 	"toolpost/engine/policy"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -21,13 +22,8 @@ import (
 func rules(t testing.TB, text string) *policy.Policy {
 	t.Helper()
 	var o policy.Options
-	if err := config.DecodeYAML("policy.yaml", []byte(text), &o); err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(o, policy.Env{Dir: "/w"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, config.DecodeYAML("policy.yaml", []byte(text), &o))
+	p := kit.Must(policy.New(o, policy.Env{Dir: "/w"}))(t)
 	return p
 }
 
@@ -94,21 +90,15 @@ func TestDeniedToolIsHidden(t *testing.T) {
 	}
 	boss := by("boss", tool.Call{Tool: "shut"})
 	boss.Caller.Operates = true
-	if _, err := e.Invoke(t.Context(), boss, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), `rule "d" denies it`) {
-		t.Errorf("an operator is told %v", err)
-	}
+	kit.Refused(t, kit.Err(e.Invoke(t.Context(), boss, tool.Discard)), tool.CodeAccessDenied, `rule "d" denies it`, "an operator is told")
 	for who, want := range map[string]string{"guest": "open", "owner": "closed open"} {
 		var names []string
 		for s := range e.Specs(t.Context(), tool.Principal{ID: who}) {
 			names = append(names, s.Name)
 		}
-		if got := strings.Join(names, " "); got != want {
-			t.Errorf("%s sees %s", who, got)
-		}
+		kit.Equal(t, strings.Join(names, " "), want, "%s sees", who)
 	}
-	if _, err := e.Invoke(t.Context(), by("owner", tool.Call{Tool: "shut"}), tool.Discard); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(e.Invoke(t.Context(), by("owner", tool.Call{Tool: "shut"}), tool.Discard)))
 }
 
 // Nor does the reason why it is unavailable reveal it.
@@ -117,13 +107,9 @@ func TestDeniedBrokenToolIsHidden(t *testing.T) {
 	src.broken = map[string]error{"closed": errors.New("its secret path is gone")}
 	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, tools: closed}]")),
 		bind("one", src), engine.Binding{Name: "dead", Protocol: "p", Err: errors.New("dead")})
-	if _, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: "closed"}), tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(e.Invoke(t.Context(), by("x", tool.Call{Tool: "closed"}), tool.Discard)), tool.CodeNotFound, "")
 	for s := range e.Specs(t.Context(), tool.Principal{ID: "x"}) {
-		if s.Source != "dead" {
-			t.Errorf("%+v is listed", s)
-		}
+		kit.Equal(t, s.Source, "dead", s)
 	}
 }
 
@@ -136,9 +122,7 @@ func TestRunnerJudgesTheCallUnderItsOwnName(t *testing.T) {
 	src.specs[0].Aliases = []string{"file.read"}
 	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, paths: secret}]")), bind("zero", source(echo, "read")), bind("one", src))
 	const args = `{ "Path" : "a\u002fb" }`
-	if _, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: "one.read", Args: json.RawMessage(args)}), tool.Discard); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(e.Invoke(t.Context(), by("x", tool.Call{Tool: "one.read", Args: json.RawMessage(args)}), tool.Discard))(t)
 	for _, c := range []tool.Call{src.asked[0], got[0]} {
 		if c.Tool != "read" || c.Spec.Name != "read" || string(c.Args) != args || c.Caller.ID != "x" {
 			t.Errorf("%+v", c)
@@ -168,9 +152,7 @@ func TestADryRunReachesNothingBehindThePolicy(t *testing.T) {
 			if err != nil || !r.OK || !strings.HasPrefix(string(r.Output), `{"dry_run":true,`) || !strings.Contains(string(r.Output), `"reads":["/w/a"]`) {
 				t.Errorf("%v, %v", r, err)
 			}
-			if want := name != "denies"; strings.Contains(string(r.Output), `"allowed":true`) != want {
-				t.Errorf("%s", r.Output)
-			}
+			kit.Equal(t, strings.Contains(string(r.Output), `"allowed":true`), name != "denies", r.Output)
 		})
 	}
 }
@@ -180,9 +162,7 @@ func TestArgumentsAreCheckedBeforePolicySeesThem(t *testing.T) {
 	src.specs[0].Input = json.RawMessage(`{"type":"object","required":["Path"]}`)
 	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, paths: x}]")), bind("one", src))
 	for _, args := range []string{`{}`, `{"Path":1,"Path":2}`, `[`, `"x"`} {
-		if _, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: "read", Args: json.RawMessage(args)}), tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(e.Invoke(t.Context(), by("x", tool.Call{Tool: "read", Args: json.RawMessage(args)}), tool.Discard)), tool.CodeInvalidInput, "", args)
 	}
 	if len(src.asked) != 0 {
 		t.Errorf("policy saw %d of them", len(src.asked))
@@ -195,12 +175,8 @@ func TestExplainFindsToolsThatTheCallerMayNotSee(t *testing.T) {
 	if err != nil || x.Allowed || x.Visible || x.Rule != "d" {
 		t.Errorf("%+v, %v", x, err)
 	}
-	if _, err := e.Explain(by("x", tool.Call{Tool: "nosuch"}), time.Now()); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
-	if _, err := e.Explain(by("x", tool.Call{Tool: "closed", Args: json.RawMessage(`[]`)}), time.Now()); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(e.Explain(by("x", tool.Call{Tool: "nosuch"}), time.Now())), tool.CodeNotFound, "")
+	kit.Refused(t, kit.Err(e.Explain(by("x", tool.Call{Tool: "closed", Args: json.RawMessage(`[]`)}), time.Now())), tool.CodeInvalidInput, "")
 }
 
 // Tools and policy change together: no call sees the tools of one config under the policy of another.
@@ -268,9 +244,7 @@ func TestWallsOfACallReachTheRunner(t *testing.T) {
 		{"guest", "two.run", asks, "no_network no_subprocess sandbox"},
 	} {
 		call := by(c.who, tool.Call{Tool: c.tool, Guarantees: c.asks})
-		if _, err := e.Invoke(t.Context(), call, tool.Discard); err != nil {
-			t.Errorf("%+v: %v", c, err)
-		}
+		kit.Check(t, kit.Err(e.Invoke(t.Context(), call, tool.Discard)), "%+v", c)
 		if held := strings.Join(got.Asked(), " "); held != c.want {
 			t.Errorf("%s calls %s and asks for %v: the runner holds %s, want %s", c.who, c.tool, c.asks.Asked(), held, c.want)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/engine"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -56,9 +57,7 @@ func TestASourceThatSaysItsToolsChangedIsListedAgain(t *testing.T) {
 		changed := e.Changed()
 		src.become(nil, "a", "b")
 		<-changed
-		if d := cmp.Diff(map[string]string{"a": "one", "b": "two", "one.b": "one"}, listing(e)); d != "" {
-			t.Error(d)
-		}
+		kit.Equal(t, cmp.Diff(map[string]string{"a": "one", "b": "two", "one.b": "one"}, listing(e)), "")
 		if _, err := call(t, e, "a", ``); err != nil {
 			t.Error(err)
 		}
@@ -85,9 +84,7 @@ func TestFailedListingKeepsToolsAndIsRetried(t *testing.T) {
 		src.specs, src.err = source(nil, "c").specs, nil // without a signal
 		src.mu.Unlock()
 		time.Sleep(time.Minute)
-		if d := cmp.Diff(map[string]string{"c": "one"}, listing(e)); d != "" {
-			t.Error(d)
-		}
+		kit.Equal(t, cmp.Diff(map[string]string{"c": "one"}, listing(e)), "")
 	})
 }
 
@@ -131,12 +128,8 @@ func TestCatalogueReportsChangesAndBrokenTools(t *testing.T) {
 		if err := tool.WhyNot(t.Context(), e, tool.Principal{}, name); err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%s: %q", name, got)
-		}
+		kit.Equal(t, got, want, name)
 	}
 	nobody := tool.Principal{Rights: &tool.Rights{Tools: tool.Patterns{}}}
-	if err := e.WhyNot(t.Context(), nobody, "bad"); err != nil {
-		t.Errorf("who may not see the tool learns about it: %v", err)
-	}
+	kit.Check(t, e.WhyNot(t.Context(), nobody, "bad"), "who may not see the tool learns about it")
 }

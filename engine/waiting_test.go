@@ -10,6 +10,7 @@ import (
 
 	"toolpost/engine"
 	"toolpost/engine/pin"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -149,9 +150,7 @@ func TestOnlyTheSourcesThatANameNeedsAreOpened(t *testing.T) {
 	} {
 		l := startLazy(t, registry, all)
 		found(t, l.Engine, name)
-		if !slices.Equal(l.opened, want) {
-			t.Errorf("%s: opened %v, want %v", name, l.opened, want)
-		}
+		kit.EqualSlices(t, l.opened, want, "%s: opened", name)
 	}
 	l := startLazy(t, registry, all)
 	if got := listing(l.Engine); len(l.opened) != len(all)-1 || got["up.look"]+got["look"] == "" {

@@ -16,6 +16,7 @@ import (
 	"toolpost/builtin/story"
 	"toolpost/config"
 	"toolpost/examples"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/plan"
 	"toolpost/tool"
@@ -26,9 +27,7 @@ import (
 func unpacked(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, examples.Files); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.CopyFS(dir, examples.Files))
 	return dir
 }
 
@@ -56,14 +55,8 @@ func (w *world) call(name, session, args string, into any) {
 // The test takes every choice in every place, with winning and with losing dice, until each path has reached an ending.
 // Two places are the same if the same facts hold in them.
 func TestEveryWayThroughTheAdventureComesToAnEnding(t *testing.T) {
-	cfg, err := config.Load(filepath.Join(unpacked(t), "toolpost.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := node.Open(t.Context(), cfg, node.Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Load(filepath.Join(unpacked(t), "toolpost.yaml")))(t)
+	n := kit.Must(node.Open(t.Context(), cfg, node.Options{Log: slog.New(slog.DiscardHandler)}))(t)
 	defer n.Close(t.Context())
 	w := &world{t, n}
 	endings, places, media, seen := map[string]int{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -151,10 +144,7 @@ func (w *world) take(next way, session string) (turn story.Turn, at spot) {
 
 // Browsers show a picture as it is: it must have no script, and fetch nothing.
 func TestPicturesOfTheAdventureHaveNoScript(t *testing.T) {
-	b, err := fs.ReadFile(examples.Files, "adventure/paint.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(fs.ReadFile(examples.Files, "adventure/paint.py"))(t)
 	for _, bad := range []string{"<script", "href", "onload", "<foreignObject", "@import"} {
 		if strings.Contains(string(b), bad) {
 			t.Errorf("a picture has %s", bad)

@@ -2,7 +2,6 @@ package examples_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -11,10 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"toolpost/config"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -62,24 +61,14 @@ func uses() []use {
 func TestTheGalleryOfCommandsWorks(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := gallery(t)
-	cfg, err := node.Load(filepath.Join(dir, config.FileName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(node.Load(filepath.Join(dir, config.FileName)))(t)
 	if len(cfg.Sources) != 10 {
 		t.Errorf("the gallery has %d sources", len(cfg.Sources))
 	}
 	var log bytes.Buffer
-	n, err := node.Open(t.Context(), cfg, node.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := kit.Must(node.Open(t.Context(), cfg, node.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}))(t)
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := n.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, n.Close(kit.Context(t)))
 	}()
 	var used []string
 	for _, u := range uses() {
@@ -105,9 +94,7 @@ func (u use) call(t *testing.T, n *node.Node) {
 		Tool: u.tool, Args: json.RawMessage(u.args), Caller: tool.Principal{ID: "local"},
 	}, &events)
 	if u.refused != "" {
-		if tool.CodeOf(err) != u.refused {
-			t.Errorf("%s: %+v, %v", u.args, result, err)
-		}
+		kit.Refused(t, err, u.refused, "", u.args, result)
 		return
 	}
 	if err != nil || !result.OK {
@@ -126,9 +113,7 @@ func (u use) call(t *testing.T, n *node.Node) {
 func gallery(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("commands")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.CopyFS(dir, os.DirFS("commands")))
 	t.Setenv("HOME", dir)
 	for _, script := range []string{
 		"mkdir out && : >data/empty.csv",

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -15,13 +16,9 @@ func TestClientWithACertificateIsNotAnonymous(t *testing.T) {
 	a := identity.Anonymous{Name: "guest"}
 	shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
 	for state, want := range map[*tls.ConnectionState]string{nil: "guest", {}: "guest", shown: ""} {
-		if got := a.Of(&http.Request{TLS: state, Header: http.Header{}}); got != want {
-			t.Errorf("%v: %q", state, got)
-		}
+		kit.Equal(t, a.Of(&http.Request{TLS: state, Header: http.Header{}}), want, state)
 	}
-	if got := (identity.Anonymous{}).Of(&http.Request{Header: http.Header{}}); got != "" {
-		t.Errorf("where nobody is anonymous: %q", got)
-	}
+	kit.Equal(t, (identity.Anonymous{}).Of(&http.Request{Header: http.Header{}}), "", "where nobody is anonymous")
 }
 
 // An operator with a proxy in front of a door learns that it is the reason why a token is required.
@@ -38,20 +35,15 @@ func TestReasonAgainstAnonymityIsNamed(t *testing.T) {
 		{guest, "Accept", ""},
 		{identity.Anonymous{}, "X-Forwarded-For", ""},
 	} {
-		if got := c.a.WhyNot(http.Header{c.header: {""}}); got != c.want {
-			t.Errorf("%+v, %s: %q", c.a, c.header, got)
-		}
+		kit.Equal(t, c.a.WhyNot(http.Header{c.header: {""}}), c.want, c.a, c.header)
 	}
 }
 
 // Credentials always come first: the gate never falls back to the anonymous caller.
 func TestWrongCredentialsAreNeverAnonymous(t *testing.T) {
-	callers, err := identity.New(identity.Options{
+	callers := kit.Must(identity.New(identity.Options{
 		List: map[string]identity.Caller{"guest": {Tools: []tool.Pattern{"*"}}},
-	}, identity.Env{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, identity.Env{}))(t)
 	for _, shown := range []identity.Credentials{
 		{Token: "wrong"}, {Token: "a.b.c"}, {Token: "tp_0123456789012345678901234567890123456789012"}, {Certificate: &x509.Certificate{}},
 	} {

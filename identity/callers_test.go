@@ -22,16 +22,14 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
 // parsed parses the callers of a config, as a node does.
 func parsed(t testing.TB, text string, env Env) (*Callers, error) {
 	t.Helper()
-	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text)))(t)
 	var o Options
 	if err := cfg.Callers.Decode(&o); err != nil {
 		return nil, err
@@ -41,10 +39,7 @@ func parsed(t testing.TB, text string, env Env) (*Callers, error) {
 
 func of(t testing.TB, text string, env Env) *Callers {
 	t.Helper()
-	c, err := parsed(t, text, env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(parsed(t, text, env))(t)
 	return c
 }
 
@@ -83,10 +78,7 @@ func acme() string {
 }
 
 func TestACallerHasTheRightsOfItsRolesAndItsOwn(t *testing.T) {
-	owner, err := StaticToken("the token of the owner")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := kit.Must(StaticToken("the token of the owner"))(t)
 	c := of(t, acme(), Env{Owner: owner})
 	for token, want := range map[string]string{
 		"a token of ci":          "ci [reader shell] writeFile, read*, list*, files.grepCode, execShell",
@@ -95,9 +87,7 @@ func TestACallerHasTheRightsOfItsRolesAndItsOwn(t *testing.T) {
 		"a token of ci ":         "refused", digest("a token of ci"): "refused", "": "refused", "ci": "refused",
 		"tp_" + strings.Repeat("x", 43): "refused",
 	} {
-		if got := shown(c.Admit(t.Context(), Credentials{Door: "http", Token: token})); got != want {
-			t.Errorf("%q: %s, want %s", token, got, want)
-		}
+		kit.Equal(t, shown(c.Admit(t.Context(), Credentials{Door: "http", Token: token})), want, token)
 	}
 	c = of(t, acme()+"  owner: false\n", Env{Owner: owner})
 	if got := shown(c.Admit(t.Context(), Credentials{Token: "the token of the owner"})); got != "refused" || c.HasOwner() {
@@ -181,27 +171,15 @@ func certificate(t testing.TB, change func(*x509.Certificate)) *x509.Certificate
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), Subject: pkix.Name{CommonName: "nobody"}}
 	change(template)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	der := kit.Must(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))(t)
+	cert := kit.Must(x509.ParseCertificate(der))(t)
 	return cert
 }
 
 func TestCertificateIdentifiesItsCaller(t *testing.T) {
 	c := of(t, acme(), Env{})
-	service, err := url.Parse("spiffe://acme/ci")
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := kit.Must(url.Parse("spiffe://acme/ci"))(t)
 	for _, x := range []struct {
 		want   string
 		change func(*x509.Certificate)
@@ -239,10 +217,7 @@ func TestCertificateIdentifiesItsCaller(t *testing.T) {
 
 // An operator is recognised by its credentials, not by its id or door.
 func TestOperatorIsKnownByItsCredentials(t *testing.T) {
-	owner, err := StaticToken("the-owners-own-token")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := kit.Must(StaticToken("the-owners-own-token"))(t)
 	c := of(t, "callers: {list: {guest: {tools: x}, ada: {tools: x, tokens: ["+digest("adas-own-token-here")+"]}}}", Env{Owner: owner})
 	for _, door := range []string{"cli", "http", "nats", "namel3ss", "unheard-of"} {
 		for what, x := range map[string]struct {
@@ -273,29 +248,19 @@ func TestAPeerIsTheUserOfItsProcess(t *testing.T) {
 		return shown(c.Admit(t.Context(), Credentials{Door: "cli", Peer: &Peer{UID: uid}}))
 	}
 	c := of(t, acme(), Env{})
-	if got := peer(c, me); got != "local" {
-		t.Errorf("who runs this program, where no users are named: %s", got)
-	}
-	if got := peer(c, me+1); got != "refused" {
-		t.Errorf("somebody else: %s", got)
-	}
+	kit.Equal(t, peer(c, me), "local", "who runs this program, where no users are named")
+	kit.Equal(t, peer(c, me+1), "refused", "somebody else")
 	names := fmt.Sprint(me)
 	if u, err := user.Current(); err == nil {
 		names = u.Username
 	}
 	c = of(t, fmt.Sprintf("callers: {list: {dora: {tools: 'read*', users: [%d, %q]}, emil: {tools: x, users: [%d]}}}", me, names, me+2), Env{})
 	for uid, want := range map[uint32]string{me: "dora [] read*", me + 2: "emil [] x", me + 1: "refused"} {
-		if got := peer(c, uid); got != want {
-			t.Errorf("user %d: %s, want %s", uid, got, want)
-		}
+		kit.Equal(t, peer(c, uid), want, "user %d", uid)
 	}
 	c = of(t, fmt.Sprintf("callers: {list: {emil: {tools: x, users: [%d]}}}", me+2), Env{})
-	if got := peer(c, me); got != "refused" {
-		t.Errorf("who runs this program, where others are named: %s", got)
-	}
-	if got := shown(c.Admit(t.Context(), Credentials{})); got != "refused" {
-		t.Errorf("who shows nothing: %s", got)
-	}
+	kit.Equal(t, peer(c, me), "refused", "who runs this program, where others are named")
+	kit.Equal(t, shown(c.Admit(t.Context(), Credentials{})), "refused", "who shows nothing")
 }
 
 // tokenStore is a store of tokens.
@@ -345,9 +310,7 @@ func TestTokenNarrowsItsCallersRights(t *testing.T) {
 	} {
 		b := &tokenStore{rows: map[string]Grant{digest(issuedToken(1)): x.grant}}
 		c := of(t, acme(), Env{Tokens: b.find})
-		if got := shown(c.Admit(t.Context(), Credentials{Token: issuedToken(1)})); got != x.want {
-			t.Errorf("%+v: %s, want %s", x.grant, got, x.want)
-		}
+		kit.Equal(t, shown(c.Admit(t.Context(), Credentials{Token: issuedToken(1)})), x.want, x.grant)
 		known, err := c.CheckToken(x.grant.Caller, x.grant.Roles, x.grant.Tools)
 		if x.grant.Caller != "dan" && (!known || (err == nil) != (x.want != "refused")) {
 			t.Errorf("%+v would be issued: %v, %v", x.grant, known, err)
@@ -355,9 +318,7 @@ func TestTokenNarrowsItsCallersRights(t *testing.T) {
 	}
 	c := of(t, acme(), Env{})
 	for _, id := range []string{"", Owner, Local, "a\x00"} {
-		if _, err := c.CheckToken(id, nil, tool.Patterns{"*"}); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%q: %v", id, err)
-		}
+		kit.Refused(t, kit.Err(c.CheckToken(id, nil, tool.Patterns{"*"})), tool.CodeInvalidInput, "", id)
 	}
 }
 
@@ -406,13 +367,9 @@ func TestTokenCacheExpires(t *testing.T) {
 		t.Errorf("after a change: %s, %s", a, b)
 	}
 	clock.wait(time.Second - fresh - time.Millisecond)
-	if got := admit(2); got != "eve [] y" {
-		t.Errorf("just before its end: %s", got)
-	}
+	kit.Equal(t, admit(2), "eve [] y", "just before its end")
 	clock.wait(time.Millisecond)
-	if got := admit(2); got != "refused" {
-		t.Errorf("at its end: %s", got)
-	}
+	kit.Equal(t, admit(2), "refused", "at its end")
 	b.change(func() { b.err = tool.Errorf(tool.CodeUnavailable, "the store cannot read /srv/toolpost.db") })
 	clock.wait(fresh)
 	_, err := c.Admit(t.Context(), Credentials{Token: issuedToken(2)})
@@ -428,30 +385,21 @@ func TestGuessedTokensDoNotFillTheCache(t *testing.T) {
 	b := &tokenStore{rows: map[string]Grant{}}
 	c := of(t, acme(), Env{Tokens: b.find})
 	for n := range 3*maxCached + 10 {
-		if got := shown(c.Admit(t.Context(), Credentials{Token: issuedToken(n)})); got != "refused" {
-			t.Fatal(got)
-		}
+		kit.MustEqual(t, shown(c.Admit(t.Context(), Credentials{Token: issuedToken(n)})), "refused")
 	}
 	if n := len(c.issued.unknown) + len(c.issued.known); n > 2*maxCached {
 		t.Errorf("%d are remembered", n)
 	}
 	before := b.asked
 	for _, token := range []string{"tp_", "tp_x", issuedToken(1) + "x", "xp_" + issuedToken(1)[3:], strings.Repeat("tp_", 1<<20)} {
-		if got := shown(c.Admit(t.Context(), Credentials{Token: token})); got != "refused" {
-			t.Error(got)
-		}
+		kit.Equal(t, shown(c.Admit(t.Context(), Credentials{Token: token})), "refused")
 	}
-	if b.asked != before {
-		t.Errorf("the store was asked for what it cannot have")
-	}
+	kit.Equal(t, b.asked, before, "the store was asked for what it cannot have")
 }
 
 func TestEveryRefusedTokenGetsTheSameError(t *testing.T) {
 	b := &tokenStore{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "dan"}, digest(issuedToken(2)): {Caller: "dan", Tools: tool.Patterns{"*"}, Expires: time.Now().Add(-time.Hour)}}}
-	owner, err := StaticToken("the token of the owner")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := kit.Must(StaticToken("the token of the owner"))(t)
 	c := of(t, acme(), Env{Tokens: b.find, Owner: owner})
 	for _, token := range []string{"", "wrong", issuedToken(1), issuedToken(2), issuedToken(3), "a.b.c", strings.Repeat("x", maxToken+1)} {
 		_, err := c.Admit(t.Context(), Credentials{Token: token})
@@ -467,8 +415,6 @@ func TestCallerOfAnIssuerCannotBeAnonymous(t *testing.T) {
 	c := of(t, `{callers: {roles: {a: {tools: "*"}}, jwt: [{issuer: "https://i", audience: x, prefix: "acme:", roles: {always: a}}],
 		list: {"acme:bob": {tools: "*"}, guest: {tools: "*"}}}}`, Env{})
 	for name, want := range map[string]string{"guest": "guest [] *", "acme:bob": "refused", "nobody": "refused"} {
-		if got := shown(c.Admit(t.Context(), Credentials{Door: "http", Anonymous: name})); got != want {
-			t.Errorf("%s: %s, not %s", name, got, want)
-		}
+		kit.Equal(t, shown(c.Admit(t.Context(), Credentials{Door: "http", Anonymous: name})), want, name)
 	}
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -104,37 +105,26 @@ var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.Genera
 
 func rsaPen(t testing.TB, kid string) pen {
 	t.Helper()
-	key, err := rsaKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(rsaKey())(t)
 	return pen{kid, jose.RS256, key, &key.PublicKey}
 }
 
 func ecPen(t testing.TB, kid string) pen {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return pen{kid, jose.ES256, key, &key.PublicKey}
 }
 
 func edPen(t testing.TB, kid string) pen {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	return pen{kid, jose.EdDSA, private, public}
 }
 
 func (p pen) sign(t testing.TB, claims any) string {
 	t.Helper()
-	payload, err := json.Marshal(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
+	payload := kit.Must(json.Marshal(claims))(t)
 	return p.signBytes(t, payload)
 }
 
@@ -144,18 +134,9 @@ func (p pen) signBytes(t testing.TB, payload []byte) string {
 	if p.kid != "" {
 		o = o.WithHeader("kid", p.kid)
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: p.algorithm, Key: p.private}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := signer.Sign(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := kit.Must(jose.NewSigner(jose.SigningKey{Algorithm: p.algorithm, Key: p.private}, o))(t)
+	signed := kit.Must(signer.Sign(payload))(t)
+	token := kit.Must(signed.CompactSerialize())(t)
 	return token
 }
 
@@ -200,14 +181,9 @@ func (d *issuerTest) made(t testing.TB, change func(*Options), before *Callers) 
 		change(&o)
 	}
 	for i := range o.JWT {
-		if err := o.JWT[i].Validate(); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, o.JWT[i].Validate())
 	}
-	c, err := New(o, Env{now: d.clock.now, Before: before})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(New(o, Env{now: d.clock.now, Before: before}))(t)
 	return c
 }
 
@@ -321,10 +297,7 @@ func (d *issuerTest) bad(t testing.TB, r, o pen) map[string]string {
 	head, rest, _ := strings.Cut(good, ".")
 	body, signature, _ := strings.Cut(rest, ".")
 	encode := base64.RawURLEncoding.EncodeToString
-	der, err := x509.MarshalPKIXPublicKey(r.public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := kit.Must(x509.MarshalPKIXPublicKey(r.public))(t)
 	stranger := edPen(t, o.kid)
 	strong := r
 	strong.algorithm = jose.RS512
@@ -376,10 +349,7 @@ func hs256(secret []byte, kid, body string) string {
 
 func decode(t testing.TB, part string) string {
 	t.Helper()
-	b, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(base64.RawURLEncoding.DecodeString(part))(t)
 	return string(b)
 }
 
@@ -397,10 +367,7 @@ func TestBadJWTIsRefusedWithoutAReason(t *testing.T) {
 func TestUnsuitableSigningKeysAreIgnored(t *testing.T) {
 	d := newIssuerTest(t, nil)
 	secret := pen{"s", jose.HS256, []byte(strings.Repeat("k", 32)), []byte(strings.Repeat("k", 32))}
-	key, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(rsa.GenerateKey(rand.Reader, 1024))(t)
 	weak := pen{"w", jose.RS256, key, &key.PublicKey}
 	whole, other, good, bound := edPen(t, "p"), edPen(t, "e"), edPen(t, "g"), rsaPen(t, "b")
 	d.house.change(func() {
@@ -491,13 +458,8 @@ func TestKeysComeFromDiscoveryOrAFile(t *testing.T) {
 	d.refuses(t, p.sign(t, d.claims(nil))) // redirected to an address that an attacker could answer
 
 	file := filepath.Join(t.TempDir(), "keys.json")
-	b, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: p.public, KeyID: p.kid}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: p.public, KeyID: p.kid}}}))(t)
+	kit.OK(t, os.WriteFile(file, b, 0o600))
 	d.callers = d.made(t, func(o *Options) { o.JWT[0].JWKS = file }, nil)
 	d.lets(t, p.sign(t, d.claims(nil)))
 }
@@ -517,9 +479,7 @@ func TestNoTokenIsLogged(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(text.String(), "it has expired") {
-		t.Errorf("nobody could find out why: %s", text.String())
-	}
+	kit.Contains(t, text.String(), "it has expired", "nobody could find out why")
 }
 
 func FuzzJWT(f *testing.F) {
@@ -540,9 +500,7 @@ func FuzzJWT(f *testing.F) {
 
 func FuzzKeys(f *testing.F) {
 	b, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: edPen(f, "a").public, KeyID: "a"}, {Key: rsaPen(f, "b").public}, {Key: edPen(f, "c").private}}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	kit.OK(f, err)
 	f.Add(b)
 	f.Add([]byte(`{"keys":[{"kty":"oct","k":"AAAA"},{"kty":"RSA","n":"AQAB","e":"AQAB"},{}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -565,23 +523,15 @@ func TestNamesOfAnIssuerAreReserved(t *testing.T) {
 	p := edPen(t, "k")
 	d.house.publish(p)
 	d.lets(t, p.sign(t, d.claims(map[string]any{"sub": "alice"})))
-	if _, err := d.callers.CheckToken("acme:alice", nil, tool.Patterns{"*"}); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "choose another name") {
-		t.Errorf("a token for a name of the issuer's: %v", err)
-	}
-	if _, err := d.callers.CheckToken("acme", nil, tool.Patterns{"*"}); err != nil {
-		t.Errorf("a token for another name: %v", err)
-	}
+	kit.Refused(t, kit.Err(d.callers.CheckToken("acme:alice", nil, tool.Patterns{"*"})), tool.CodeInvalidInput, "choose another name", "a token for a name of the issuer's")
+	kit.Check(t, kit.Err(d.callers.CheckToken("acme", nil, tool.Patterns{"*"})), "a token for another name")
 	b := &tokenStore{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "acme:bob", Tools: tool.Patterns{"x"}}, digest(issuedToken(2)): {Caller: "acm", Tools: tool.Patterns{"x"}}}}
 	c, err := New(Options{JWT: d.callers.o.JWT, Roles: d.callers.o.Roles}, Env{Tokens: b.find, now: d.clock.now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(1)}); err == nil {
 		t.Errorf("a token that was issued before there was the issuer lets in %v", who)
 	}
-	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(2)}); err != nil || who.ID != "acm" {
-		t.Errorf("%v, %v", who, err)
-	}
+	kit.Equal(t, kit.Must(c.Admit(t.Context(), Credentials{Token: issuedToken(2)}))(t).ID, "acm")
 	if c.Apart("acme:") == nil || c.Apart("local") != nil {
 		t.Error("what is apart from the names of the issuer?")
 	}
@@ -599,16 +549,11 @@ func TestCallerCannotBearTheNameOfAnotherRole(t *testing.T) {
 	b := &tokenStore{rows: map[string]Grant{
 		digest(issuedToken(1)): {Caller: "admin", Roles: []string{"reader"}}, digest(issuedToken(2)): {Caller: "admin", Roles: []string{"admin"}},
 	}}
-	c, err := New(Options{Roles: d.callers.o.Roles}, Env{Tokens: b.find, now: d.clock.now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(New(Options{Roles: d.callers.o.Roles}, Env{Tokens: b.find, now: d.clock.now}))(t)
 	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(1)}); err == nil {
 		t.Errorf("a token that was issued before there was the role lets in %v", who)
 	}
-	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(2)}); err != nil || who.ID != "admin" {
-		t.Errorf("%v, %v", who, err)
-	}
+	kit.Equal(t, kit.Must(c.Admit(t.Context(), Credentials{Token: issuedToken(2)}))(t).ID, "admin")
 	if _, err := c.CheckToken("admin", []string{"reader"}, nil); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("a token for somebody who is called as a role: %v", err)
 	}

@@ -8,29 +8,25 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
 func TestATokenIsMadeOnceAndOnlyItsDigestIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "state")
 	auth, fresh, err := identity.FileToken(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	secret, ok := strings.CutPrefix(fresh, "tp_")
 	if raw, err := base64.RawURLEncoding.DecodeString(secret); !ok || err != nil || len(raw) != 32 {
 		t.Errorf("the token is %q", fresh)
 	}
-	if _, err := auth(t.Context(), identity.Credentials{Token: fresh}); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(auth(t.Context(), identity.Credentials{Token: fresh})))
 	for _, wrong := range []string{"", "tp_", fresh[:len(fresh)-1], fresh + "x", strings.ToUpper(fresh)} {
-		if _, err := auth(t.Context(), identity.Credentials{Token: wrong}); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%q: %v", wrong, err)
-		}
+		kit.Refused(t, kit.Err(auth(t.Context(), identity.Credentials{Token: wrong})), tool.CodeAccessDenied, "", wrong)
 	}
 	for path, mode := range map[string]fs.FileMode{dir: 0o700, filepath.Join(dir, identity.TokenFile): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
@@ -49,9 +45,7 @@ func TestATokenIsMadeOnceAndOnlyItsDigestIsKept(t *testing.T) {
 	if err != nil || again != "" {
 		t.Errorf("the second start made %q, %v", again, err)
 	}
-	if _, err := auth(t.Context(), identity.Credentials{Token: fresh}); err != nil {
-		t.Errorf("the second start forgot the token: %v", err)
-	}
+	kit.Check(t, kit.Err(auth(t.Context(), identity.Credentials{Token: fresh})), "the second start forgot the token")
 }
 
 func TestConcurrentStartsMakeOneToken(t *testing.T) {
@@ -79,9 +73,7 @@ func TestConcurrentStartsMakeOneToken(t *testing.T) {
 		t.Fatalf("%d tokens were made", len(fresh))
 	}
 	for _, auth := range auths {
-		if _, err := auth(t.Context(), identity.Credentials{Token: fresh[0]}); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, kit.Err(auth(t.Context(), identity.Credentials{Token: fresh[0]})))
 	}
 }
 
@@ -102,12 +94,8 @@ func TestATokenFileThatOthersCouldHaveMadeIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "state")
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := plant(dir, filepath.Join(dir, identity.TokenFile)); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.Mkdir(dir, 0o700))
+			kit.OK(t, plant(dir, filepath.Join(dir, identity.TokenFile)))
 			_, fresh, err := identity.FileToken(dir)
 			if err == nil || fresh != "" || !strings.Contains(err.Error(), dir) {
 				t.Errorf("made %q, %v", fresh, err)
@@ -132,13 +120,8 @@ func link(dir, path, digest string) error {
 }
 
 func TestAFixedTokenIsNotTooShort(t *testing.T) {
-	if _, err := identity.StaticToken("fifteen letters"); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Error(err)
-	}
-	auth, err := identity.StaticToken("sixteen letters!")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Refused(t, kit.Err(identity.StaticToken("fifteen letters")), tool.CodeInvalidInput, "")
+	auth := kit.Must(identity.StaticToken("sixteen letters!"))(t)
 	if p, err := auth(t.Context(), identity.Credentials{Token: "sixteen letters!"}); err != nil || p.ID == "" {
 		t.Error(p, err)
 	}
@@ -148,45 +131,30 @@ func TestAFixedTokenIsNotTooShort(t *testing.T) {
 }
 
 func TestOpenGateTakesANewToken(t *testing.T) {
-	dir := t.TempDir()
-	gate, lost, err := identity.FileToken(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admits := func(token string) bool {
-		_, err := gate(t.Context(), identity.Credentials{Token: token})
-		return err == nil
-	}
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal(what)
-			}
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		gate, lost, err := identity.FileToken(dir)
+		kit.OK(t, err)
+		admits := func(token string) bool {
+			_, err := gate(t.Context(), identity.Credentials{Token: token})
+			return err == nil
 		}
-	}
-	if !admits(lost) {
-		t.Fatal("the first token is not taken")
-	}
-	token, err := identity.NewFileToken(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	until("the new token is not taken", func() bool { return admits(token) })
-	if admits(lost) {
-		t.Error("the lost token is still taken")
-	}
-	path := filepath.Join(dir, identity.TokenFile)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(600 * time.Millisecond) // longer than an answer is cached
-	if !admits(token) {
-		t.Error("without the file the last token is refused")
-	}
-	// A file that other users can have written is not trusted, as at the start.
-	if err := os.WriteFile(path, []byte("00\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	until("a file that others can read is believed", func() bool { return !admits(token) })
+		if !admits(lost) {
+			t.Fatal("the first token is not taken")
+		}
+		token := kit.Must(identity.NewFileToken(dir))(t)
+		kit.Eventually(t, "the new token is taken", func() bool { return admits(token) })
+		if admits(lost) {
+			t.Error("the lost token is still taken")
+		}
+		path := filepath.Join(dir, identity.TokenFile)
+		kit.OK(t, os.Remove(path))
+		time.Sleep(time.Minute) // longer than an answer is cached
+		if !admits(token) {
+			t.Error("without the file the last token is refused")
+		}
+		// A file that other users can have written is not trusted, as at the start.
+		kit.OK(t, os.WriteFile(path, []byte("00\n"), 0o644))
+		kit.Eventually(t, "a file that others can read is not believed", func() bool { return !admits(token) })
+	})
 }

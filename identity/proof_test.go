@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -57,17 +58,11 @@ func TestProofLastsAsLongAsItsCredentials(t *testing.T) {
 			t.Errorf("%s comes in as %s where nobody knows it", name, who)
 		}
 	}
-	if who := again(t, c, proofs["carl"]); who != "" {
-		t.Errorf("with a certificate that has ended: %s", who)
-	}
+	kit.Equal(t, again(t, c, proofs["carl"]), "", "with a certificate that has ended")
 	env.Owner = mustOwner(t, "another-token-of-the-owner")
-	if who := again(t, of(t, text, env), proofs["owner"]); who != "" {
-		t.Errorf("with a token of before: %s", who)
-	}
+	kit.Equal(t, again(t, of(t, text, env), proofs["owner"]), "", "with a token of before")
 	for _, made := range []string{"token:", "token:zz", "token:" + strings.Repeat("0", 64), "user:", "user:-1", "user:99999999999", "certificate:", "certificate:9999999999:", "claims:", "claims:{}", "claims:[", "x", ":"} {
-		if who := again(t, c, tool.Principal{Proof: made}); who != "" {
-			t.Errorf("%q lets in %s", made, who)
-		}
+		kit.Equal(t, again(t, c, tool.Principal{Proof: made}), "", "%q lets in", made)
 	}
 }
 
@@ -83,21 +78,14 @@ func TestAProofOfClaimsEndsWithThemAndWithTheirIssuer(t *testing.T) {
 	if who := again(t, d.callers, p); who != "acme:bob" {
 		t.Errorf("%q comes in again", who)
 	}
-	if who := again(t, d.made(t, func(o *Options) { o.JWT = nil }, nil), p); who != "" {
-		t.Errorf("without the issuer: %s", who)
-	}
+	kit.Equal(t, again(t, d.made(t, func(o *Options) { o.JWT = nil }, nil), p), "", "without the issuer")
 	d.clock.wait(2 * time.Hour)
-	if who := again(t, d.callers, p); who != "" {
-		t.Errorf("after their end: %s", who)
-	}
+	kit.Equal(t, again(t, d.callers, p), "", "after their end")
 }
 
 func TestAProofIsNoToken(t *testing.T) {
 	c := of(t, "callers: {}", Env{Owner: mustOwner(t, "the-owners-token-0123")})
-	p, err := c.Admit(t.Context(), Credentials{Token: "the-owners-token-0123"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(c.Admit(t.Context(), Credentials{Token: "the-owners-token-0123"}))(t)
 	for _, text := range []string{p.Proof, strings.TrimPrefix(p.Proof, digestProof)} {
 		if p, err := c.Admit(t.Context(), Credentials{Token: text}); err == nil {
 			t.Errorf("%+v", p)
@@ -107,9 +95,6 @@ func TestAProofIsNoToken(t *testing.T) {
 
 func mustOwner(t *testing.T, token string) Gate {
 	t.Helper()
-	gate, err := StaticToken(token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gate := kit.Must(StaticToken(token))(t)
 	return gate
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/protocol/singularity"
 	"toolpost/tool"
@@ -99,9 +100,7 @@ doors:
 		"nats, nothing": "ok", "nats, next to nothing": "ok", "nats, the catalogue": "reads", "nats, a tool that it may not use": `NotFound: no tool named "writes"`,
 		"namel3ss, nothing": "ok", "namel3ss, a URL with the owner's token": "ok", "namel3ss, a tool that it may not use": "unknown_tool",
 	})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 }
 
 func TestAnonymousClientIsRefusedByDefault(t *testing.T) {
@@ -114,9 +113,7 @@ doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}, namel3ss: 
 		"nats, nothing": violation, "nats, next to nothing": violation, "nats, the catalogue": violation, "nats, a tool that it may not use": violation,
 		"namel3ss, nothing": "401", "namel3ss, a URL with the owner's token": "401", "namel3ss, a tool that it may not use": "401",
 	})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 }
 
 func TestAnonymousClientAtAUnixSocket(t *testing.T) {
@@ -131,9 +128,7 @@ func TestAnonymousClientAtAUnixSocket(t *testing.T) {
 			t.Errorf("%s: who shows nothing sees %q, not %q; the owner sees %q", callers, got["http, nothing"], want, got["http, the owner's token"])
 		}
 		for _, shown := range []string{"a wrong token", "an empty token", "a wrong password", "two headers"} {
-			if got["http, "+shown] != "401" {
-				t.Errorf("%s: %s: %s", callers, shown, got["http, "+shown])
-			}
+			kit.Equal(t, got["http, "+shown], "401", callers, shown)
 		}
 	}
 }
@@ -157,9 +152,7 @@ func TestInvalidAnonymousIsAConfigError(t *testing.T) {
 	} {
 		text := strings.TrimSpace(guests) + "\ndoors: {" + doors + "}\n"
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), text), node.Options{Protocols: newFake().protocol()})
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", doors, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, want, doors)
 	}
 }
 
@@ -170,10 +163,7 @@ func TestAnonymousIsCheckedOnTheAddressThatIsListenedOn(t *testing.T) {
 	defer cancel()
 	gate := func(context.Context, identity.Credentials) (tool.Principal, error) { return tool.Principal{}, nil }
 	wide := func() net.Listener {
-		ln, err := net.Listen("tcp", "0.0.0.0:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ln := kit.Must(net.Listen("tcp", "0.0.0.0:0"))(t)
 		return ln
 	}
 	_, nats := singularity.StartServer(singularity.ServerOptions{Listen: "0.0.0.0:0", Gate: gate, Anonymous: guest})
@@ -181,9 +171,7 @@ func TestAnonymousIsCheckedOnTheAddressThatIsListenedOn(t *testing.T) {
 		"http": web.New(web.Options{Listener: wide(), Gate: gate}, web.Door{Name: "x"}, web.Door{Name: "y", Anonymous: guest}).Serve(ctx, nil, nil),
 		"nats": nats,
 	} {
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "anonymous_anywhere") {
-			t.Errorf("%s: %v", door, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, "anonymous_anywhere", door)
 	}
 }
 
@@ -192,21 +180,14 @@ func TestAnonymousIsForAddressesOfThisMachine(t *testing.T) {
 	cfg := parse(t, t.TempDir(), guests+`doors: {http: {listen: "127.0.0.1:0", anonymous: guest}}`)
 	n := open(t, cfg, node.Options{Protocols: newFake().protocol(), Token: "sixteen-letters-or-more", Listen: "0.0.0.0:0"})
 	defer shut(t, n)
-	if err := n.Serve(t.Context()); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "anonymous_anywhere") {
-		t.Errorf("served: %v", err)
-	}
+	kit.Refused(t, n.Serve(t.Context()), tool.CodeInvalidInput, "anonymous_anywhere", "served")
 	a := identity.Anonymous{Name: "guest"}
 	for address, ok := range map[string]bool{"127.0.0.1:1": true, "127.9.9.9:1": true, "[::1]:1": true, "[::ffff:127.0.0.1]:1": true, "0.0.0.0:1": false, "[::]:1": false, "192.0.2.1:1": false} {
-		addr, err := net.ResolveTCPAddr("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		addr := kit.Must(net.ResolveTCPAddr("tcp", address))(t)
 		if err := a.CheckOn(addr); (err == nil) != ok {
 			t.Errorf("%s: %v", address, err)
 		}
-		if err := (identity.Anonymous{Name: "guest", Anywhere: true}).CheckOn(addr); err != nil {
-			t.Errorf("%s, said twice: %v", address, err)
-		}
+		kit.Check(t, (identity.Anonymous{Name: "guest", Anywhere: true}).CheckOn(addr), "%s, said twice", address)
 	}
 	for _, addr := range []net.Addr{&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil} { // an unknown address is not private
 		if a.CheckOn(addr) == nil {
@@ -225,9 +206,7 @@ doors:
 		"http, nothing": "reads", "nats, nothing": "ok", "http, a wrong token": "401", "http, an origin": "403", "http, another site": "401", "nats, a wrong token": violation,
 		"http, a proxy": "reads", // it states itself that everyone may come
 	} {
-		if got[what] != want {
-			t.Errorf("%s: %q, want %q", what, got[what], want)
-		}
+		kit.Equal(t, got[what], want, what)
 	}
 }
 
@@ -242,13 +221,9 @@ func TestReloadChangesTheRightsOfAnonymousCallers(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	s.n.Reload(t.Context(), parse(t, dir, twoTools+"callers: {list: {guest: {tools: [writes]}}}\n"+doors))
-	if p, err := s.n.Admit(t.Context(), shown); err != nil || p.Rights.Tools[0] != "writes" {
-		t.Errorf("after a reload: %+v, %v", p, err)
-	}
+	kit.Equal(t, kit.Must(s.n.Admit(t.Context(), shown))(t).Rights.Tools[0], "writes", "after a reload")
 	s.n.Reload(t.Context(), parse(t, dir, twoTools+"callers: {list: {ci: {tools: [writes]}}}\n"+doors))
-	if p, err := s.n.Admit(t.Context(), shown); err != nil || p.ID != "guest" {
-		t.Errorf("a config that names nobody was taken: %+v, %v", p, err)
-	}
+	kit.Equal(t, kit.Must(s.n.Admit(t.Context(), shown))(t).ID, "guest", "a config that names nobody was taken")
 	s.n.Reload(t.Context(), parse(t, dir, twoTools+"callers: {list: {ci: {tools: [writes]}}}\n"))
 	if p, err := s.n.Admit(t.Context(), shown); tool.CodeOf(err) != tool.CodeAccessDenied {
 		t.Errorf("a caller that is gone came in: %+v, %v", p, err)

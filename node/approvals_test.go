@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -34,7 +35,7 @@ func approveNext(ctx context.Context, t *testing.T, n *node.Node) {
 		return string(r.Output)
 	}
 	list := ""
-	eventually(t, "a call waits", func() bool {
+	kit.Eventually(t, "a call waits", func() bool {
 		list = ask("approvals.list", "{}")
 		return strings.Contains(list, "apr_") || ctx.Err() != nil
 	})
@@ -48,9 +49,7 @@ func TestPlansProgramsAndModelsWaitForApprovals(t *testing.T) {
 	const aPlan = `{"plan":{"requestId":"r","tools":[{"toolId":"a","tool":"deleteFile","input":{"path":"a"}}]}}`
 	const program = `{"language":"python","code":"return await tools.deleteFile(path='a')"}`
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "papers"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Mkdir(filepath.Join(dir, "papers"), 0o700))
 	ready := make(chan node.Listening, 8)
 	n := open(t, parse(t, dir, asking), node.Options{Token: envelopeToken, Ready: func(l node.Listening) { ready <- l }})
 	defer shut(t, n)
@@ -85,15 +84,11 @@ func TestPlansProgramsAndModelsWaitForApprovals(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			file := filepath.Join(dir, "papers", "a")
-			if err := os.WriteFile(file, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.WriteFile(file, nil, 0o600))
 			said := make(chan string, 1)
 			go func() { said <- made(ctx) }()
 			approveNext(ctx, t, n)
-			if got := <-said; !strings.Contains(got, `"deleted":true`) {
-				t.Error(got)
-			}
+			kit.Contains(t, <-said, `"deleted":true`)
 			if _, err := os.Stat(file); !os.IsNotExist(err) {
 				t.Error("it has not run:", err)
 			}

@@ -26,6 +26,7 @@ import (
 	"toolpost/engine/cassette"
 	"toolpost/host/process"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/node"
 	"toolpost/tool"
@@ -126,9 +127,7 @@ func newAviary(t *testing.T) *aviary {
 	for i := range secrets {
 		name, value := fmt.Sprintf("CANARY_%03d", i), "c/"+rand.Text()+[]string{"+", `"q"`, "%&?", `\n <>`, "ä=="}[i%5]+rand.Text()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(value), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(file, []byte(value), 0o600))
 		switch i % 6 {
 		case 0, 1:
 			t.Setenv("NODE_TEST_"+name, value)
@@ -204,9 +203,7 @@ func TestNoneOfTheCanariesIsFoundAnywhere(t *testing.T) {
 		t.Skip(err)
 	}
 	a, dir, logged, spans := newAviary(t), t.TempDir(), &shared{}, collect(t)
-	if err := os.WriteFile(filepath.Join(dir, "spill.py"), []byte(spill), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "spill.py"), []byte(spill), 0o600))
 	a.config.WriteString(`
 sources:
   - {name: spill, protocol: narratoria, command: [python3, spill.py], secrets: [` + strings.Join(a.names, ", ") + `], walls: {write: [.]},
@@ -220,10 +217,7 @@ policy: {record: record.jsonl}
 telemetry: {otlp: '` + spans.url + `', headers: {X-Key: ` + a.names[0] + `}}
 store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 `)
-	tape, err := cassette.Create(filepath.Join(dir, "run.jsonl"), "test") // it is searched with the folder
-	if err != nil {
-		t.Fatal(err)
-	}
+	tape := kit.Must(cassette.Create(filepath.Join(dir, "run.jsonl"), "test"))(t) // it is searched with the folder
 	text, ready := a.config.String(), make(chan node.Listening, 8)
 	n := open(t, parse(t, dir, text), node.Options{
 		Protocols: append(node.Protocols(), node.Protocol{Name: "panicker", Open: openPanicker}), Token: a.bearers[0],
@@ -264,10 +258,7 @@ store: {audit: {values: ["*"]}, idempotency: {durable: true}}
 // tokens.
 func (a *aviary) overHTTP(t *testing.T, n *node.Node, at string) {
 	t.Helper()
-	remote, err := node.Dial(at, a.bearers[0], "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := kit.Must(node.Dial(at, a.bearers[0], ""))(t)
 	for _, mode := range spillModes() {
 		a.call(t, remote, tool.Call{Tool: "spill", Session: "s", Args: json.RawMessage(`{"mode":"` + mode + `"}`), Key: "k-" + mode})
 	}
@@ -303,20 +294,11 @@ func (a *aviary) overHTTP(t *testing.T, n *node.Node, at string) {
 
 func (a *aviary) get(t *testing.T, at, token string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil))(t)
 	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := kit.Must(io.ReadAll(resp.Body))(t)
 	a.seen.Write(body)
 	a.note(resp.Header)
 }
@@ -331,10 +313,7 @@ func (a *aviary) overNATS(t *testing.T, at string) {
 			a.note(err)
 		}
 	}
-	c, err := nats.Connect(at, nats.Token(a.bearers[0]), nats.Timeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(nats.Connect(at, nats.Token(a.bearers[0]), nats.Timeout(time.Minute)))(t)
 	defer c.Close()
 	for _, m := range []nats.Msg{
 		{Subject: "tools.execute.spill", Data: []byte(`{"mode":"output"}`)},
@@ -343,9 +322,7 @@ func (a *aviary) overNATS(t *testing.T, at string) {
 		{Subject: "tools.execute.dead", Data: []byte(`{}`)},
 	} {
 		reply, err := c.RequestMsgWithContext(t.Context(), &m)
-		if err != nil {
-			t.Fatalf("%s: %v", m.Subject, err)
-		}
+		kit.OK(t, err, m.Subject)
 		a.seen.Write(reply.Data)
 		a.note(reply.Header)
 	}
@@ -354,10 +331,7 @@ func (a *aviary) overNATS(t *testing.T, at string) {
 // leased issues leases and uses them up: each once, some twice, and some for the wrong tool.
 func (a *aviary) leased(t *testing.T, n *node.Node, at string) {
 	t.Helper()
-	remote, err := node.Dial(at, a.bearers[0], "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := kit.Must(node.Dial(at, a.bearers[0], ""))(t)
 	local := tool.Principal{ID: "local", Door: "cli", Operates: true}
 	_, leases, _ := canaries()
 	for i := range leases {
@@ -401,7 +375,5 @@ func (a *aviary) looked(t *testing.T, n *node.Node) {
 	for _, s := range n.Secrets() {
 		a.note(s, s.Err)
 	}
-	if err := n.Metrics(&a.seen); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, n.Metrics(&a.seen))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/node"
 	"toolpost/tool"
@@ -95,9 +96,7 @@ store: {idempotency: {durable: true, window: 10m}}
 				p := payers[rand.IntN(len(payers))]
 				if rand.IntN(4) == 0 {
 					cuts.Add(1)
-					if err := p.cut(bills[i]); err != nil {
-						t.Errorf("%T: %v", p, err)
-					}
+					kit.Check(t, p.cut(bills[i]), "%T", p)
 				}
 				var err error
 				if receipts[i], err = p.pay(t.Context(), bills[i]); err != nil {
@@ -214,9 +213,7 @@ type natsPayer struct {
 func newNATSPayer(t *testing.T, url, token string) *natsPayer {
 	t.Helper()
 	p := &natsPayer{url: url, token: token}
-	if err := p.dial(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, p.dial())
 	return p
 }
 

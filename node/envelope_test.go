@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
@@ -40,17 +41,11 @@ doors: {http: {listen: "127.0.0.1:0"}, nats: {listen: "127.0.0.1:0"}, namel3ss: 
 func post(t *testing.T, door node.Listening, name, args string, header map[string][]string) string {
 	t.Helper()
 	if door.Door == "nats" {
-		nc, err := nats.Connect(door.URL, nats.Token(envelopeToken), nats.Timeout(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		nc := kit.Must(nats.Connect(door.URL, nats.Token(envelopeToken), nats.Timeout(time.Minute)))(t)
 		defer nc.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := kit.Context(t)
 		m, err := nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: "tools.execute." + name, Data: []byte(args), Header: header})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		return string(m.Data)
 	}
 	path, body := "/v1/tools/"+name+"/call", args
@@ -61,25 +56,16 @@ func post(t *testing.T, door node.Listening, name, args string, header map[strin
 		path = "/openai/tool_calls"
 		body = fmt.Sprintf(`{"tool_calls":[{"id":"c","type":"function","function":{"name":%q,"arguments":%q}}]}`, name, args)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, door.URL+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, door.URL+path, strings.NewReader(body)))(t)
 	req.Header.Set("Authorization", "Bearer "+envelopeToken)
 	req.Header.Set("Content-Type", "application/json")
 	for name, values := range header {
 		req.Header[name] = values
 	}
 	req.Close = true // a persistent connection would outlive the test
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := kit.Must(io.ReadAll(resp.Body))(t)
 	if door.Door == "openai" { // its messages contain JSON as text
 		return strings.ReplaceAll(string(answer), `\"`, `"`)
 	}
@@ -153,9 +139,7 @@ func TestEveryHeaderOfACallArrivesThroughEveryDoor(t *testing.T) {
 				answer := post(t, door, "look", `{}`, map[string][]string{name: {sent}})
 				select {
 				case seen := <-m:
-					if !strings.Contains(seen, want) {
-						t.Errorf("%s at %s became %s", name, door.Door, seen)
-					}
+					kit.Contains(t, seen, want, "%s at %s became", name, door.Door)
 				default:
 					t.Errorf("%s at %s: %s", name, door.Door, answer)
 				}
@@ -179,21 +163,15 @@ func TestAnAnswerArrivesThroughEveryDoorOnce(t *testing.T) {
 		answer := func(args, answers string) string {
 			return post(t, door, "look", args, map[string][]string{"Toolpost-Resume": {id[1]}, "Toolpost-Answers": {answers}})
 		}
-		if got := answer(`{"ask":2}`, `{"sure":true}`); !strings.Contains(got, "has not asked you") {
-			t.Errorf("%s: for other arguments: %s", door.Door, got)
-		}
+		kit.Contains(t, answer(`{"ask":2}`, `{"sure":true}`), "has not asked you", "%s: for other arguments", door.Door)
 		got := answer(`{"ask":1}`, `{"sure":true}`)
 		select {
 		case seen := <-m:
-			if !strings.Contains(seen, ` resume=a-1 answers={"sure":true} `) {
-				t.Errorf("at %s they became %s", door.Door, seen)
-			}
+			kit.Contains(t, seen, ` resume=a-1 answers={"sure":true} `, "at %s they became", door.Door)
 		default:
 			t.Errorf("%s: %s", door.Door, got)
 		}
-		if got := answer(`{"ask":1}`, `{"sure":true}`); !strings.Contains(got, "answered already") {
-			t.Errorf("%s: once more: %s", door.Door, got)
-		}
+		kit.Contains(t, answer(`{"ask":1}`, `{"sure":true}`), "answered already", "%s: once more", door.Door)
 	}
 }
 
@@ -213,18 +191,14 @@ func TestEveryDoorRefusesUnknownHeaders(t *testing.T) {
 			case <-m:
 				t.Errorf("%v at %s was passed over: %s", header, door.Door, answer)
 			default:
-				if !strings.Contains(answer, want) {
-					t.Errorf("%v at %s: %s", header, door.Door, answer)
-				}
+				kit.Contains(t, answer, want, header, door.Door)
 			}
 		}
 		own := map[string][]string{"Toolpost-Style": {"native"}, "Toolpost-Ack": {"true"}} // specific to NATS
 		answer := post(t, door, "look", `{"arguments":{}}`, own)
 		select {
 		case <-m:
-			if door.Door != "nats" {
-				t.Errorf("%v at %s: %s", own, door.Door, answer)
-			}
+			kit.Equal(t, door.Door, "nats", own, answer)
 		default:
 			if door.Door == "nats" || !strings.Contains(answer, "is not known") {
 				t.Errorf("%v at %s: %s", own, door.Door, answer)

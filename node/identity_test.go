@@ -16,6 +16,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -69,20 +70,11 @@ func (s *street) sees(t *testing.T, token string) string {
 
 func (s *street) ask(t *testing.T, method, path, token, body string) (status int, answer string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body)))(t)
 	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(http.DefaultClient.Do(r))(t)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(b)
 }
 
@@ -90,9 +82,7 @@ func (s *street) ask(t *testing.T, method, path, token, body string) (status int
 func (s *street) issue(t *testing.T, args string) string {
 	t.Helper()
 	r, err := s.n.Handler().Invoke(t.Context(), &tool.Call{Tool: "token.issue", Args: []byte(args), Caller: tool.Principal{ID: "local", Door: "cli", Operates: true}}, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	var out struct {
 		Token string `json:"token"`
 	}
@@ -114,9 +104,7 @@ policy: {rules: [{name: readers, effect: deny, roles: reader, tools: writes}]}
 	for token, want := range map[string]string{
 		ci: "reads", alice: "reads writes", some: "writes", guest: "reads", "sixteen-letters-or-more": "reads writes", "wrong": "401", "": "401",
 	} {
-		if got := s.sees(t, token); got != want {
-			t.Errorf("%.10s sees %q, want %q", token, got, want)
-		}
+		kit.Equal(t, s.sees(t, token), want, "%.10s sees", token)
 		for _, name := range []string{"reads", "writes"} {
 			status, body := s.ask(t, http.MethodPost, "/v1/tools/"+name+"/call", token, "{}")
 			if (status == http.StatusOK) != strings.Contains(want, name) {
@@ -131,21 +119,13 @@ func TestRevokedTokenIsRefusedWithinASecond(t *testing.T) {
 	cfg := parse(t, dir, twoTools)
 	s := newStreet(t, cfg)
 	other, _, err := node.OpenStore(cfg) // as another program would open it
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer other.Close()
 	token, err := other.Tokens().Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: "ci", Tools: tool.Patterns{"reads"}}}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	stays := s.issue(t, `{"caller":"ci","tools":["reads"]}`)
-	if got := s.sees(t, token); got != "reads" {
-		t.Fatalf("a token that was issued elsewhere: %q", got)
-	}
-	if err := other.Tokens().Revoke(t.Context(), token); err != nil {
-		t.Fatal(err)
-	}
+	kit.MustEqual(t, s.sees(t, token), "reads", "a token that was issued elsewhere")
+	kit.OK(t, other.Tokens().Revoke(t.Context(), token))
 	revoked := time.Now()
 	for {
 		asked := time.Now()
@@ -157,9 +137,7 @@ func TestRevokedTokenIsRefusedWithinASecond(t *testing.T) {
 			t.Fatalf("%v after it was revoked a token lets in: %q", asked.Sub(revoked), got)
 		}
 	}
-	if got := s.sees(t, stays); got != "reads" {
-		t.Errorf("another token of the same caller: %q", got)
-	}
+	kit.Equal(t, s.sees(t, stays), "reads", "another token of the same caller")
 }
 
 func TestReloadChangesCallersAtTheNextRequest(t *testing.T) {
@@ -181,27 +159,21 @@ func TestReloadChangesCallersAtTheNextRequest(t *testing.T) {
 	}
 	s.n.Reload(t.Context(), before)
 	s.n.Reload(t.Context(), parse(t, dir, twoTools+"callers: {list: {ci: {roles: nosuch}}}\n")) // cannot be read
-	if got := s.sees(t, token); got != "reads" {
-		t.Errorf("after a config that cannot be read: %q", got)
-	}
+	kit.Equal(t, s.sees(t, token), "reads", "after a config that cannot be read")
 }
 
 func TestTokensAreIssuedByOperatorsAlone(t *testing.T) {
 	s := newStreet(t, parse(t, t.TempDir(), twoTools))
 	for _, p := range []tool.Principal{{ID: "local", Door: "http"}, {ID: "owner", Door: "http"}, {ID: "local", Door: "cli"}, {ID: "local", Door: "unheard-of"}} {
 		_, err := s.n.Handler().Invoke(t.Context(), &tool.Call{Tool: "token.issue", Args: []byte(`{"caller":"x","tools":["*"]}`), Caller: p}, tool.Discard)
-		if tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%+v: %v", p, err)
-		}
+		kit.Refused(t, err, tool.CodeAccessDenied, "", p)
 	}
 	for args, want := range map[string]tool.Code{
 		`{"caller":"owner","tools":["*"]}`: tool.CodeInvalidInput, `{"caller":"x"}`: tool.CodeInvalidInput, `{"caller":"x","roles":["nosuch"]}`: tool.CodeInvalidInput,
 		`{"caller":"x","tools":[""]}`: tool.CodeInvalidInput, `{"caller":"x","tools":["*"],"ttl_ms":5}`: tool.CodeInvalidInput, `{}`: tool.CodeInvalidInput,
 	} {
 		_, err := s.n.Handler().Invoke(t.Context(), &tool.Call{Tool: "token.issue", Args: []byte(args), Caller: tool.Principal{ID: "local", Door: "cli", Operates: true}}, tool.Discard)
-		if tool.CodeOf(err) != want {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Refused(t, err, want, "", args)
 	}
 	n := open(t, parse(t, t.TempDir(), twoTools+"store: {url: none}\n"), node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
@@ -243,16 +215,12 @@ func TestTheOwnersTokenIsKeptUntilAnotherIsAskedFor(t *testing.T) {
 	defer shut(t, n)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // only for a door that opens
 	defer cancel()
-	if err := n.Serve(ctx); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("a short token: %v", err)
-	}
+	kit.Refused(t, n.Serve(ctx), tool.CodeInvalidInput, "", "a short token")
 }
 
 func TestOwnerTokenIsNotKeptIfServingFails(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer taken.Close()
 	dir := t.TempDir()
 	cfg := parse(t, dir, `doors: {http: {}}`)

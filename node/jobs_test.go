@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -16,13 +17,9 @@ import (
 func startJob(t *testing.T, n *node.Node, who tool.Principal, args string) (id string) {
 	t.Helper()
 	r, err := n.Handler().Invoke(t.Context(), &tool.Call{Tool: "startJob", Args: json.RawMessage(args), Caller: who}, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	var j struct{ Job string }
-	if err := json.Unmarshal(r.Output, &j); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(r.Output, &j))
 	return j.Job
 }
 
@@ -65,9 +62,7 @@ func TestAJobRunsWhileTheNodeServesAndHasNoSecret(t *testing.T) {
 		}
 	})
 	db, _, err := node.OpenStore(parse(t, dir, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer db.Close()
 	if x, _, err := db.Jobs().Find(t.Context(), "ada", id, 0, 0); err != nil || strings.Contains(string(x.Outcome), "canary-1234567890") {
 		t.Errorf("%s, %v", x.Outcome, err)
@@ -82,9 +77,7 @@ func TestAJobRunsWhileTheNodeServesAndHasNoSecret(t *testing.T) {
 func TestWithoutAStoreThereAreNoJobs(t *testing.T) {
 	n := open(t, parse(t, t.TempDir(), "sources: [{name: echo, protocol: fake}]\nstore: {url: none}\n"), node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
-	if err := call(n, "startJob"); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
+	kit.Refused(t, call(n, "startJob"), tool.CodeNotFound, "")
 }
 
 func TestJobsUnderARevokedTokenAreRefused(t *testing.T) {
@@ -93,9 +86,7 @@ func TestJobsUnderARevokedTokenAreRefused(t *testing.T) {
 	n := open(t, cfg, node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
 	db, _, err := node.OpenStore(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer db.Close()
 	jobs := map[string]string{}
 	for _, who := range []string{"kept", "gone", "other"} {
@@ -105,15 +96,11 @@ func TestJobsUnderARevokedTokenAreRefused(t *testing.T) {
 			continue
 		}
 		token, err := db.Tokens().Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: who, Tools: tool.Patterns{"*"}}}, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		if who == "gone" {
 			err = db.Tokens().Revoke(t.Context(), token)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 	}
 	served(t, n, func(ctx context.Context) {
 		for who, id := range jobs {

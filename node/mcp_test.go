@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -16,36 +17,28 @@ import (
 // A dead MCP server hides no other tools, and its own come back with it.
 func TestADeadMCPServerHidesNothingElse(t *testing.T) {
 	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	addr := at.Addr().String()
 	_ = at.Close()
 	n := open(t, parse(t, t.TempDir(), fmt.Sprintf(
 		"sources: [{name: files, protocol: builtin}, {name: up, protocol: mcp, url: \"http://%s/\"}]\n", addr)), node.Options{})
 	defer shut(t, n)
-	if _, err := n.Catalog().Lookup(t.Context(), tool.Principal{}, "readFile"); err != nil {
-		t.Errorf("a dead source hides another: %v", err)
-	}
+	kit.Check(t, kit.Err(n.Catalog().Lookup(t.Context(), tool.Principal{}, "readFile")), "a dead source hides another")
 	dead := n.Sources()[1]
-	if tool.CodeOf(dead.Err) != tool.CodeUnavailable {
-		t.Errorf("the dead source says %v", dead.Err)
-	}
+	kit.Equal(t, tool.CodeOf(dead.Err), tool.CodeUnavailable, "the dead source says %v", dead.Err)
 	if at, err = net.Listen("tcp", addr); err != nil {
 		t.Skipf("another program took the port: %v", err)
 	}
 	s := &httptest.Server{Listener: at, Config: &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(bareMCP)}}
 	s.Start()
 	defer s.Close()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	kit.Until(t, func() error {
 		res, err := n.Handler().Invoke(t.Context(), &tool.Call{Tool: "hello"}, tool.Discard)
-		if err == nil && string(res.Output) == `"hello"` {
-			return
+		if err != nil || string(res.Output) != `"hello"` {
+			return fmt.Errorf("the tools did not come back: %+v, %v", res, err)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the tools did not come back: %+v, %v", res, err)
-		}
-	}
+		return nil
+	})
 }
 
 // bareMCP is a minimal MCP server.

@@ -21,6 +21,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -103,29 +104,19 @@ func (r *runner) Close(context.Context) error {
 
 func parse(t *testing.T, dir, text string) *config.Config {
 	t.Helper()
-	c, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))(t)
 	return c
 }
 
 func open(t *testing.T, cfg *config.Config, o node.Options) *node.Node {
 	t.Helper()
-	n, err := node.Open(t.Context(), cfg, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := kit.Must(node.Open(t.Context(), cfg, o))(t)
 	return n
 }
 
 func shut(t *testing.T, n *node.Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := n.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, n.Close(kit.Context(t)))
 }
 
 func call(n *node.Node, name string) error {
@@ -142,9 +133,7 @@ func TestChangedToolListKeepsTheRunner(t *testing.T) {
 	f.more.Store(&more)
 	f.changes.Tell()
 	<-changed
-	if err := errors.Join(call(n, "one"), call(n, "more")); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, errors.Join(call(n, "one"), call(n, "more")))
 	if opened, closed := f.count(f.opened, "one"), f.count(f.closed, "one"); opened != 1 || closed != 0 {
 		t.Errorf("opened %d times, closed %d times", opened, closed)
 	}
@@ -166,19 +155,13 @@ func TestDeadSourceIsRetriedAndOthersStayAvailable(t *testing.T) {
 		}
 		n := open(t, parse(t, t.TempDir(), "sources: [{name: dead, protocol: fake}, {name: live, protocol: fake}]"), node.Options{Protocols: f.protocol()})
 		defer shut(t, n)
-		if err := call(n, "live"); err != nil {
-			t.Error(err)
-		}
-		if err := call(n, "dead"); err == nil {
-			t.Error("the dead source answered")
-		}
+		kit.Check(t, call(n, "live"))
+		kit.Fails(t, call(n, "dead"), "", "the dead source answered")
 		if s := n.Sources(); s[0].Err == nil || s[1].Err != nil {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(5 * time.Minute)
-		if err := call(n, "dead"); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, call(n, "dead"))
 		want := []time.Duration{0, 1, 3, 7, 15, 31, 61, 91} // seconds: waits double from 1 s up to 30 s
 		for i := range want {
 			if i >= len(tries) || tries[i] != want[i]*time.Second {
@@ -207,9 +190,7 @@ func TestImpatientCallDoesNotAbortOpeningASource(t *testing.T) {
 		if _, err := n.Handler().Invoke(hasty, &tool.Call{Tool: "slow"}, tool.Discard); err == nil {
 			t.Error("who did not wait got an answer")
 		}
-		if err := call(n, "slow"); err != nil {
-			t.Errorf("who waits: %v", err)
-		}
+		kit.Check(t, call(n, "slow"), "who waits")
 	})
 }
 
@@ -258,19 +239,13 @@ func checkEarly(t *testing.T, n *node.Node, start time.Time, more *config.Config
 	if s := n.Sources()[0]; !s.Opening || s.Err == nil {
 		t.Errorf("the source that is being opened: %+v", s)
 	}
-	if err := call(n, "slow"); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "still being opened") {
-		t.Errorf("a call that waited as long as calls do: %v", err)
-	}
+	kit.Refused(t, call(n, "slow"), tool.CodeUnavailable, "still being opened", "a call that waited as long as calls do")
 	n.Reload(t.Context(), more)
 	<-changed // of the reload
 	changed = tool.Changed(n.Catalog())
-	if err := call(n, "new"); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, call(n, "new"))
 	<-changed
-	if took := time.Since(start); took != 25*time.Second {
-		t.Errorf("its tools were told of after %v", took)
-	}
+	kit.Equal(t, time.Since(start), 25*time.Second, "its tools were told of after")
 }
 
 func TestSourcesOpenAtOnceAndNoneTakesLongerThanItsTime(t *testing.T) {
@@ -296,9 +271,7 @@ func TestSourcesOpenAtOnceAndNoneTakesLongerThanItsTime(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		if f.count(f.closed, "stuck") != 1 {
-			t.Error("what opened too late was not closed")
-		}
+		kit.Equal(t, f.count(f.closed, "stuck"), 1, "what opened too late was not closed")
 		shut(t, n)
 		for name, opened := range f.opened {
 			if f.closed[name] != opened {
@@ -339,13 +312,9 @@ func TestReloadKeepsWhatDidNotChange(t *testing.T) {
 	n := open(t, parse(t, dir, "sources: [{name: same, protocol: fake}, {name: other, protocol: fake, x: 1}, {name: gone, protocol: fake}]"), node.Options{Protocols: f.protocol()})
 	n.Reload(t.Context(), parse(t, dir, "sources:\n- {name: new, protocol: fake}\n- {protocol: fake, name: same} # moved\n- {name: other, protocol: fake, x: 2}\n"))
 	n.Reload(t.Context(), parse(t, dir, "sources:\n- {name: new, protocol: fake}\n- {name: other, protocol: fake, x: 2}\n- {protocol: fake, name: same}\n"))
-	if err := call(n, "gone"); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("gone: %v", err)
-	}
+	kit.Refused(t, call(n, "gone"), tool.CodeNotFound, "", "gone")
 	for _, name := range []string{"new", "same", "other"} {
-		if err := call(n, name); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, call(n, name))
 	}
 	shut(t, n)
 	for name, want := range map[string]int{"same": 2, "other": 2, "gone": 1, "new": 1} {
@@ -399,7 +368,7 @@ func TestReloadUnderLoadDropsNoCall(t *testing.T) {
 		})
 	}
 	defer func() { done.Store(true); load.Wait() }()
-	eventually(t, "the first call", func() bool { return calls.Load() > 0 || t.Failed() })
+	kit.Eventually(t, "the first call", func() bool { return calls.Load() > 0 || t.Failed() })
 	for i := range 50 {
 		n.Reload(t.Context(), parse(t, dir, text(i+1)))
 	}
@@ -428,30 +397,16 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not happen", what)
-		}
-	}
-}
-
 func TestTheConfigIsWatched(t *testing.T) {
 	f := newFake()
 	path := filepath.Join(t.TempDir(), "toolpost.yaml")
 	write := func(text string) {
 		t.Helper()
 		// As editors do it: a new file replaces the old one.
-		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)))
 	}
 	write("sources: [{name: one, protocol: fake}]")
-	cfg, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Load(path))(t)
 	logged := &log{}
 	n := open(t, cfg, node.Options{Protocols: f.protocol(), Log: slog.New(slog.NewTextHandler(logged, nil))})
 	defer shut(t, n)
@@ -461,37 +416,31 @@ func TestTheConfigIsWatched(t *testing.T) {
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() { n.Watch(ctx, hup) })
-	eventually(t, "the reload", func() bool {
+	kit.Eventually(t, "the reload", func() bool {
 		write("sources: [{name: two, protocol: fake}]") // repeatedly: the watch may not have begun
 		time.Sleep(300 * time.Millisecond)
 		return call(n, "two") == nil
 	})
 	write("sources: [")
-	eventually(t, "the complaint", func() bool { return strings.Contains(logged.String(), "was not reloaded") })
-	if err := call(n, "two"); err != nil {
-		t.Errorf("a broken config took the good one away: %v", err)
-	}
+	kit.Eventually(t, "the complaint", func() bool { return strings.Contains(logged.String(), "was not reloaded") })
+	kit.Check(t, call(n, "two"), "a broken config took the good one away")
 	for _, text := range []string{"", " \n\t\n"} { // like a file that is being saved in place
 		before := strings.Count(logged.String(), "toolpost.yaml is empty")
 		write(text)
-		eventually(t, "the complaint", func() bool {
+		kit.Eventually(t, "the complaint", func() bool {
 			return strings.Count(logged.String(), "toolpost.yaml is empty") > before
 		})
-		if err := call(n, "two"); err != nil {
-			t.Errorf("%q took the config away: %v", text, err)
-		}
+		kit.Check(t, call(n, "two"), "%q took the config away", text)
 	}
 	write("sources: [{name: three, protocol: fake}]\nlimits: {timeout: 1}")
 	hup <- syscall.SIGHUP
-	eventually(t, "the reload by SIGHUP", func() bool { return call(n, "three") == nil })
-	eventually(t, "the hint", func() bool { return strings.Contains(logged.String(), "restart to apply") })
+	kit.Eventually(t, "the reload by SIGHUP", func() bool { return call(n, "three") == nil })
+	kit.Eventually(t, "the hint", func() bool { return strings.Contains(logged.String(), "restart to apply") })
 	// A config that other users could have written is not loaded, even on request.
-	if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Chmod(filepath.Dir(path), 0o777))
 	write("sources: [{name: four, protocol: fake}]")
 	hup <- syscall.SIGHUP
-	eventually(t, "the refusal", func() bool { return strings.Contains(logged.String(), "could have been written by someone else") })
+	kit.Eventually(t, "the refusal", func() bool { return strings.Contains(logged.String(), "could have been written by someone else") })
 	if !strings.Contains(logged.String(), "mode 0777") || !strings.Contains(logged.String(), "chmod go-w") {
 		t.Errorf("the log does not say why:\n%s", logged.String())
 	}
@@ -512,9 +461,7 @@ func TestUnknownProtocolErrorListsTheKnownOnes(t *testing.T) {
 func TestWithoutADoorThereIsNothingToServe(t *testing.T) {
 	n := open(t, parse(t, t.TempDir(), "doors: {}"), node.Options{})
 	defer shut(t, n)
-	if err := n.Serve(t.Context()); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Error(err)
-	}
+	kit.Refused(t, n.Serve(t.Context()), tool.CodeInvalidInput, "")
 }
 
 func TestServeOpensTheDoorAndEndsInPeace(t *testing.T) {
@@ -529,10 +476,7 @@ func TestServeOpensTheDoorAndEndsInPeace(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- n.Serve(ctx) }()
 	l := <-ready
-	remote, err := node.Dial(l.URL, l.Token, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := kit.Must(node.Dial(l.URL, l.Token, ""))(t)
 	r, err := remote.Invoke(t.Context(), &tool.Call{Tool: "tool", Args: json.RawMessage(`{"a":1}`)}, tool.Discard)
 	if err != nil || string(r.Output) != `{"a":1}` {
 		t.Errorf("%v, %v", r, err)
@@ -541,19 +485,12 @@ func TestServeOpensTheDoorAndEndsInPeace(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	if info, err := os.Stat(filepath.Join(dir, ".toolpost")); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the state folder: %v, %v", info, err)
-	}
+	kit.Equal(t, kit.Must(os.Stat(filepath.Join(dir, ".toolpost")))(t).Mode().Perm(), 0o700, "the state folder")
 }
 
 func TestTheSchemaNamesEveryProtocol(t *testing.T) {
-	b, err := node.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(node.Schema())(t)
 	for _, p := range node.Protocols() {
-		if !strings.Contains(string(b), fmt.Sprintf(`"const": %q`, p.Name)) {
-			t.Errorf("%s is missing", p.Name)
-		}
+		kit.Contains(t, string(b), fmt.Sprintf(`"const": %q`, p.Name), "%s is missing", p.Name)
 	}
 }

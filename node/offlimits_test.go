@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -56,8 +57,7 @@ def run(payload): return look(payload["paths"])
 // fill makes the folder of an installation.
 func fill(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	look := strings.Replace(looker, "%q", `"`+dir+`"`, 1)
 	for name, text := range map[string]string{
 		"toolpost.yaml": everywhere, "hidden/secret.txt": "the value of it", "door.private": "the value of it", "door.crt": "x", "tools/look.py": look,
@@ -66,8 +66,7 @@ func fill(t *testing.T) string {
 		"skills/one/SKILL.md": "---\nname: one\ndescription: one\n---\ntext", "free/notes.txt": "free",
 	} {
 		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		kit.Write(t, path, text)
 	}
 	return dir
 }
@@ -83,8 +82,7 @@ func protected() []string {
 func TestNoToolReachesTheInstallation(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := fill(t)
-	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
-	must(t, err)
+	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(t)
 	n := open(t, cfg, node.Options{})
 	defer shut(t, n)
 	args, _ := json.Marshal(map[string]any{"paths": protected()})
@@ -111,14 +109,13 @@ func TestNoCommandRewritesTheConfig(t *testing.T) {
 	dir := fill(t)
 	before := tree(t, dir)
 	evil := "sources: [{name: evil, protocol: narratoria, command: [sh], walls: {off: true}}]\n"
-	must(t, os.MkdirAll(filepath.Join(dir, "evil/tools"), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "evil/toolpost.yaml"), []byte(evil), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "evil/tools/look.py"), []byte("evil"), 0o600))
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, "evil/tools"), 0o755))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "evil/toolpost.yaml"), []byte(evil), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "evil/tools/look.py"), []byte("evil"), 0o600))
 	archive(t, filepath.Join(dir, "evil.tar"), map[string]string{"toolpost.yaml": evil, "tools/look.py": "evil", ".venv/bin/python": "evil", "skills/two/SKILL.md": "evil"})
-	must(t, os.WriteFile(filepath.Join(dir, "free/script.py"), []byte("import os, shutil\nfor f in 'toolpost.yaml', 'tools/look.py':\n"+
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "free/script.py"), []byte("import os, shutil\nfor f in 'toolpost.yaml', 'tools/look.py':\n"+
 		"    for do in (lambda: os.replace('evil/' + f, f), lambda: shutil.copy('evil/' + f, f), lambda: os.rename('tools', 'x')):\n        try: do()\n        except OSError as e: print(e)\n"), 0o600))
-	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
-	must(t, err)
+	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(t)
 	n := open(t, cfg, node.Options{})
 	defer shut(t, n)
 	for _, c := range [][]string{
@@ -135,9 +132,7 @@ func TestNoCommandRewritesTheConfig(t *testing.T) {
 		}
 	}
 	for path, content := range before {
-		if now, err := os.ReadFile(filepath.Join(dir, path)); err != nil || string(now) != content {
-			t.Errorf("%s was changed to %q, %v", path, now, err)
-		}
+		kit.Equal(t, string(kit.Must(os.ReadFile(filepath.Join(dir, path)))(t)), content, "%s was changed to", path)
 	}
 	for _, path := range []string{".venv", "skills"} {
 		if entries, err := os.ReadDir(filepath.Join(dir, path)); err != nil || len(entries) > 1 {
@@ -149,8 +144,7 @@ func TestNoCommandRewritesTheConfig(t *testing.T) {
 func TestBuiltInReadersSeeTheConfigAndNoSecret(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := fill(t)
-	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
-	must(t, err)
+	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(t)
 	n := open(t, cfg, node.Options{})
 	defer shut(t, n)
 	if _, code := invoke(t, n, tool.Call{Tool: "nobody"}); code != tool.CodeNotFound { // the record of a refusal creates the database at once
@@ -180,15 +174,13 @@ func TestBuiltInReadersSeeTheConfigAndNoSecret(t *testing.T) {
 // The store is at SQLite's own path, whatever its name looks like and wherever a link leads.
 func TestTheStoreIsHiddenUnderAnyName(t *testing.T) {
 	tooltest.NoLeaks(t)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
-	must(t, os.Mkdir(dir+"/far", 0o755))
-	must(t, os.WriteFile(dir+"/far/real.db", nil, 0o600))
-	must(t, os.Symlink("far/real.db", dir+"/link.db"))
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
+	kit.OK(t, os.Mkdir(dir+"/far", 0o755))
+	kit.OK(t, os.WriteFile(dir+"/far/real.db", nil, 0o600))
+	kit.OK(t, os.Symlink("far/real.db", dir+"/link.db"))
 	for url, names := range map[string][]string{"sqlite:tp.db?mode=rw": {"tp.db?mode=rw", "tp.db?mode=rw-wal"}, "sqlite:link.db": {"far/real.db", "far/real.db-wal", "link.db"}} {
-		must(t, os.WriteFile(dir+"/toolpost.yaml", []byte("store: {url: '"+url+"'}\nsources: [{name: files, protocol: builtin, roots: [{path: .}]}]\n"), 0o600))
-		cfg, err := config.Load(dir + "/toolpost.yaml")
-		must(t, err)
+		kit.OK(t, os.WriteFile(dir+"/toolpost.yaml", []byte("store: {url: '"+url+"'}\nsources: [{name: files, protocol: builtin, roots: [{path: .}]}]\n"), 0o600))
+		cfg := kit.Must(config.Load(dir + "/toolpost.yaml"))(t)
 		n := open(t, cfg, node.Options{})
 		invoke(t, n, tool.Call{Tool: "nobody"}) // the record of a refusal creates the store at once
 		for _, name := range names {
@@ -202,13 +194,11 @@ func TestTheStoreIsHiddenUnderAnyName(t *testing.T) {
 
 func TestTheFilesOfAPostgresURLAreOffLimits(t *testing.T) {
 	tooltest.NoLeaks(t)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
-	must(t, os.WriteFile(dir+"/passwords", []byte("127.0.0.1:1:x:u:word\n"), 0o600))
-	must(t, os.WriteFile(dir+"/toolpost.yaml", []byte("store: {url: 'postgres://u@127.0.0.1:1/x?sslmode=disable&passfile="+dir+"/passwords'}\n"+
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
+	kit.OK(t, os.WriteFile(dir+"/passwords", []byte("127.0.0.1:1:x:u:word\n"), 0o600))
+	kit.OK(t, os.WriteFile(dir+"/toolpost.yaml", []byte("store: {url: 'postgres://u@127.0.0.1:1/x?sslmode=disable&passfile="+dir+"/passwords'}\n"+
 		"sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]\n"), 0o600))
-	cfg, err := config.Load(dir + "/toolpost.yaml")
-	must(t, err)
+	cfg := kit.Must(config.Load(dir + "/toolpost.yaml"))(t)
 	n := open(t, cfg, node.Options{})
 	defer shut(t, n)
 	if out, code := invoke(t, n, tool.Call{Tool: "readFile", Args: []byte(`{"path":"passwords"}`)}); code != tool.CodeAccessDenied {
@@ -220,8 +210,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, path := range []string{"toolpost.yaml", "tools/look.py", "look.py", "skills/one/SKILL.md", "door.crt"} {
-		content, err := os.ReadFile(filepath.Join(dir, path))
-		must(t, err)
+		content := kit.Must(os.ReadFile(filepath.Join(dir, path)))(t)
 		all[path] = string(content)
 	}
 	return all
@@ -229,23 +218,14 @@ func tree(t *testing.T, dir string) map[string]string {
 
 func archive(t *testing.T, path string, files map[string]string) {
 	t.Helper()
-	f, err := os.Create(path)
-	must(t, err)
+	f := kit.Must(os.Create(path))(t)
 	w := tar.NewWriter(f)
 	for name, text := range files {
-		must(t, w.WriteHeader(&tar.Header{Name: name, Size: int64(len(text)), Mode: 0o755}))
-		_, err := w.Write([]byte(text))
-		must(t, err)
+		kit.OK(t, w.WriteHeader(&tar.Header{Name: name, Size: int64(len(text)), Mode: 0o755}))
+		kit.Must(w.Write([]byte(text)))(t)
 	}
-	must(t, w.Close())
-	must(t, f.Close())
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, w.Close())
+	kit.OK(t, f.Close())
 }
 
 // A room that outlives a call loses its cover of the config when an editor replaces the file.
@@ -253,8 +233,7 @@ func TestConfigChangeEndsRoomsThatMayWriteIt(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := fill(t)
 	path := filepath.Join(dir, "toolpost.yaml")
-	cfg, err := config.Load(path)
-	must(t, err)
+	cfg := kit.Must(config.Load(path))(t)
 	n := open(t, cfg, node.Options{})
 	defer shut(t, n)
 	args, _ := json.Marshal(map[string]any{"paths": []string{"toolpost.yaml"}})
@@ -262,10 +241,9 @@ func TestConfigChangeEndsRoomsThatMayWriteIt(t *testing.T) {
 		if out, code := invoke(t, n, tool.Call{Tool: "app", Args: args}); code != "" || strings.ReplaceAll(out, " ", "") != `{"found":[],"changed":[]}` {
 			t.Fatalf("round %d: %s %s", round, out, code)
 		}
-		must(t, os.WriteFile(path+".new", []byte(everywhere+"# the value of it\n"), 0o600))
-		must(t, os.Rename(path+".new", path))
-		cfg, err := config.Load(path)
-		must(t, err)
+		kit.OK(t, os.WriteFile(path+".new", []byte(everywhere+"# the value of it\n"), 0o600))
+		kit.OK(t, os.Rename(path+".new", path))
+		cfg := kit.Must(config.Load(path))(t)
 		n.Reload(t.Context(), cfg)
 	}
 }
@@ -273,10 +251,10 @@ func TestConfigChangeEndsRoomsThatMayWriteIt(t *testing.T) {
 // Beside a script that runs without walls in a folder that tools may write, a tool could put a module for it to load.
 func TestNothingRunsWithoutWallsFromAFolderThatToolsMayWrite(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(dir, "work"), 0o755))
-	must(t, os.MkdirAll(filepath.Join(dir, "own"), 0o755))
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, "work"), 0o755))
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, "own"), 0o755))
 	for _, at := range []string{"work", "own"} {
-		must(t, os.WriteFile(filepath.Join(dir, at, "get.sh"), []byte("echo a-value-of-some-length\n"), 0o600))
+		kit.OK(t, os.WriteFile(filepath.Join(dir, at, "get.sh"), []byte("echo a-value-of-some-length\n"), 0o600))
 	}
 	text := func(at string) string {
 		return "sources:\n- {name: files, protocol: builtin, roots: [{path: work, write: true}]}\n" +

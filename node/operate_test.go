@@ -10,6 +10,7 @@ import (
 	"toolpost/builtin/operate"
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -19,12 +20,8 @@ func asked[T any](t *testing.T, n *node.Node, name, args string) (out T) {
 	t.Helper()
 	c := &tool.Call{Tool: "toolpost." + name, Args: json.RawMessage(args), Caller: tool.Principal{ID: identity.Owner, Door: "http", Operates: true}}
 	r, err := n.Handler().Invoke(t.Context(), c, tool.Discard)
-	if err != nil {
-		t.Fatalf("%s %s: %v", name, args, err)
-	}
-	if err := json.Unmarshal(r.Output, &out); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err, "%s %s", name, args)
+	kit.OK(t, json.Unmarshal(r.Output, &out))
 	return out
 }
 
@@ -45,21 +42,11 @@ limits: {quotas: [{name: each, per: caller, rate: 10/d}]}
 func opened(t *testing.T, text string) (n *node.Node, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "toolpost.yaml")
-	write(t, path, text)
-	cfg, err := node.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Write(t, path, text)
+	cfg := kit.Must(node.Load(path))(t)
 	n = open(t, cfg, node.Options{Protocols: newFake().protocol()})
 	t.Cleanup(func() { shut(t, n) })
 	return n, path
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestOperatorsSeeTheConfigAndItsErrors(t *testing.T) {
@@ -69,7 +56,7 @@ func TestOperatorsSeeTheConfigAndItsErrors(t *testing.T) {
 	if c.Path != path || c.Differs || len(c.Errors)+len(c.Problems) != 0 || !strings.HasPrefix(c.Text, "sources: ") || c.Taken.IsZero() {
 		t.Errorf("as it was started: %+v", c)
 	}
-	write(t, path, operated+"# correct-horse-battery\nlimit: {}\n")
+	kit.Write(t, path, operated+"# correct-horse-battery\nlimit: {}\n")
 	c = asked[operate.Config](t, n, "showConfig", `{}`)
 	if len(c.Errors) != 1 || c.Errors[0].Line != strings.Count(operated, "\n")+2 || !c.Differs ||
 		!strings.HasPrefix(c.Errors[0].Message, `unknown field "limit"`) || strings.Contains(c.Errors[0].Message, "\n") {
@@ -79,30 +66,25 @@ func TestOperatorsSeeTheConfigAndItsErrors(t *testing.T) {
 		t.Errorf("the text:\n%s", c.Text)
 	}
 	// A mistake in a line with a secret does not show the line.
-	write(t, path, operated+"  password: [hunter2}\n")
+	kit.Write(t, path, operated+"  password: [hunter2}\n")
 	if c = asked[operate.Config](t, n, "showConfig", `{}`); len(c.Errors) != 1 || c.Errors[0].Line == 0 {
 		t.Errorf("no YAML: %+v", c)
 	}
 	if b, _ := json.Marshal(c); strings.Contains(string(b), "hunter2") {
 		t.Errorf("a secret: %s", b)
 	}
-	write(t, path, strings.Replace(operated, "callers: ada", "callers: adda", 1))
-	cfg, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Write(t, path, strings.Replace(operated, "callers: ada", "callers: adda", 1))
+	cfg := kit.Must(config.Load(path))(t)
 	n.Reload(t.Context(), cfg)
 	c = asked[operate.Config](t, n, "showConfig", `{}`)
 	if c.Differs || len(c.Problems) != 1 || c.Problems[0].About != "rule not-ada" || !strings.Contains(c.Problems[0].Message, `did you mean "ada"`) {
 		t.Errorf("a slip in a rule: %+v", c)
 	}
-	write(t, path, operated+"state: elsewhere\n")
+	kit.Write(t, path, operated+"state: elsewhere\n")
 	if c = asked[operate.Config](t, n, "showConfig", `{}`); len(c.Errors) != 0 || !c.Differs || strings.Join(c.Restart, " ") != "state" {
 		t.Errorf("what takes a restart: %+v", c)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(path))
 	if c = asked[operate.Config](t, n, "showConfig", `{}`); len(c.Errors) != 1 || c.Text != "" {
 		t.Errorf("without its file: %+v", c)
 	}
@@ -158,9 +140,7 @@ func TestOperatorsSeePolicyDecisionsAndUsage(t *testing.T) {
 	if x = asked[operate.Explanation](t, n, "explainPolicy", `{"tool":"one","caller":"nobody"}`); !x.Unlisted {
 		t.Errorf("somebody: %+v", x)
 	}
-	if err := call(n, "one"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, call(n, "one"))
 	u := asked[operate.Usage](t, n, "showUsage", `{}`)
 	if len(u.Quotas) != 1 || u.Quotas[0].Counted != 2 || u.Quotas[0].Fullest[0].Of != 10 || u.Quotas[0].Fullest[0].Used < 1 {
 		t.Errorf("quotas: %+v", u.Quotas)
@@ -170,12 +150,8 @@ func TestOperatorsSeePolicyDecisionsAndUsage(t *testing.T) {
 	}
 	for _, name := range []string{"showConfig", "listCallers", "showUsage"} {
 		_, err := n.Handler().Invoke(t.Context(), &tool.Call{Tool: "toolpost." + name, Caller: tool.Principal{ID: "eve", Door: "http"}}, tool.Discard)
-		if tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%s by somebody else: %v", name, err)
-		}
+		kit.Refused(t, err, tool.CodeAccessDenied, "", "%s by somebody else", name)
 	}
 	_, err := n.Handler().Invoke(t.Context(), &tool.Call{Tool: "toolpost.explainPolicy", Args: json.RawMessage(`{"tool":"one"}`), Caller: tool.Principal{ID: "eve", Door: "http"}}, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Error(err)
-	}
+	kit.Refused(t, err, tool.CodeAccessDenied, "")
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -61,10 +62,7 @@ func TestAnUpstreamThatIsDeadSlowOrBrokenHidesNothingElse(t *testing.T) {
 		text += "  - {name: " + name + ", protocol: rest, url: \"" + urls[name] + "\"}\n"
 	}
 	text += "  - {name: files, protocol: builtin, roots: [{path: .}]}\n"
-	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text)))(t)
 	n := open(t, cfg, node.Options{})
 	defer shut(t, n)
 	p := tool.Principal{ID: "local"}
@@ -101,16 +99,11 @@ func TestUpstreamSourcesArePinned(t *testing.T) {
 		"singularity": true, "mcp": true, "rest": true,
 	}
 	for name, is := range want {
-		if upstream[name] != is {
-			t.Errorf("%s: %v", name, upstream[name])
-		}
+		kit.Equal(t, upstream[name], is, name)
 	}
 	for pin, want := range map[string]bool{"": false, ", pin: on": true, ", pin: off": false} {
-		cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName),
-			[]byte("store: {url: none}\nsources: [{name: files, protocol: builtin, roots: [{path: .}]"+pin+"}]"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := kit.Must(config.Parse(filepath.Join(t.TempDir(), config.FileName),
+			[]byte("store: {url: none}\nsources: [{name: files, protocol: builtin, roots: [{path: .}]"+pin+"}]")))(t)
 		n := open(t, cfg, node.Options{})
 		defer shut(t, n)
 		if some, lasting := n.Pins(); some != want || lasting {

@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/schema"
@@ -38,18 +38,14 @@ func TestADryRunWritesNothingAndUsesNoLeaseUp(t *testing.T) {
 	var lease struct {
 		Token string `json:"token"`
 	}
-	if err := json.Unmarshal([]byte(out), &lease); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal([]byte(out), &lease))
 	for range 2 {
 		out, code := invoke(t, n, tool.Call{Tool: "w", Lease: lease.Token, Key: "k", DryRun: true})
 		if code != "" || !strings.Contains(out, `"dry_run":true,"allowed":true`) {
 			t.Errorf("%s, %q", out, code)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
-		t.Error("it ran")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(dir, "ran"))), "", "it ran")
 	if out, code := invoke(t, n, tool.Call{Tool: "w", Lease: lease.Token, Key: "k"}); code != "" || strings.Contains(out, "dry_run") {
 		t.Errorf("the call itself: %s, %q", out, code)
 	}
@@ -62,9 +58,7 @@ func TestAMistakeInThePolicyStopsTheStart(t *testing.T) {
 		"policy: {rules: [{name: d, effect: deny, when: 'x'}]}":     "undeclared reference to 'x'",
 	} {
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), writes+text), node.Options{})
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, want, text)
 	}
 }
 
@@ -77,29 +71,21 @@ func TestThePolicyFollowsTheConfig(t *testing.T) {
 		_, code := invoke(t, n, tool.Call{Tool: "w"})
 		return code
 	}
-	if code := try(); code != "" {
-		t.Errorf("at first: %q", code)
-	}
+	kit.Equal(t, try(), "")
 	n.Reload(t.Context(), parse(t, dir, writes+"policy: {default: deny}"))
-	if code := try(); code != tool.CodeAccessDenied {
-		t.Errorf("under a strict policy: %q", code)
-	}
+	kit.Equal(t, try(), tool.CodeAccessDenied, "under a strict policy")
 	n.Reload(t.Context(), parse(t, dir, writes+"policy: {rules: [{name: x, effect: deny, when: nonsense}]}"))
 	if code := try(); code != tool.CodeAccessDenied || !strings.Contains(logged.String(), "the one before it stays") {
 		t.Errorf("after a policy that cannot be read: %q\n%s", code, logged.String())
 	}
 	n.Reload(t.Context(), parse(t, dir, writes))
-	if code := try(); code != "" {
-		t.Errorf("without a policy again: %q", code)
-	}
+	kit.Equal(t, try(), "", "without a policy again")
 }
 
 // Over NATS a refusal is one of the contract's error types, with the path as it was written.
 func TestARefusalOverNATSIsInTheWordsOfTheContract(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "secret.txt"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "secret.txt"), []byte("x"), 0o600))
 	const token = "sixteen-letters-or-more"
 	ready := make(chan node.Listening, 8)
 	n := open(t, parse(t, dir, `
@@ -110,22 +96,15 @@ policy: {rules: [{name: quiet, effect: deny, doors: nats, paths: secret.txt, rea
 	defer shut(t, n)
 	stop := serve(t, n)
 	defer stop()
-	c, err := nats.Connect((<-ready).URL, nats.Token(token), nats.Timeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(nats.Connect((<-ready).URL, nats.Token(token), nats.Timeout(time.Minute)))(t)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := kit.Context(t)
 	for path, want := range map[string]string{
 		"./secret.txt": `{"data":null,"error":"AccessDenied: ./secret.txt is not allowed: it is secret (rule \"quiet\")"}`,
 		"/etc/passwd":  `{"data":null,"error":"AccessDenied: /etc/passwd is not allowed`,
 		".env":         `{"data":null,"error":"AccessDenied: .env is not allowed`,
 	} {
-		msg, err := c.RequestWithContext(ctx, "tools.file.read", []byte(`{"path":"`+path+`"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		msg := kit.Must(c.RequestWithContext(ctx, "tools.file.read", []byte(`{"path":"`+path+`"}`)))(t)
 		if !strings.HasPrefix(string(msg.Data), want) {
 			t.Errorf("%s: %s", path, msg.Data)
 		}
@@ -133,14 +112,8 @@ policy: {rules: [{name: quiet, effect: deny, doors: nats, paths: secret.txt, rea
 }
 
 func TestTheSchemaKnowsThePolicyAndTheQuotas(t *testing.T) {
-	b, err := node.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := schema.Compile(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(node.Schema())(t)
+	s := kit.Must(schema.Compile(b))(t)
 	for text, ok := range map[string]bool{
 		`{"policy":{}}`: true,
 		`{"policy":{"default":"deny","record":"x","limits":{"arguments":5},"rules":[{"name":"a","effect":"allow","callers":"x","tools":["a","b"],"tiers":[1,">= 2"],"paths":"src/**","access":"read","commands":["git **"],"time":{"days":["mon"],"from":"08:00","zone":"UTC"},"when":"true","reason":"r"}]}}`: true,
@@ -155,10 +128,7 @@ func TestTheSchemaKnowsThePolicyAndTheQuotas(t *testing.T) {
 		`{"limits":{"quotas":[{"name":"q","rate":["100/m"]}]}}`:               false,
 		`{"limits":{"quotas":[{"name":"q","units":"9/h","cost":{"a":"b"}}]}}`: false,
 	} {
-		v, err := strictjson.Decode([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := kit.Must(strictjson.Decode([]byte(text)))(t)
 		if faults := s.Validate(v); (faults == nil) != ok {
 			t.Errorf("%s: %v", text, faults)
 		}

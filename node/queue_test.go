@@ -1,11 +1,11 @@
 package node_test
 
 import (
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -59,12 +59,7 @@ func TestManyCallsAtOnceWaitTheirTurn(t *testing.T) {
 		"skill/manifest.json": `{"runtime": {"type": "subprocess", "command": "python3", "args": ["skill.py"]}, "tick_interval": 0}`,
 	} {
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Write(t, path, text)
 	}
 	n := open(t, parse(t, dir, `
 sources:

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -68,9 +69,7 @@ func TestOtherLimitsNeedARestart(t *testing.T) {
 		var logged log
 		n := open(t, parse(t, dir, twoFakes), node.Options{Protocols: newFake().protocol(), Log: slog.New(slog.NewTextHandler(&logged, nil))})
 		n.Reload(t.Context(), parse(t, dir, twoFakes+"limits: {"+limits+"}"))
-		if !strings.Contains(logged.String(), "restart to apply") {
-			t.Errorf("%s: the log says nothing of a restart", limits)
-		}
+		kit.Contains(t, logged.String(), "restart to apply", "%s: the log says nothing of a restart", limits)
 		shut(t, n)
 	}
 }
@@ -84,8 +83,6 @@ func TestAMistakeInTheQuotasStopsTheStart(t *testing.T) {
 		"limits: {quotas: [{name: r, rate: 1/s}, {name: r, rate: 1/s}]}": "two quotas are called",
 	} {
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), writes+text), node.Options{})
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, want, text)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -45,25 +46,16 @@ func cancelThrough(t *testing.T, door node.Listening, id string) {
 			defer nc.Close()
 			err = cmp.Or(nc.Publish("toolpost.cancel", []byte(id)), nc.Flush())
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, err)
 	case "http":
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodDelete, door.URL+"/v1/calls/"+id, nil)
 		req.Header.Set("Authorization", "Bearer "+envelopeToken)
 		req.Close = true
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := kit.Must(http.DefaultClient.Do(req))(t)
 		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusNoContent {
-			t.Errorf("status %d", resp.StatusCode)
-		}
+		kit.Equal(t, resp.StatusCode, http.StatusNoContent)
 	default:
-		if got := post(t, door, "cancelCall", `{"call":"`+id+`"}`, nil); !strings.Contains(got, `"call":"`+id+`"`) {
-			t.Error(got)
-		}
+		kit.Contains(t, post(t, door, "cancelCall", `{"call":"`+id+`"}`, nil), `"call":"`+id+`"`)
 	}
 }
 
@@ -79,9 +71,7 @@ func TestACallIsSeenAndCancelledThroughAnyDoor(t *testing.T) {
 			}()
 			select {
 			case door := <-h.began:
-				if door != in.Door {
-					t.Fatalf("it came by %s, not by %s", door, in.Door)
-				}
+				kit.MustEqual(t, door, in.Door)
 			case got := <-answer:
 				t.Fatalf("%s, to be cancelled through %s, is answered before it began: %s", in.Door, by.Door, got)
 			}
@@ -117,9 +107,7 @@ policy: {rules: [{name: no, effect: deny, tools: cancelCall}]}
 		answer <- post(t, door, "hang", `{}`, named)
 	}()
 	<-h.began
-	if got := post(t, door, "hang", `{}`, named); !strings.Contains(got, "duplicate_call") {
-		t.Error(got)
-	}
+	kit.Contains(t, post(t, door, "hang", `{}`, named), "duplicate_call")
 	cancelThrough(t, door, "c1") // a caller's own call, whatever the policy says of the tool
 	<-answer
 	stop()

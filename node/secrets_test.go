@@ -17,6 +17,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/process"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -161,17 +162,14 @@ sources:
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		b, err := os.ReadFile(path)
 		all.Write(b)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all.String()
 }
 
@@ -186,9 +184,7 @@ sources:
   - {name: unknown, protocol: fake, secrets: [OTHER]}
 `), node.Options{Protocols: l.protocol()})
 	defer shut(t, n)
-	if err := call(n, "good"); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, call(n, "good"))
 	for i, want := range []string{"", "the secret BAD, from the file missing: no such file", "there is no secret OTHER"} {
 		if err := n.Sources()[i].Err; want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", n.Sources()[i].Name, err)
@@ -204,9 +200,7 @@ func TestReloadReopensSourcesWithChangedSecrets(t *testing.T) {
 	dir := t.TempDir()
 	l := &lending{newFake()}
 	put := func(name, value string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600))
 	}
 	put("a", "value-a-1")
 	put("b", "value-b-1")
@@ -222,9 +216,7 @@ func TestReloadReopensSourcesWithChangedSecrets(t *testing.T) {
 		}
 	}
 	_, err := n.Handler().Invoke(t.Context(), &tool.Call{Tool: "value-a-1 value-a-2 value-b-1"}, tool.Discard)
-	if err == nil || !strings.Contains(err.Error(), `"[secret A] [secret A] [secret B]"`) { // a running call may still reveal the old value
-		t.Error(err)
-	}
+	kit.Fails(t, err, `"[secret A] [secret A] [secret B]"`) // a running call may still reveal the old value
 	n.Reload(t.Context(), parse(t, dir, sources+"secrets: {A: {file: a, env: B}}"))
 	n.Reload(t.Context(), parse(t, dir, sources+"secrets: {A: {file: a}, B: {file: b}, C: {file: a}}"))
 	if got := l.count(l.opened, "a") + l.count(l.opened, "b"); got != 3 {

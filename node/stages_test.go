@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -91,9 +92,7 @@ func TestLeaseTierFollowsAReload(t *testing.T) {
 			t.Errorf("it is said to take a restart: %s", logged)
 		}
 		n.Reload(t.Context(), parse(t, dir, writes+store+"limits: {lease_tier: many}"))
-		if !strings.Contains(logged.String(), "was not reloaded") {
-			t.Errorf("a tier that is none is not said: %s", logged)
-		}
+		kit.Contains(t, logged.String(), "was not reloaded", "a tier that is none is not said: %s", logged)
 	}
 }
 
@@ -128,10 +127,7 @@ func TestTheNATSDoorAsksForTheTokenAndAnswers(t *testing.T) {
 		c.Close()
 		t.Error("connected without a token")
 	}
-	c, err := nats.Connect(url, nats.Token(token), nats.Timeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(nats.Connect(url, nats.Token(token), nats.Timeout(time.Minute)))(t)
 	defer c.Close()
 	msg, err := c.RequestWithContext(t.Context(), "tools.execute.w", []byte(`{}`))
 	if err != nil || string(msg.Data) != `{"data":{"ok":true},"error":null}` {
@@ -155,9 +151,7 @@ callers: {list: {ada: {tools: "*", tokens: ["%x"]}}}`, sha256.Sum256([]byte(ada)
 	url := (<-ready).URL
 	for token, want := range map[string]string{owner: `"token"`, ada: "may not issue"} {
 		resp, err := http.Post(strings.Replace(url, "://", "://toolpost:"+token+"@", 1), "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		answer, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if err != nil || !strings.Contains(string(answer), want) {
@@ -168,10 +162,7 @@ callers: {list: {ada: {tools: "*", tokens: ["%x"]}}}`, sha256.Sum256([]byte(ada)
 
 func readFile(t *testing.T, dir, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(os.ReadFile(filepath.Join(dir, name)))(t)
 	return string(b)
 }
 
@@ -217,8 +208,6 @@ func TestBrokenToolOpensTheBreaker(t *testing.T) {
 func TestInvalidBreakerStopsTheStart(t *testing.T) {
 	for _, limits := range []string{"{failures: -1}", "{open: -1s}", "{fails: 2}"} {
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), "limits: {breaker: "+limits+"}"), node.Options{})
-		if tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", limits, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, "", limits)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"toolpost/engine/audit"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -17,17 +18,13 @@ import (
 func records(t *testing.T, dir, text string) (all []*tool.Record) {
 	t.Helper()
 	db, _, err := node.OpenStore(parse(t, dir, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer db.Close()
 	err = db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error {
 		all = append(all, r)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	return all
 }
 
@@ -41,9 +38,7 @@ func TestCallsAreRecordedAndTheRecordsOutliveTheNode(t *testing.T) {
 			Parent: "forged", Depth: tool.MaxDepth + 1,
 		}, tool.Discard)
 	}
-	if err := call(n, "nosuch"); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
+	kit.Refused(t, call(n, "nosuch"), tool.CodeNotFound, "")
 	shut(t, n)
 	got := records(t, dir, text)
 	if len(got) != 3 {
@@ -64,44 +59,30 @@ func TestCallsAreRecordedAndTheRecordsOutliveTheNode(t *testing.T) {
 func TestAStoreIsOpenedWhenItIsNeeded(t *testing.T) {
 	dir := t.TempDir()
 	n := open(t, parse(t, dir, "sources: [{name: echo, protocol: fake}]\nstore: {}"), node.Options{Protocols: newFake().protocol()})
-	if _, err := n.Catalog().Lookup(t.Context(), tool.Principal{}, "echo"); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(n.Catalog().Lookup(t.Context(), tool.Principal{}, "echo")))
 	if _, err := os.Stat(filepath.Join(dir, ".toolpost")); err == nil {
 		t.Error("looking at the catalogue left something behind")
 	}
-	if err := call(n, "echo"); err != nil {
-		t.Error(err)
-	}
-	if info, err := os.Stat(filepath.Join(dir, ".toolpost", "toolpost.db")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
-	}
-	if info, err := os.Stat(filepath.Join(dir, ".toolpost", "audit.key")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
-	}
+	kit.Check(t, call(n, "echo"))
+	kit.Equal(t, kit.Must(os.Stat(filepath.Join(dir, ".toolpost", "toolpost.db")))(t).Mode().Perm(), 0o600)
+	kit.Equal(t, kit.Must(os.Stat(filepath.Join(dir, ".toolpost", "audit.key")))(t).Mode().Perm(), 0o600)
 	shut(t, n)
 }
 
 func TestUnopenableStoreRefusesChanges(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	n := open(t, parse(t, dir, "sources: [{name: echo, protocol: fake}]\nstore: {url: 'sqlite:file/in/a/file.db'}"), node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
-	if err := call(n, "echo"); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "was not run") {
-		t.Error(err)
-	}
+	kit.Refused(t, call(n, "echo"), tool.CodeUnavailable, "was not run")
 }
 
 func TestDanglingAuditKeyIsReported(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.Symlink("nowhere", filepath.Join(dir, "log.key")))
+	kit.OK(t, os.Symlink("nowhere", filepath.Join(dir, "log.key")))
 	n := open(t, parse(t, dir, "sources: [{name: echo, protocol: fake}]\nstore: {audit: {key: log.key}}"), node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
-	if err := call(n, "echo"); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "nowhere") {
-		t.Error(err)
-	}
+	kit.Refused(t, call(n, "echo"), tool.CodeUnavailable, "nowhere")
 }
 
 func TestTheStoreSection(t *testing.T) {
@@ -115,9 +96,7 @@ func TestTheStoreSection(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, db, err)
 		}
 		if db != nil {
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, db.Close())
 		}
 	}
 }
@@ -145,9 +124,7 @@ func TestDigestsOfArgumentsNeedTheKeyOfTheLog(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	for _, where := range []string{dir, dir, elsewhere} {
 		n := open(t, parse(t, where, text), node.Options{Protocols: newFake().protocol()})
-		if err := call(n, "echo"); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, call(n, "echo"))
 		shut(t, n)
 	}
 	ours, theirs := records(t, dir, text), records(t, elsewhere, text)
@@ -213,13 +190,9 @@ func TestStoreCopyIsRefusedIfOthersCanReadIt(t *testing.T) {
 	dir := t.TempDir()
 	cfg := parse(t, dir, "store: {}")
 	file := filepath.Join(dir, "copy.db")
-	must(t, os.WriteFile(file, nil, 0o600))
-	must(t, os.Chmod(file, 0o644)) // whatever the umask
-	if _, err := node.CopyStore(t.Context(), cfg, "sqlite:"+file); err == nil || !strings.Contains(err.Error(), "others than you") {
-		t.Errorf("got %v", err)
-	}
-	must(t, os.Chmod(file, 0o600))
-	if _, err := node.CopyStore(t.Context(), cfg, "sqlite:"+file); err != nil {
-		t.Error(err)
-	}
+	kit.OK(t, os.WriteFile(file, nil, 0o600))
+	kit.OK(t, os.Chmod(file, 0o644)) // whatever the umask
+	kit.Fails(t, kit.Err(node.CopyStore(t.Context(), cfg, "sqlite:"+file)), "others than you")
+	kit.OK(t, os.Chmod(file, 0o600))
+	kit.Check(t, kit.Err(node.CopyStore(t.Context(), cfg, "sqlite:"+file)))
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/builtin/story"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -72,9 +73,7 @@ func openTale(t *testing.T) tale {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"tale.yaml": talePlans, "says.sh": taleTool} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	n := open(t, parse(t, dir, "sources: [{name: says, protocol: narratoria, command: [sh, says.sh]}]\n"+
 		"planners: [{name: tale, file: tale.yaml}]\nstore: {}\n"), node.Options{})
@@ -131,13 +130,9 @@ func TestFailedTurnIsReplannedWithoutTheTool(t *testing.T) {
 		t.Errorf("%+v", turn)
 	}
 	for args, want := range map[string]tool.Code{`{"story":"other"}`: tool.CodeNotFound, `{"prompt":"unheard of"}`: tool.CodeNotFound} {
-		if _, err := s.call("story.turn", "ada", "tale", args); tool.CodeOf(err) != want {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(s.call("story.turn", "ada", "tale", args)), want, "", args)
 	}
-	if _, err := s.call("story.turn", "ada", "", `{}`); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(s.call("story.turn", "ada", "", `{}`)), tool.CodeInvalidInput, "")
 }
 
 func TestAPlanMayBeReplacedByAPlannerOfTheConfig(t *testing.T) {
@@ -152,9 +147,7 @@ func TestAPlanMayBeReplacedByAPlannerOfTheConfig(t *testing.T) {
 // The file of a planner decides what is called, so no tool may write it.
 func TestNoToolChangesThePlansOfAStory(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tale.yaml"), []byte(talePlans), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "tale.yaml"), []byte(talePlans), 0o600))
 	n := open(t, parse(t, dir, "sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]\n"+
 		"planners: [{name: tale, file: tale.yaml}]\n"), node.Options{})
 	defer shut(t, n)
@@ -162,7 +155,5 @@ func TestNoToolChangesThePlansOfAStory(t *testing.T) {
 	if _, err := s.call("writeFile", "ada", "", `{"path":"tale.yaml","content":"answers: []"}`); tool.CodeOf(err) != tool.CodeAccessDenied {
 		t.Errorf("it was written: %v", err)
 	}
-	if _, err := s.call("writeFile", "ada", "", `{"path":"other.yaml","content":"answers: []"}`); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(s.call("writeFile", "ada", "", `{"path":"other.yaml","content":"answers: []"}`)))
 }

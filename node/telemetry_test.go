@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -133,33 +134,20 @@ func parentOf(span string) string { return "00-" + w3cID + "-" + span + "-01" }
 func TestATraceGoesInThroughEveryDoorAndOnToTheTool(t *testing.T) {
 	c := collect(t)
 	urls, stop := doors(t, c)
-	req, err := http.NewRequest(http.MethodPost, urls["http"]+"/v1/tools/tells/call", strings.NewReader(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := kit.Must(http.NewRequest(http.MethodPost, urls["http"]+"/v1/tools/tells/call", strings.NewReader(`{}`)))(t)
 	req.Header.Set("Authorization", "Bearer "+w3cToken)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Traceparent", parentOf("00000000000000aa"))
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(http.DefaultClient.Do(req))(t)
 	overHTTP, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := nats.Connect(urls["nats"], nats.Token(w3cToken), nats.Timeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
+	conn := kit.Must(nats.Connect(urls["nats"], nats.Token(w3cToken), nats.Timeout(time.Minute)))(t)
 	msg := &nats.Msg{Subject: "tools.execute.tells", Data: []byte(`{}`), Header: nats.Header{"traceparent": {parentOf("00000000000000bb")}}}
 	overNATS, err := conn.RequestMsgWithContext(t.Context(), msg)
 	conn.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	stop()
 	for door, d := range map[string]struct{ parent, said string }{
 		"http": {"00000000000000aa", string(overHTTP)}, "nats": {"00000000000000bb", string(overNATS.Data)},
@@ -168,9 +156,7 @@ func TestATraceGoesInThroughEveryDoorAndOnToTheTool(t *testing.T) {
 		if s.TraceID != w3cID || s.Name != "execute_tool tells" {
 			t.Errorf("%s: the span is %+v", door, s)
 		}
-		if !strings.Contains(d.said, parentOf(s.SpanID)) {
-			t.Errorf("%s: the tool of the span %s said %s", door, s.SpanID, d.said)
-		}
+		kit.Contains(t, d.said, parentOf(s.SpanID), "%s: the tool of the span %s said", door, s.SpanID)
 	}
 }
 
@@ -184,12 +170,9 @@ func TestATraceGoesOutToOtherNodes(t *testing.T) {
 telemetry: {otlp: '`+c.url+"'}\n"), node.Options{Version: "1"})
 	said := map[string]string{}
 	for door, span := range map[string]string{"http": "00000000000000cc", "nats": "00000000000000dd"} {
-		r, err := near.Handler().Invoke(t.Context(), &tool.Call{
+		r := kit.Must(near.Handler().Invoke(t.Context(), &tool.Call{
 			Tool: door + ".tells", Args: json.RawMessage(`{}`), Trace: w3cTrace, Span: span, Caller: tool.Principal{ID: "ada", Door: "cli"},
-		}, tool.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, tool.Discard))(t)
 		said[door] = string(r.Output) + r.Summary
 	}
 	shut(t, near)
@@ -214,25 +197,18 @@ func TestNoSecretIsInSpansAndMetrics(t *testing.T) {
 		})
 	}
 	var metrics bytes.Buffer
-	if err := n.Metrics(&metrics); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, n.Metrics(&metrics))
 	shut(t, n)
 	if len(c.spans) != 2 || strings.Contains(c.raw.String(), "canary") || strings.Contains(metrics.String(), "canary") {
 		t.Errorf("%d spans:\n%s\n%s", len(c.spans), c.raw.String(), metrics.String())
 	}
 	for _, want := range []string{`protocol="fake",source="tool",tool="tool"`, `tool="unknown"`, `toolpost_sources{state="open"} 1`, `toolpost_info{version="1"} 1`} {
-		if !strings.Contains(metrics.String(), want) {
-			t.Errorf("the metrics have no %s:\n%s", want, metrics.String())
-		}
+		kit.Contains(t, metrics.String(), want, "the metrics have no")
 	}
 }
 
 func TestTheSchemaKnowsTelemetryAndTheCache(t *testing.T) {
-	b, err := node.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(node.Schema())(t)
 	for _, field := range []string{"otlp", "sample", "headers", "invalidate", "ttl", "max_bytes"} {
 		if !bytes.Contains(b, []byte(`"`+field+`"`)) {
 			t.Errorf("the schema has no %s", field)
@@ -245,9 +221,7 @@ func TestAMistakeInTheTelemetryStopsTheStart(t *testing.T) {
 		"telemetry: {otlp: 'http://collector.example'}": "not encrypted", "telemetry: {oltp: x}": `did you mean "otlp"?`,
 	} {
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), twoFakes+text+"\n"), node.Options{Protocols: newFake().protocol()})
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, want, text)
 	}
 }
 
@@ -258,18 +232,13 @@ const cachedFiles = `sources: [{name: files, protocol: builtin, roots: [{path: .
 func read(t *testing.T, n *node.Node) (content string, cached bool) {
 	t.Helper()
 	c := &tool.Call{Tool: "readFile", Args: json.RawMessage(`{"path":"x"}`), Caller: tool.Principal{ID: "ada", Door: "cli"}}
-	r, err := n.Handler().Invoke(t.Context(), c, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(n.Handler().Invoke(t.Context(), c, tool.Discard))(t)
 	return string(r.Output), r.Trace.Cached
 }
 
 func TestCacheFollowsConfigAndWrites(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "x"), []byte("first"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "x"), []byte("first"), 0o600))
 	var logged log
 	n := open(t, parse(t, dir, cachedFiles+"limits: {cache: [{tools: [readFile, 'list*'], ttl: 1h}]}\n"),
 		node.Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
@@ -296,9 +265,7 @@ func TestCacheFollowsConfigAndWrites(t *testing.T) {
 	n.Reload(t.Context(), parse(t, dir, cachedFiles+"limits: {cache: [{tools: [writeFile, readFile], ttl: 1h}]}\n"))
 	expect("with a rule", "second", false)
 	expect("with a rule, again", "second", true)
-	if !strings.Contains(logged.String(), "writeFile cannot be cached") {
-		t.Errorf("the log says nothing of a rule that does nothing:\n%s", logged.String())
-	}
+	kit.Contains(t, logged.String(), "writeFile cannot be cached", "the log says nothing of a rule that does nothing")
 }
 
 func TestAMistakeInTheCacheStopsTheStart(t *testing.T) {
@@ -306,8 +273,6 @@ func TestAMistakeInTheCacheStopsTheStart(t *testing.T) {
 		"[{tools: [writeFile], ttl: 1h}]": "writeFile cannot be cached", "[{tools: [readFile]}]": "ttl", "{tools: [readFile], ttl: 1h}": "expected a list",
 	} {
 		_, err := node.Open(t.Context(), parse(t, t.TempDir(), cachedFiles+"limits: {cache: "+text+"}\n"), node.Options{})
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, want, text)
 	}
 }

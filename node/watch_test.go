@@ -20,6 +20,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/offlimits"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -40,10 +41,7 @@ func watched(t *testing.T, files map[string]string, o node.Options) *place {
 	for name, text := range files {
 		p.write(name, text)
 	}
-	cfg, err := config.Load(filepath.Join(p.dir, "toolpost.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Load(filepath.Join(p.dir, "toolpost.yaml")))(t)
 	o.Watch, o.Log = true, slog.New(slog.NewTextHandler(p.logged, nil))
 	p.n = open(t, cfg, o)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -59,19 +57,18 @@ func watched(t *testing.T, files map[string]string, o node.Options) *place {
 
 func (p *place) write(name, text string) {
 	p.t.Helper()
-	path := filepath.Join(p.dir, name)
-	must(p.t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(p.t, os.WriteFile(path, []byte(text), 0o600))
+	kit.Write(p.t, filepath.Join(p.dir, name), text)
 }
 
 // says waits for a line of the log that contains all of these words.
 func (p *place) says(words ...string) {
 	p.t.Helper()
-	for end := time.Now().Add(time.Minute); p.lines(words...) == 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("no line with %s:\n%s", strings.Join(words, ", "), p.logged)
+	kit.Until(p.t, func() error {
+		if p.lines(words...) == 0 {
+			return fmt.Errorf("no line with %s:\n%s", strings.Join(words, ", "), p.logged)
 		}
-	}
+		return nil
+	})
 }
 
 // lines counts the lines of the log that contain all of these words.
@@ -91,18 +88,17 @@ func (p *place) lines(words ...string) (n int) {
 // gives waits until a tool returns an output.
 func (p *place) gives(name, args, want string) {
 	p.t.Helper()
-	got := ""
-	for end := time.Now().Add(time.Minute); got != want; time.Sleep(20 * time.Millisecond) {
+	kit.Until(p.t, func() error {
+		got := ""
 		r, err := p.n.Handler().Invoke(p.t.Context(), &tool.Call{Tool: name, Args: json.RawMessage(args)}, tool.Discard)
-		if err != nil {
-			got = err.Error()
-		} else {
+		if err == nil {
 			got = strings.ReplaceAll(string(r.Output), " ", "")
 		}
-		if got != want && time.Now().After(end) {
-			p.t.Fatalf("%s gives %s, want %s\n%s", name, got, want, p.logged)
+		if got != want {
+			return fmt.Errorf("%s gives %s, %v, want %s\n%s", name, got, err, want, p.logged)
 		}
-	}
+		return nil
+	})
 }
 
 const skill = `import json, sys
@@ -179,7 +175,7 @@ sources:
 	p.write("skills/two/skill.py", skillThat("tell", "two"))
 	p.gives("tell", `{}`, `"two"`)
 	p.says("source=skills", "added tell")
-	must(t, os.RemoveAll(filepath.Join(p.dir, "skills/two")))
+	kit.OK(t, os.RemoveAll(filepath.Join(p.dir, "skills/two")))
 	p.says("source=skills", "removed tell")
 
 	p.write("probe.so", "ALPHA BETA")
@@ -216,11 +212,11 @@ func TestAToolhostThatGoesAwayIsAStructuredError(t *testing.T) {
 			}
 		}
 		is("exception")
-		must(t, os.Chmod(filepath.Join(p.dir, mode), 0o700))
+		kit.OK(t, os.Chmod(filepath.Join(p.dir, mode), 0o700))
 		p.gives(mode+".it", `{}`, `{"names":1}`)
-		must(t, os.Chmod(filepath.Join(p.dir, mode), 0o600))
+		kit.OK(t, os.Chmod(filepath.Join(p.dir, mode), 0o600))
 		is("exception")
-		must(t, os.Remove(filepath.Join(p.dir, mode)))
+		kit.OK(t, os.Remove(filepath.Join(p.dir, mode)))
 		is("not_found")
 	}
 }
@@ -257,12 +253,10 @@ sources:
 	}
 	// A skill that never worked removes none, and is listed with its reason.
 	p.write("skills/one/manifest.json", manifest)
-	eventually(t, "the end of the reason", func() bool { return stale(1) == "" })
+	kit.Eventually(t, "the end of the reason", func() bool { return stale(1) == "" })
 	p.write("skills/three/manifest.json", `{`)
 	p.says("source=skills", "added three")
-	if why := tool.WhyNot(t.Context(), p.n.Catalog(), tool.Principal{}, "three"); why == nil {
-		t.Error("a broken skill can be called")
-	}
+	kit.Fails(t, tool.WhyNot(t.Context(), p.n.Catalog(), tool.Principal{}, "three"), "", "a broken skill can be called")
 	p.gives("say", `{}`, `"one"`)
 }
 
@@ -303,9 +297,7 @@ func TestACallInFlightEndsOnTheOldRunner(t *testing.T) {
 	p.write("file", "22")
 	p.gives("gate", `{}`, `2`)
 	close(release)
-	if got := <-ended; got != "1" {
-		t.Errorf("the call in flight: %s", got)
-	}
+	kit.Equal(t, <-ended, "1", "the call in flight")
 }
 
 // A gate is a runner that knows its number, and holds a call until it is released.
@@ -351,9 +343,7 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 		if p.lines("files of a source changed", "source=quick") != 1 || p.lines("source=stuck") != 0 {
 			t.Error(p.logged)
 		}
-		if err := call(p.n, "stuck"); err != nil {
-			t.Errorf("its old tools: %v", err)
-		}
+		kit.Check(t, call(p.n, "stuck"), "its old tools")
 		time.Sleep(11 * time.Second)
 		if p.lines("are not taken", "source=stuck", "did not open within 10s") != 1 || call(p.n, "stuck") != nil {
 			t.Error(p.logged)
@@ -514,9 +504,7 @@ func TestFileSavedWhileReadRemovesNoTool(t *testing.T) {
 		}
 		p.write("words", "four") // and this is intended
 		time.Sleep(time.Second)
-		if err := call(p.n, "two"); tool.CodeOf(err) != tool.CodeNotFound {
-			t.Errorf("%v\n%s", err, p.logged)
-		}
+		kit.Refused(t, call(p.n, "two"), tool.CodeNotFound, "", p.logged)
 	})
 }
 

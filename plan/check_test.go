@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/plan"
 	"toolpost/tool"
 )
@@ -105,9 +106,7 @@ func TestAPlanIsCheckedBeforeAnythingRuns(t *testing.T) {
 			_, err := plan.Check(t.Context(), w, tool.Principal{ID: "ada"}, parse(t, one(c.tools)))
 			var e *plan.Error
 			if errors.As(err, &e); c.want == "" {
-				if err != nil {
-					t.Errorf("%v", err)
-				}
+				kit.Check(t, err)
 			} else if e == nil || e.Category != c.category || !strings.Contains(e.Message, c.want) {
 				t.Errorf("%+v", e)
 			}
@@ -116,9 +115,7 @@ func TestAPlanIsCheckedBeforeAnythingRuns(t *testing.T) {
 	disabled := parse(t, one(`{'toolId':'a','tool':'do'}`))
 	for _, name := range []string{"do", "s.do", "do.it"} {
 		disabled.DisabledSkills = []string{name}
-		if _, err := plan.Check(t.Context(), w, tool.Principal{}, disabled); err == nil || !strings.Contains(err.Error(), "disabledSkills") {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Fails(t, kit.Err(plan.Check(t.Context(), w, tool.Principal{}, disabled)), "disabledSkills", name)
 	}
 	if len(w.began) > 0 {
 		t.Errorf("a check ran %v", w.began)
@@ -208,9 +205,7 @@ func TestIgnoredListsUnknownMembers(t *testing.T) {
 		{"a", "/tools/0/retryPolicy/backoffMS", `is ignored; did you mean "backoffMs"?`},
 		{"b", "/tools/1/colour", "is ignored"},
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%+v", got)
-	}
+	kit.EqualSlices(t, got, want)
 	for _, document := range []string{``, `[]`, `{"tools":{}}`, `{"tools":[null]}`} {
 		if got := plan.Ignored([]byte(document)); len(got) > 0 {
 			t.Errorf("%s: %+v", document, got)
@@ -224,11 +219,7 @@ func TestNumberOfToolsIsBounded(t *testing.T) {
 	for i := range plan.MaxTools {
 		p.Tools = append(p.Tools, plan.Tool{ID: fmt.Sprint(i), Name: "do"})
 	}
-	if g, err := plan.Check(t.Context(), w, tool.Principal{}, p); err != nil || len(g.Order()) != plan.MaxTools {
-		t.Error(err)
-	}
+	kit.Equal(t, len(kit.Must(plan.Check(t.Context(), w, tool.Principal{}, p))(t).Order()), plan.MaxTools)
 	p.Tools = append(p.Tools, plan.Tool{ID: "more", Name: "do"})
-	if _, err := plan.Check(t.Context(), w, tool.Principal{}, p); err == nil || !strings.Contains(err.Error(), "at most 10000 tools") {
-		t.Error(err)
-	}
+	kit.Fails(t, kit.Err(plan.Check(t.Context(), w, tool.Principal{}, p)), "at most 10000 tools")
 }

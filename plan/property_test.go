@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/plan"
 )
@@ -102,10 +103,7 @@ func checkAgainstModel(t *rapid.T) {
 	order, want, success := simulate(tools)
 	w := rapidWorld(t)
 	defer func() { _ = w.Close(w.ctx) }()
-	p, err := plan.Read([]byte(strings.ReplaceAll(document(tools, parallel), "'", `"`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(plan.Read([]byte(strings.ReplaceAll(document(tools, parallel), "'", `"`))))(t)
 	x := plan.Executor{Handler: w, Catalog: w}
 	r, err := x.Run(w.ctx, plan.Run{Call: outer(), Plan: p}, &recorder{})
 	if err != nil || r.Success != success {
@@ -118,9 +116,7 @@ func checkAgainstModel(t *rapid.T) {
 			last = append(last, fmt.Sprintf("t%d", i))
 		}
 	}
-	if got := states(r); got != strings.Join(ids, " ") {
-		t.Fatalf("%s, want %s", got, strings.Join(ids, " "))
-	}
+	kit.MustEqual(t, states(r), strings.Join(ids, " "))
 	if len(last) > 0 && !strings.Contains(string(r.AggregatedState), `"last":"`+last[len(last)-1]+`"`) {
 		t.Fatalf("%s, where the last to patch is %s", r.AggregatedState, last[len(last)-1])
 	}

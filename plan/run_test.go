@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/engine"
+	"toolpost/internal/kit"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -115,9 +116,7 @@ func orderCases() map[string]runCase {
 		"a dependent does not overlap with what it needs": {
 			plan: parallel(`{'toolId':'b','tool':'do','async':true,'input':{'as':'b'},'dependencies':['a']},{'toolId':'a','tool':'do','async':true,'input':{'as':'a','take':50}}`),
 			also: func(t *testing.T, _ *plan.Result, _ *recorder, w *world) {
-				if w.most != 1 {
-					t.Error(w.most)
-				}
+				kit.Equal(t, w.most, 1)
 			},
 			states: "a:success b:success", began: "a b",
 		},
@@ -150,9 +149,7 @@ func failureCases() map[string]runCase {
 				`{'toolId':'b','tool':'do','input':{'as':'b'},'dependencies':['a']}`,
 			states: "a:failed b:success", began: "a b",
 			also: func(t *testing.T, r *plan.Result, _ *recorder, _ *world) {
-				if fmt.Sprintln(r.FailedTools, r.CanReplan, r.Error) != "[a] false <nil>\n" {
-					t.Errorf("%+v", r)
-				}
+				kit.Equal(t, fmt.Sprintln(r.FailedTools, r.CanReplan, r.Error), "[a] false <nil>\n", r)
 			},
 		},
 		"one of two dependencies failed": {
@@ -175,9 +172,7 @@ func failureCases() map[string]runCase {
 				for _, s := range rec.steps(t) {
 					told = append(told, fmt.Sprint(s.State, s.Attempt))
 				}
-				if got := strings.Join(told, " "); got != "running1 retrying1 running2 retrying2 running3 retrying3 running4 success4" {
-					t.Error(got)
-				}
+				kit.Equal(t, strings.Join(told, " "), "running1 retrying1 running2 retrying2 running3 retrying3 running4 success4")
 			},
 		},
 		"three retries are the default": {
@@ -316,12 +311,8 @@ func eventCases() map[string]runCase {
 				gave(t, r, "a", `'state':{'old':1}`)
 				gave(t, r, "b", `'state':{'torch':{'lit':true}}`)
 				gave(t, r, "c", `'state':{'torch':{'lit':true,'oil':3}}`)
-				if got := string(r.AggregatedState); got != `{"torch":{"lit":true,"oil":3}}` {
-					t.Error(got)
-				}
-				if got := strings.Join(rec.of(tool.KindStatePatch), ";"); got != `{"torch":{"lit":true},"old":null};{"torch":{"oil":3}}` {
-					t.Error(got)
-				}
+				kit.Equal(t, string(r.AggregatedState), `{"torch":{"lit":true,"oil":3}}`)
+				kit.Equal(t, strings.Join(rec.of(tool.KindStatePatch), ";"), `{"torch":{"lit":true},"old":null};{"torch":{"oil":3}}`)
 			},
 		},
 		"patches of failed attempts are not kept": {
@@ -342,9 +333,7 @@ func eventCases() map[string]runCase {
 			states: "a:success b:success c:success",
 			also: func(t *testing.T, r *plan.Result, rec *recorder, _ *world) {
 				gave(t, r, "c", `'state':{'last':'b','old':1}`)
-				if got := string(r.AggregatedState) + strings.Join(rec.of(tool.KindStatePatch), ""); got != `{"last":"b","old":1}{"last":"a"}{"last":"b"}` {
-					t.Error(got)
-				}
+				kit.Equal(t, string(r.AggregatedState)+strings.Join(rec.of(tool.KindStatePatch), ""), `{"last":"b","old":1}{"last":"a"}{"last":"b"}`)
 			},
 		},
 		"events say whose they are": {
@@ -407,10 +396,7 @@ func (c runCase) run(t *testing.T) {
 	call.State, call.Guarantees.NoNetwork = json.RawMessage(`{"old":1}`), true
 	var rec recorder
 	x := plan.Executor{Handler: w, Catalog: w}
-	r, err := x.Run(t.Context(), plan.Run{Call: call, Plan: parse(t, text)}, &rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(x.Run(t.Context(), plan.Run{Call: call, Plan: parse(t, text)}, &rec))(t)
 	if got := states(r); c.states != "" && got != c.states {
 		t.Errorf("%s, want %s", got, c.states)
 	}
@@ -454,9 +440,7 @@ func TestEncodedEventsMatchTheirTypes(t *testing.T) {
 					Plan, Step json.RawMessage
 				}
 			}
-			if err := json.Unmarshal(ev.Data, &data); err != nil {
-				t.Errorf("%s: %v", ev.Data, err)
-			}
+			kit.Check(t, json.Unmarshal(ev.Data, &data), ev.Data)
 			for i, c := range []struct {
 				text json.RawMessage
 				into any
@@ -475,9 +459,7 @@ func TestEncodedEventsMatchTheirTypes(t *testing.T) {
 		p := parse(t, `{"requestId":"r\"ä","narrative":"<n>","tools":[{"toolId":"a\\","tool":"get","input":{"as":"a","take":5}},
 			{"toolId":"b","tool":"do","dependencies":["a\\"],"input":{"as":"b","fails":9},"retryPolicy":{"maxRetries":1},"required":false}]}`)
 		x := plan.Executor{Handler: w, Catalog: w}
-		if _, err := x.Run(t.Context(), plan.Run{Call: outer(), Plan: p}, out); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(x.Run(t.Context(), plan.Run{Call: outer(), Plan: p}, out))(t)
 		if kinds != [2]int{1, 6} {
 			t.Errorf("%d of plans and %d of steps", kinds[0], kinds[1])
 		}
@@ -531,9 +513,7 @@ func TestRecursivePlanEndsAtTheMaximumDepth(t *testing.T) {
 		}
 	}
 	for _, s := range out.steps(t) {
-		if s.PlanID != r.PlanID {
-			t.Errorf("a step of an inner plan is told as one of the outer: %+v", s)
-		}
+		kit.Equal(t, s.PlanID, r.PlanID, "a step of an inner plan is told as one of the outer: %+v", s)
 	}
 }
 
@@ -680,10 +660,7 @@ func TestTotalOutputOfAPlanIsBounded(t *testing.T) {
 	for i := range 3 { // these fail, with errors as large
 		p.Tools[3+i].Input = fmt.Appendf(nil, `{"as":"f%d","fails":1,"size":5000000}`, i)
 	}
-	r, err := x.Run(t.Context(), plan.Run{Call: outer(), Plan: p}, &recorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(x.Run(t.Context(), plan.Run{Call: outer(), Plan: p}, &recorder{}))(t)
 	size := 0
 	for _, one := range r.ToolResults {
 		if one.Error != nil {
@@ -782,9 +759,7 @@ func TestAPlanThatFailedIsReplaced(t *testing.T) {
 				if c.attempt == 6 && c.first == fails && !slices.Equal(r.DisabledSkills, []string{"do", "get"}) {
 					t.Error(r.DisabledSkills)
 				}
-				if r.CanReplan != (name == "no other plan") {
-					t.Error("it can be replaced:", r.CanReplan)
-				}
+				kit.Equal(t, r.CanReplan, (name == "no other plan"), "it can be replaced")
 			})
 		})
 	}

@@ -14,6 +14,7 @@ import (
 
 	"toolpost/engine"
 	"toolpost/engine/session"
+	"toolpost/internal/kit"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -147,9 +148,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := rapidWorld(t)
 	t.Cleanup(func() {
-		if err := w.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, w.Close(context.Background()))
 	})
 	return w
 }
@@ -202,9 +201,7 @@ func (r *recorder) steps(t *testing.T) (steps []plan.Step) {
 				ToolID string     `json:"toolId"`
 			} `json:"fields"`
 		}
-		if err := strictjson.Unmarshal(ev.Data, &l); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, strictjson.Unmarshal(ev.Data, &l))
 		if l.Fields.Step != nil && l.Fields.ToolID == "" {
 			steps = append(steps, *l.Fields.Step)
 		}

@@ -3,6 +3,7 @@ package tool_test
 import (
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -11,8 +12,6 @@ func TestTheTierOfEffects(t *testing.T) {
 		{}: 0, {Reads: true}: 0, {Idempotent: true}: 0, {Writes: true}: 1, {Reads: true, Writes: true}: 1, {Network: true}: 2,
 		{Writes: true, Network: true}: 2, {Exec: true}: 2, {Destructive: true}: 3, {Exec: true, Destructive: true}: 3,
 	} {
-		if got := e.Tier(); got != want {
-			t.Errorf("%+v: tier %d, want %d", e, got, want)
-		}
+		kit.Equal(t, e.Tier(), want, "%+v: tier", e)
 	}
 }

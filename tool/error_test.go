@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -36,13 +37,9 @@ func TestAsErrorMapsEveryErrorToAClass(t *testing.T) {
 		"an Error with an odd class": {&tool.Error{Code: "odd"}, "odd"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tool.CodeOf(c.err); got != c.code {
-				t.Errorf("got code %q, want %q", got, c.code)
-			}
+			kit.Equal(t, tool.CodeOf(c.err), c.code)
 			mapped := tool.AsError(c.err)
-			if (mapped == nil) != (c.err == nil) {
-				t.Fatalf("got %v of %v", mapped, c.err)
-			}
+			kit.MustEqual(t, (mapped == nil), (c.err == nil), mapped, c.err)
 			var e *tool.Error
 			if mapped != nil && !errors.As(c.err, &e) && !errors.Is(mapped, c.err) {
 				t.Errorf("%v lost its cause", mapped)
@@ -63,13 +60,9 @@ func TestErrorfKeepsWhatItWraps(t *testing.T) {
 		"two":     {tool.Errorf(tool.CodeCrash, "%w, then %w", one, two), "crash: one, then two", []error{one, two}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.err.Error() != c.text {
-				t.Errorf("got %q, want %q", c.err, c.text)
-			}
+			kit.Equal(t, c.err.Error(), c.text, c.err)
 			for _, cause := range []error{one, two} {
-				if want := slices.Contains(c.is, cause); errors.Is(c.err, cause) != want {
-					t.Errorf("errors.Is(%v) should be %v", cause, want)
-				}
+				kit.Equal(t, errors.Is(c.err, cause), slices.Contains(c.is, cause), "errors.Is(%v) should be", cause)
 			}
 		})
 	}
@@ -81,9 +74,7 @@ func TestErrorText(t *testing.T) {
 		"timeout: too slow":          {Code: tool.CodeTimeout, Message: "too slow"},
 		"crash: the reason is aside": tool.Errorf(tool.CodeCrash, "the reason is aside").Because("exit_1"),
 	} {
-		if got := e.Error(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		kit.Equal(t, e.Error(), want)
 	}
 }
 
@@ -133,8 +124,6 @@ func TestWhenToTryAgain(t *testing.T) {
 		``: 0, `{}`: 0, `{"retry_after_ms":-5}`: 0, `{"retry_after_ms":"soon"}`: 0,
 		`{"retry_after_ms":9223372036854775807}`: 9223372036854 * time.Millisecond,
 	} {
-		if got := (&tool.Error{Details: json.RawMessage(details)}).Retry(); got != want {
-			t.Errorf("%s: %v", details, got)
-		}
+		kit.Equal(t, (&tool.Error{Details: json.RawMessage(details)}).Retry(), want, details)
 	}
 }

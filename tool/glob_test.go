@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -21,9 +22,7 @@ func TestGlobsOfNames(t *testing.T) {
 		{"a", "", false}, {"*", "x/y", true}, {"a*", "a", true}, {"*a", "ba", true}, {"*a", "ab", false}, {"a*b*c", "abc", true}, {"a*b*c", "axxbyyc", true},
 		{"a*b*c", "acb", false}, {"a*a", "a", false}, {"a**b", "ab", true},
 	} {
-		if got := tool.Glob(c.pattern).Match(c.name); got != c.want {
-			t.Errorf("%q on %q: %v", c.pattern, c.name, got)
-		}
+		kit.Equal(t, tool.Glob(c.pattern).Match(c.name), c.want, c.pattern, c.name)
 	}
 }
 
@@ -55,8 +54,6 @@ func TestRightsOnlyRestrict(t *testing.T) {
 		{&tool.Rights{Tools: tool.Patterns{"files.*"}}, true},
 		{&tool.Rights{Tools: tool.Patterns{"write", "shell.*"}}, false},
 	} {
-		if got := (tool.Principal{ID: "a", Rights: c.rights}).May(spec); got != c.want {
-			t.Errorf("%+v: %v", c.rights, got)
-		}
+		kit.Equal(t, (tool.Principal{ID: "a", Rights: c.rights}).May(spec), c.want, c.rights)
 	}
 }

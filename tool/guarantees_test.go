@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -115,13 +116,9 @@ func TestGuaranteesHaveTheContractsNames(t *testing.T) {
 	want := []string{
 		"no_filesystem_read", "no_filesystem_write", "no_network", "no_subprocess", "no_env_read", "no_env_write", "secrets_allowed", "sandbox",
 	}
-	if d := cmp.Diff(want, g.Asked()); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, g.Asked()), "")
 	for name := range g.All() { // a caller may stop early
-		if name != want[0] {
-			t.Errorf("the first is %q", name)
-		}
+		kit.Equal(t, name, want[0])
 		break
 	}
 }

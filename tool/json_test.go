@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -40,10 +41,7 @@ func fullResult() tool.Result {
 // roundTrip writes v with the encoder of the doors and reads it back with the decoder of the clients.
 func roundTrip[T any](t testing.TB, v T) (text string, back T) {
 	t.Helper()
-	b, err := strictjson.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(strictjson.Marshal(v))(t)
 	if err := strictjson.Unmarshal(b, &back); err != nil {
 		t.Fatalf("%v: %s", err, b)
 	}
@@ -54,9 +52,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 	for name, spec := range map[string]tool.Spec{"full": fullSpec(), "empty": {}, "named": {Name: "x", Source: "s", Protocol: "p"}} {
 		t.Run(name, func(t *testing.T) {
 			text, back := roundTrip(t, spec)
-			if d := cmp.Diff(spec, back); d != "" {
-				t.Errorf("%s\n%s", text, d)
-			}
+			kit.Equal(t, cmp.Diff(spec, back), "", text)
 		})
 	}
 }
@@ -65,9 +61,7 @@ func TestResultSurvivesJSON(t *testing.T) {
 	for name, result := range map[string]tool.Result{"full": fullResult(), "empty": {}, "ok": {OK: true, Output: json.RawMessage(schema)}} {
 		t.Run(name, func(t *testing.T) {
 			text, back := roundTrip(t, result)
-			if d := cmp.Diff(result, back); d != "" {
-				t.Errorf("%s\n%s", text, d)
-			}
+			kit.Equal(t, cmp.Diff(result, back), "", text)
 		})
 	}
 }
@@ -79,9 +73,7 @@ func TestAbsentThingsAreAbsentInJSON(t *testing.T) {
 		`{"duration_ms":0}`: tool.Trace{},
 		`{"ok":false,"error":{"code":"tool_error","message":"no"}}`: *tool.Failed("", "no"),
 	} {
-		if got, err := strictjson.Marshal(v); err != nil || string(got) != want {
-			t.Errorf("got %s, %v; want %s", got, err, want)
-		}
+		kit.Equal(t, string(kit.Must(strictjson.Marshal(v))(t)), want)
 	}
 }
 
@@ -134,9 +126,7 @@ func TestBadSpecsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s tool.Spec
-			if err := strictjson.Unmarshal([]byte(text), &s); err == nil {
-				t.Errorf("%s became %+v", text, s)
-			}
+			kit.Fails(t, strictjson.Unmarshal([]byte(text), &s), "", "%s became %+v", text, s)
 		})
 	}
 }
@@ -165,10 +155,7 @@ func TestReadOnlyToolsOnlyRead(t *testing.T) {
 
 // A decoded spec can be encoded and decoded again as the same one.
 func FuzzSpecJSON(f *testing.F) {
-	b, err := strictjson.Marshal(fullSpec())
-	if err != nil {
-		f.Fatal(err)
-	}
+	b := kit.Must(strictjson.Marshal(fullSpec()))(f)
 	for _, seed := range []string{string(b), `{}`, `{"timeout_ms":1e300}`, `{"timeout_ms":-0.5}`, `{"input":null}`, `{"NAME":"x","Timeout_MS":1}`, `{"guarantees":{"secrets_allowed":null}}`, `[]`} {
 		f.Add([]byte(seed))
 	}
@@ -185,10 +172,7 @@ func FuzzSpecJSON(f *testing.F) {
 }
 
 func FuzzResultJSON(f *testing.F) {
-	b, err := strictjson.Marshal(fullResult())
-	if err != nil {
-		f.Fatal(err)
-	}
+	b := kit.Must(strictjson.Marshal(fullResult()))(f)
 	for _, seed := range []string{string(b), `{}`, `{"ok":true,"trace":{"duration_ms":-1e300}}`, `{"trace":{"start":"x"}}`, `{"error":null,"ask":{}}`} {
 		f.Add([]byte(seed))
 	}

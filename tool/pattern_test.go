@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -86,9 +87,7 @@ func FuzzPattern(f *testing.F) {
 			s, n = "*", pattern
 		}
 		match := says(s, source) && says(n, name)
-		if got := p.Match(spec.Ref()); got != match {
-			t.Errorf("%q matches %s of %s: %v", pattern, name, source, got)
-		}
+		kit.Equal(t, p.Match(spec.Ref()), match, "%q matches %s of %s", pattern, name, source)
 		if got, want := p.Mentions(spec), match || says(pattern, name) || says(pattern, alias); got != want {
 			t.Errorf("%q mentions %s of %s (%s): %v", pattern, name, source, alias, got)
 		}

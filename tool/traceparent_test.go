@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -38,9 +39,7 @@ func TestATraceparentIsReadAsW3CAsks(t *testing.T) {
 }
 
 func TestTraceparentRoundTrips(t *testing.T) {
-	if got := tool.Traceparent(parentUUID, parentSpan); got != parent {
-		t.Error(got)
-	}
+	kit.Equal(t, tool.Traceparent(parentUUID, parentSpan), parent)
 	seen := map[string]bool{}
 	for range 1000 {
 		text := tool.Traceparent(parentUUID, "")
@@ -51,9 +50,7 @@ func TestTraceparentRoundTrips(t *testing.T) {
 		seen[span] = true
 	}
 	for _, trace := range []string{"", "my trace", "00000000-0000-0000-0000-000000000000"} {
-		if got := tool.Traceparent(trace, parentSpan); got != "" {
-			t.Errorf("%q: %q", trace, got)
-		}
+		kit.Equal(t, tool.Traceparent(trace, parentSpan), "", trace)
 	}
 	if text := tool.Traceparent(parentUUID, "not a span\n"); tool.SpanOf(text) == "" {
 		t.Errorf("%q", text)
@@ -70,9 +67,7 @@ func TestAProgramGetsTheTraceparentOfItsCall(t *testing.T) {
 		t.Errorf("%q, and for another call %q", first, second)
 	}
 	own := []string{"TRACEPARENT=mine"}
-	if got := c.TraceEnv(own); !slices.Equal(got, own) {
-		t.Errorf("%q", got)
-	}
+	kit.EqualSlices(t, c.TraceEnv(own), own)
 	if got := (&tool.Call{Trace: "my trace"}).TraceEnv(nil); got != nil {
 		t.Errorf("%q", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -24,13 +25,9 @@ func TestInvisibleCharactersAreEscaped(t *testing.T) {
 		"private \ue000 \U000f0000":                `private \ue000 \U000f0000`,
 		"not text \xff":                            "not text \ufffd",
 	} {
-		if got := tool.Visible(text); got != want {
-			t.Errorf("%q is shown as %q, want %q", text, got, want)
-		}
+		kit.Equal(t, tool.Visible(text), want, "%q is shown as", text)
 	}
-	if got := tool.VisibleName("read\nFile\t"); got != `read\u000aFile\u0009` {
-		t.Errorf("a name of two lines is shown as %q", got)
-	}
+	kit.Equal(t, tool.VisibleName("read\nFile\t"), `read\u000aFile\u0009`, "a name of two lines is shown as")
 }
 
 // The result has nothing left to escape, and no format characters by Unicode's own list.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -27,9 +28,7 @@ func TestListenConfigIsStrict(t *testing.T) {
 	for _, c := range []Config{
 		{Listen: "unix:s", Mode: "rw"}, {Listen: "unix:s", Mode: "0"}, {Listen: "unix:s", Mode: "4777"}, {Listen: "unix:s", Mode: "-1"}, {Mode: "0600"},
 	} {
-		if _, err := c.Options(dir); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%+v: %v", c, err)
-		}
+		kit.Refused(t, kit.Err(c.Options(dir)), tool.CodeInvalidInput, "", c)
 	}
 	o, err := Config{TLS: TLSFiles{Cert: "c", Key: "/k", ClientCA: ""}, Hosts: []string{"h"}, Origins: []string{"o"}}.Options("/d")
 	if want := (TLSFiles{Cert: "/d/c", Key: "/k"}); err != nil || o.TLS != want || o.Listen != "" || o.Hosts[0] != "h" || o.Origins[0] != "o" {
@@ -39,31 +38,22 @@ func TestListenConfigIsStrict(t *testing.T) {
 
 func TestTheConfigSaysHowTheDoorListens(t *testing.T) {
 	cfg, err := config.Parse("toolpost.yaml", []byte("doors:\n  http: {listen: \"unix:s\", mode: \"0660\", tls: {cert: c.pem, key: k.pem, client_ca: a.pem}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	var c Config
-	if err := cfg.Doors[0].Decode(&c); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cfg.Doors[0].Decode(&c))
 	if want := (Config{Listen: "unix:s", Mode: "0660", TLS: TLSFiles{Cert: "c.pem", Key: "k.pem", ClientCA: "a.pem"}}); !cmp.Equal(c, want) {
 		t.Errorf("%+v", c)
 	}
 	for o, want := range map[*Options]string{
 		{}: "http://a:1", {TLS: c.TLS}: "https://a:1", {Listen: "unix:s"}: "unix:a:1",
 	} {
-		if got := o.URL("a:1"); got != want {
-			t.Errorf("%+v is at %s", o, got)
-		}
+		kit.Equal(t, o.URL("a:1"), want, o)
 	}
 }
 
 func TestASocketHasItsModeBeforeItHasItsName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	ln, err := (&net.ListenConfig{Control: private(0o600)}).Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := kit.Must((&net.ListenConfig{Control: private(0o600)}).Listen(t.Context(), "unix", path))(t)
 	defer ln.Close()
 	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
@@ -87,8 +77,6 @@ func TestDoorsOnOneAddressMergeTheirListenOptions(t *testing.T) {
 		"hosts": {Hosts: []string{"h", "i"}}, "origins": {Origins: []string{"p"}},
 	} {
 		got := all
-		if disagree := got.Share(other); disagree != want {
-			t.Errorf("they disagree about %q; want %s", disagree, want)
-		}
+		kit.Equal(t, got.Share(other), want, "they disagree about")
 	}
 }

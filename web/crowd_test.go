@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -81,9 +82,7 @@ func TestFullCrowdDropsTheLongestWaitingStranger(t *testing.T) {
 	second, _ := enter()
 	for _, m := range []*member{known, busy} {
 		c.watch(m.conn, http.StateActive)
-		if err := c.belongs(context.WithValue(t.Context(), memberKey{}, m), tool.Principal{ID: "ada"}); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, c.belongs(context.WithValue(t.Context(), memberKey{}, m), tool.Principal{ID: "ada"}))
 	}
 	c.watch(known.conn, http.StateIdle)
 	c.watch(first.conn, http.StateActive)

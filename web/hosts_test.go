@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 func TestOnlyADoorOnEveryAddressAnswersToEveryAddress(t *testing.T) {
@@ -34,9 +35,7 @@ func TestTheAddressesOfTheMachineAreTold(t *testing.T) {
 		t.Error(got)
 	}
 	got := Addresses("[::]:80")
-	if got[0] != "127.0.0.1:80" {
-		t.Error(got)
-	}
+	kit.Equal(t, got[0], "127.0.0.1:80", got)
 	for _, one := range got {
 		if host, port, err := net.SplitHostPort(one); err != nil || port != "80" || net.ParseIP(host) == nil {
 			t.Errorf("%q: %v", one, err)
@@ -46,9 +45,7 @@ func TestTheAddressesOfTheMachineAreTold(t *testing.T) {
 
 func TestInvalidListenAddressIsExplained(t *testing.T) {
 	for _, ok := range []string{"127.0.0.1:0", ":8700", "[::]:1", "localhost:80", "a-b.example.org:65535", "unix:x", "[fe80::1%eth0]:1"} {
-		if err := CheckListen(ok); err != nil {
-			t.Errorf("%q: %v", ok, err)
-		}
+		kit.Check(t, CheckListen(ok), ok)
 	}
 	for bad, why := range map[string]string{
 		"8700": "missing port", "localhost": "missing port", "127.0.0.1:": "a port is", ":65536": "a port is", ":+1": "a port is", ":http": "a port is",

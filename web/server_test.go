@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -166,9 +167,7 @@ func TestIdleBodiesDoNotBlockOthers(t *testing.T) {
 		served.Go(func() { post("Slow", silent) })
 		<-inside
 	}
-	if status := post("Last", strings.NewReader("four")); status != http.StatusOK {
-		t.Errorf("one more is answered %d", status)
-	}
+	kit.Equal(t, post("Last", strings.NewReader("four")), http.StatusOK, "one more is answered")
 	_ = end.Close()
 	close(leave)
 	served.Wait()

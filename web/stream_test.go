@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/host/sse"
+	"toolpost/internal/kit"
 )
 
 func TestAStreamIsReadAsItWasWritten(t *testing.T) {
@@ -27,14 +28,9 @@ func TestAStreamIsReadAsItWasWritten(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	resp, err := srv.Client().Get(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(srv.Client().Get(srv.URL))(t)
 	defer resp.Body.Close()
-	if kind := resp.Header.Get("Content-Type"); kind != TypeStream {
-		t.Errorf("it is %s", kind)
-	}
+	kit.Equal(t, resp.Header.Get("Content-Type"), TypeStream)
 	events := sse.New(resp.Body, 100)
 	for _, want := range []string{`news {"a":1}`, " two", "end {}"} {
 		if m, err := events.Next(); err != nil || m.Name+" "+string(m.Data) != want {

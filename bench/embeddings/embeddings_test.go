@@ -9,17 +9,13 @@ import (
 
 	"toolpost/codesearch/meaning"
 	"toolpost/codesearch/split"
+	"toolpost/internal/kit"
 )
 
 func TestPackageListIsPinnedAndSeparatesTrainFromEval(t *testing.T) {
-	all, err := parsePackages(packageList)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := kit.Must(parsePackages(packageList))(t)
 	for _, p := range all {
-		if len(p.digest) != 64 {
-			t.Errorf("%s is not pinned", p)
-		}
+		kit.Equal(t, len(p.digest), 64, "%s is not pinned", p)
 	}
 	if len(only(all, "train")) < 300 || len(only(all, "eval")) < 20 {
 		t.Errorf("%d to train on, %d to evaluate", len(only(all, "train")), len(only(all, "eval")))
@@ -30,9 +26,7 @@ func TestPackageListIsPinnedAndSeparatesTrainFromEval(t *testing.T) {
 		"too few":      "train go a\n",
 		"far too many": "train go a v1 00 more\n",
 	} {
-		if _, err := parsePackages(list); err == nil {
-			t.Errorf("%s: it was read", name)
-		}
+		kit.Fails(t, kit.Err(parsePackages(list)), "", name)
 	}
 }
 
@@ -89,9 +83,7 @@ func TestTheTableIsTheSameOnAnyNumberOfCores(t *testing.T) {
 	var losses []string
 	for _, cores := range []int{1, 3} {
 		tr := newTrainer(r, len(words), cores, heard(func(line string) { losses = append(losses, line) }))
-		if err := tr.train(t.Context(), samples); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, tr.train(t.Context(), samples))
 		tables = append(tables, meaning.WriteTable(r.dims, tr.rows(words)))
 	}
 	if !bytes.Equal(tables[0], tables[1]) {
@@ -100,9 +92,7 @@ func TestTheTableIsTheSameOnAnyNumberOfCores(t *testing.T) {
 	if len(losses) != 6 || losses[0] <= losses[2] && strings.HasPrefix(losses[0], "epoch 1") && losses[0][12:] <= losses[2][12:] {
 		t.Errorf("nothing was learned: %q", losses)
 	}
-	if _, err := meaning.ReadTable(tables[0]); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(meaning.ReadTable(tables[0])))
 }
 
 // heard receives the log lines, and ignores steps.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"toolpost/builtin/asset"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/wire/schema"
@@ -27,18 +28,10 @@ var (
 func keep(t *testing.T, s *store.Assets, content []byte) tool.Asset {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "made")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, content, 0o600))
+	f := kit.Must(os.Open(path))(t)
 	defer f.Close()
-	a, err := s.Add(t.Context(), "ada", tool.Asset{AssetID: "plan.png", MediaType: "image/png", Path: path}, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := kit.Must(s.Add(t.Context(), "ada", tool.Asset{AssetID: "plan.png", MediaType: "image/png", Path: path}, f))(t)
 	return a
 }
 
@@ -85,9 +78,7 @@ func TestAnAssetComesWithItsFileAndItsContent(t *testing.T) {
 			continue
 		}
 		var o output
-		if err := json.Unmarshal(res.Output, &o); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal(res.Output, &o))
 		if o.AssetID != "plan.png" || o.MediaType != "image/png" || o.Size != int64(c.size) || o.SHA256 != a.SHA256 || (o.Content != nil) != c.with {
 			t.Errorf("%s: %.200s", name, res.Output)
 		}
@@ -134,19 +125,13 @@ func TestReadAssetIsReadOnly(t *testing.T) {
 	if err != nil || len(specs) != 1 || specs[0].Name != "readAsset" || !specs[0].Effects.ReadOnly() || specs[0].Tier != 0 {
 		t.Fatalf("%+v, %v", specs, err)
 	}
-	input, err := schema.Compile(specs[0].Input)
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := kit.Must(schema.Compile(specs[0].Input))(t)
 	digest := strings.Repeat("a", 64)
 	for args, fits := range map[string]bool{
 		`{"sha256":"` + digest + `"}`: true, `{"sha256":"` + digest + `","content":false}`: true, `{}`: false, `{"sha256":"a"}`: false,
 		`{"sha256":"` + strings.ToUpper(digest) + `"}`: false, `{"sha256":"` + digest + `","caller":"eve"}`: false,
 	} {
-		v, err := strictjson.Decode([]byte(args))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := kit.Must(strictjson.Decode([]byte(args)))(t)
 		if faults := input.Validate(v); (len(faults) == 0) != fits {
 			t.Errorf("%s: %v", args, faults)
 		}

@@ -13,6 +13,7 @@ import (
 	"toolpost/builtin/define"
 	record "toolpost/engine/audit"
 	"toolpost/engine/follow"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -29,13 +30,9 @@ func tools(t *testing.T, calls, long int) *define.Set {
 func table(t *testing.T, calls, long int) *store.AuditTable {
 	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, db.Close())
 	})
 	fill(t, db.Audit(), calls, long)
 	return db.Audit()
@@ -51,25 +48,15 @@ func fill(t *testing.T, log *store.AuditTable, calls, long int) {
 		if i%5 == 0 {
 			r.Outcome, r.Code = tool.OutcomeError, tool.CodeTimeout
 		}
-		if err := log.Append(t.Context(), r, false); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, log.Append(t.Context(), r, false))
 	}
 }
 
 func ask[T any](t *testing.T, s *define.Set, name string, args any) (out T) {
 	t.Helper()
-	raw, err := json.Marshal(args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Invoke(t.Context(), &tool.Call{Tool: name, Args: raw, Caller: local}, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(r.Output, &out); err != nil {
-		t.Fatal(err)
-	}
+	raw := kit.Must(json.Marshal(args))(t)
+	r := kit.Must(s.Invoke(t.Context(), &tool.Call{Tool: name, Args: raw, Caller: local}, tool.Discard))(t)
+	kit.OK(t, json.Unmarshal(r.Output, &out))
 	return out
 }
 
@@ -83,9 +70,7 @@ func pages(t *testing.T, s *define.Set, a audit.LogArgs) (rows []int64, n int) {
 			var r struct {
 				Seq int64 `json:"seq"`
 			}
-			if err := json.Unmarshal(doc, &r); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, json.Unmarshal(doc, &r))
 			rows = append(rows, r.Seq)
 		}
 		if a.After = p.Next; p.Next == 0 {
@@ -186,9 +171,7 @@ func TestOnlyOperatorsReadTheAuditLog(t *testing.T) {
 		}
 	}
 	for _, args := range []string{`{"expect":["6:abc"]}`, `{"expect":7}`, `{"tool":"x"}`} {
-		if _, err := s.Invoke(t.Context(), &tool.Call{Tool: "audit.verify", Args: json.RawMessage(args), Caller: local}, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(s.Invoke(t.Context(), &tool.Call{Tool: "audit.verify", Args: json.RawMessage(args), Caller: local}, tool.Discard)), tool.CodeInvalidInput, "", args)
 	}
 }
 
@@ -208,11 +191,7 @@ func TestSeriesCountsLoggedOutcomes(t *testing.T) {
 		`{"since":"1801-01-01T00:00:00Z"}`,
 	} {
 		_, err := s.Invoke(t.Context(), &tool.Call{Tool: "audit.series", Args: json.RawMessage(args), Caller: local}, tool.Discard)
-		if tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, "", args)
 	}
-	if _, err := s.Invoke(t.Context(), &tool.Call{Tool: "audit.series", Caller: tool.Principal{ID: "ada"}}, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(s.Invoke(t.Context(), &tool.Call{Tool: "audit.series", Caller: tool.Principal{ID: "ada"}}, tool.Discard)), tool.CodeAccessDenied, "")
 }

@@ -11,6 +11,7 @@ import (
 	"toolpost/builtin/audit"
 	record "toolpost/engine/audit"
 	"toolpost/engine/follow"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -37,9 +38,7 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 	var dbs []*store.DB
 	for range 2 {
 		db, err := sqlite.Open(file, store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		defer db.Close()
 		dbs = append(dbs, db)
 	}
@@ -48,9 +47,7 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 		t.Helper()
 		n++
 		r := &tool.Record{Time: time.Now(), Call: fmt.Sprint(n), Tool: "read", Caller: caller, Door: "http", Run: "r1", Outcome: outcome}
-		if err := db.Audit().Append(t.Context(), r, false); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, db.Audit().Append(t.Context(), r, false))
 		return r.Call
 	}
 	var want []string
@@ -92,9 +89,7 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 	tools = audit.New(dbs[0].Audit(), followers)
 	between := add(dbs[1], "eve", tool.OutcomeOK)
 	go watch(fmt.Sprintf(`{"after":%d}`, w.Next))
-	if got := <-received; got != between {
-		t.Errorf("%s, want %s", got, between)
-	}
+	kit.Equal(t, <-received, between)
 	followers.Close()
 	<-done
 }
@@ -102,9 +97,7 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 func TestOnlyOperatorsFollowAndOnlySoMany(t *testing.T) {
 	s := tools(t, 1, 1)
 	call := tool.Call{Tool: "audit.watch", Caller: tool.Principal{ID: "ada"}}
-	if _, err := s.Invoke(t.Context(), &call, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(s.Invoke(t.Context(), &call, tool.Discard)), tool.CodeAccessDenied, "")
 	call.Caller, call.Args = local, []byte(`{"limit":1}`)
 	began, hold := make(chan struct{}), make(chan struct{})
 	wait := tool.SinkFunc(func(tool.Event) error { began <- struct{}{}; <-hold; return errors.New("over") })
@@ -112,9 +105,7 @@ func TestOnlyOperatorsFollowAndOnlySoMany(t *testing.T) {
 		go func() { _, _ = s.Invoke(t.Context(), &call, wait); began <- struct{}{} }()
 		<-began
 	}
-	if _, err := s.Invoke(t.Context(), &call, tool.Discard); tool.CodeOf(err) != tool.CodeQuotaExceeded {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(s.Invoke(t.Context(), &call, tool.Discard)), tool.CodeQuotaExceeded, "")
 	close(hold)
 	for range follow.MostOfCaller {
 		<-began

@@ -14,6 +14,7 @@ import (
 
 	"toolpost/codesearch"
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -24,16 +25,11 @@ func BenchmarkGrep(b *testing.B) {
 	if dir == "" {
 		b.Skip("TOOLPOST_TREE names no folder")
 	}
-	ws, err := workspace.Open(dir, workspace.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(dir, workspace.Options{}))(b)
 	defer ws.Close()
 	cold := benchTools(b, ws, codesearch.Options{Rate: -1, MaxLines: 1 << 30, Index: codesearch.IndexOptions{Off: true}})
 	warm := benchTools(b, ws, codesearch.Options{Rate: -1, MaxLines: 1 << 30})
-	if err := warm.library.Refresh(b.Context(), &tool.Call{}, ws.Roots()[0].Codebase); err != nil {
-		b.Fatal(err)
-	}
+	kit.OK(b, warm.library.Refresh(b.Context(), &tool.Call{}, ws.Roots()[0].Codebase))
 	for _, expr := range []string{
 		"ErrUnexpectedEOF", "(?i)unexpected end", "ReaderFrom|WriterTo|ByteScanner|RuneReader", `[A-Z][a-z]+Err[a-z]*\(`, `[a-z]{3}[0-9]{2}\s[A-Z]`,
 		`\b[a-z]+_[a-z]+_[A-Z]+\b`, `^type [A-Z]\w+ interface`, "return", "zzyzzx_q", `func.*context\.Context.*error`,
@@ -44,9 +40,7 @@ func BenchmarkGrep(b *testing.B) {
 				for b.Loop() {
 					args, _ := json.Marshal(map[string]any{"pattern": expr, "limit": 1 << 30})
 					r, err := tools.Invoke(b.Context(), &tool.Call{Args: args, Spec: &tool.Spec{Name: "grepCode"}}, tool.Discard)
-					if err != nil {
-						b.Fatal(err)
-					}
+					kit.OK(b, err)
 					st := r.Trace.Details["grep"].(codesearch.GrepStats)
 					b.ReportMetric(float64(st.Matches), "lines")
 					b.ReportMetric(float64(st.Files), "files")
@@ -68,10 +62,7 @@ func BenchmarkGrep(b *testing.B) {
 }
 
 func benchTools(b *testing.B, ws *workspace.Workspace, o codesearch.Options) *Tools {
-	tools, err := New(ws, o, b.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.Fatal(err)
-	}
+	tools := kit.Must(New(ws, o, b.TempDir(), slog.New(slog.DiscardHandler)))(b)
 	b.Cleanup(func() { tools.Close(context.Background()) })
 	return tools
 }

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/codesearch"
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -38,19 +39,11 @@ func over(t *testing.T, o codesearch.Options, files map[string]string) *bench {
 func overRoots(t *testing.T, o codesearch.Options, roots ...workspace.RootOptions) *bench {
 	t.Helper()
 	tooltest.NoLeaks(t)
-	ws, err := workspace.Open(t.TempDir(), workspace.Options{Roots: roots})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(t.TempDir(), workspace.Options{Roots: roots}))(t)
 	state := t.TempDir()
-	tools, err := New(ws, o, state, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools := kit.Must(New(ws, o, state, slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() {
-		if err := tools.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, tools.Close(context.Background()))
 		ws.Close()
 	})
 	return &bench{t, tools, roots[0].Path, state}
@@ -64,9 +57,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 		if err == nil {
 			err = os.WriteFile(path, []byte(content), 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 	}
 }
 
@@ -99,9 +90,7 @@ func (b *bench) grep(args object, change ...func(*tool.Call)) []string {
 func shownLines(t *testing.T, r *tool.Result) []string {
 	t.Helper()
 	var lines []codesearch.Line
-	if err := json.Unmarshal(r.Output, &lines); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(r.Output, &lines))
 	shown := []string{}
 	for _, l := range lines {
 		shown = append(shown, fmt.Sprintf("%s:%d:%s", l.Path, l.Line, l.Content))
@@ -129,9 +118,7 @@ func (b *bench) refuse(code tool.Code, says string, args object) {
 func TestGrepAnswersAsTheContractPrintsIt(t *testing.T) {
 	b := over(t, codesearch.Options{}, map[string]string{"lib/my_controller.ex": "defmodule MyController do\nend\n", "test/x.ex": "defmodule XController\n"})
 	r, err := b.call("grepCode", json.RawMessage(`{"pattern": "defmodule.*Controller", "path": "/lib", "ignore_case": false}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	if got, want := string(r.Output), `[{"path":"/lib/my_controller.ex","line":1,"content":"defmodule MyController do"}]`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -177,23 +164,15 @@ func (b *bench) arguments() {
 
 func TestGrepGivesLinesAroundAMatch(t *testing.T) {
 	b := over(t, codesearch.Options{}, map[string]string{"f": "1\n2\nx\n4\nx\n6"})
-	r, err := b.call("grepCode", object{"pattern": "x", "context_before": 2, "context_after": 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(b.call("grepCode", object{"pattern": "x", "context_before": 2, "context_after": 1}))(t)
 	want := `[{"path":"f","line":3,"content":"x","before":["1","2"],"after":["4"]},{"path":"f","line":5,"content":"x","before":["x","4"],"after":["6"]}]`
-	if string(r.Output) != want {
-		t.Errorf("%s, want %s", r.Output, want)
-	}
+	kit.Equal(t, string(r.Output), want)
 }
 
 func TestGrepSaysWhenThereIsMore(t *testing.T) {
 	b := over(t, codesearch.Options{MaxLines: 3}, map[string]string{"f": strings.Repeat("x\n", 10)})
 	for _, limit := range []int{2, 3, 100} {
-		r, err := b.call("grepCode", object{"pattern": "x", "limit": limit})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := kit.Must(b.call("grepCode", object{"pattern": "x", "limit": limit}))(t)
 		if got := len(shownLines(t, r)); got != min(limit, 3) || !strings.Contains(r.Summary, "there are more") {
 			t.Errorf("limit %d: %d lines, %q", limit, got, r.Summary)
 		}
@@ -208,15 +187,12 @@ func TestGrepStreamsInTheOrderOfThePaths(t *testing.T) {
 	b := over(t, codesearch.Options{}, files)
 	var events []string
 	c := &tool.Call{Args: []byte(`{"pattern": "x", "stream": true}`), Spec: &tool.Spec{Name: "grepCode"}}
-	r, err := b.tools.Invoke(t.Context(), c, tool.SinkFunc(func(e tool.Event) error {
+	r := kit.Must(b.tools.Invoke(t.Context(), c, tool.SinkFunc(func(e tool.Event) error {
 		var o tool.Output
 		err := json.Unmarshal(e.Data, &o)
 		events = append(events, strings.Split(strings.TrimSpace(o.Text), "\n")...)
 		return err
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	byPath := func(a, b string) int {
 		return strings.Compare(strings.TrimSuffix(a, ":1:x"), strings.TrimSuffix(b, ":1:x"))
 	}
@@ -292,9 +268,7 @@ func TestExpensiveOperationsAreCounted(t *testing.T) {
 	if _, err := b.call("grepCode", object{"pattern": "x"}, func(c *tool.Call) { c.Caller.ID = "bob" }); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
-	if _, err := b.call("listCodebases", object{}); err != nil {
-		t.Errorf("what is not expensive: %v", err)
-	}
+	kit.Check(t, kit.Err(b.call("listCodebases", object{})), "what is not expensive")
 }
 
 func TestTouchesNamesTheFolderOfAGrep(t *testing.T) {
@@ -328,13 +302,9 @@ func TestGrepSkipsFilesThatPolicyDenies(t *testing.T) {
 	b := over(t, codesearch.Options{}, map[string]string{"open/f": "secret x\n", "closed/f": "secret x\n", "open/no": "secret x\n", "closed/deep/f": "secret x\n"})
 	scoped := func(c *tool.Call) { c.Scope = denies{"/closed", "/no"} }
 	want := []string{"open/f:1:secret x"}
-	if got := b.grep(object{"pattern": "secret"}, scoped); !slices.Equal(got, want) {
-		t.Errorf("without an index: %q", got)
-	}
+	kit.EqualSlices(t, b.grep(object{"pattern": "secret"}, scoped), want, "without an index")
 	b.indexed("main")
-	if got := b.grep(object{"pattern": "secret"}, scoped); !slices.Equal(got, want) {
-		t.Errorf("with an index: %q", got)
-	}
+	kit.EqualSlices(t, b.grep(object{"pattern": "secret"}, scoped), want, "with an index")
 	if got := b.grep(object{"pattern": "secret"}); len(got) != 4 {
 		t.Errorf("without a scope: %q", got)
 	}
@@ -344,12 +314,8 @@ func TestAFolderThatBecameALinkIsNotFollowed(t *testing.T) {
 	b := over(t, codesearch.Options{}, map[string]string{"sub/a/f": "token\n"})
 	b.want(object{"pattern": "token"}, "sub/a/f:1:token")
 	b.indexed("main")
-	if err := os.Rename(filepath.Join(b.dir, "sub/a"), filepath.Join(b.dir, "sub/z")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("z", filepath.Join(b.dir, "sub/a")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Rename(filepath.Join(b.dir, "sub/a"), filepath.Join(b.dir, "sub/z")))
+	kit.OK(t, os.Symlink("z", filepath.Join(b.dir, "sub/a")))
 	b.want(object{"pattern": "token"}, "sub/z/f:1:token")
 	b.want(object{"pattern": "token", "path": "sub"}, "sub/z/f:1:token")
 	b.want(object{"pattern": "token", "path": "sub/a"}, "sub/a/f:1:token") // a call that names the link gets its target
@@ -361,10 +327,7 @@ func TestALimitCountsForAllCodebasesTogether(t *testing.T) {
 	write(t, two, map[string]string{"f": "x\nx\n"})
 	b := overRoots(t, codesearch.Options{}, workspace.RootOptions{Path: one, Codebase: "one"}, workspace.RootOptions{Path: two, Codebase: "two"})
 	for limit, more := range map[int]bool{1: true, 2: true, 3: false} {
-		r, err := b.call("grepCode", object{"pattern": "x", "limit": limit})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := kit.Must(b.call("grepCode", object{"pattern": "x", "limit": limit}))(t)
 		st := r.Trace.Details["grep"].(codesearch.GrepStats)
 		if n := len(shownLines(t, r)); n != limit || st.Matches != n || st.More != more {
 			t.Errorf("limit %d: %d lines, %+v", limit, n, st)

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/codesearch"
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -65,9 +66,7 @@ func TestSearchFindsByMeaningAndKeepsUp(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	write(t, b.dir, map[string]string{"cart.go": "package shop\n\nfunc shipParcel() {\n\tpack()\n\tsend()\n}\n", "new/more.py": "def wrap_gift(paper):\n    return paper.fold()\n"})
-	if err := os.Remove(filepath.Join(b.dir, "src/log.ts")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(filepath.Join(b.dir, "src/log.ts")))
 	if got := b.hits(object{"query": "ship a parcel"}); len(got) == 0 || got[0].Name != "shipParcel" {
 		t.Errorf("a change was not seen: %+v", got)
 	}
@@ -88,7 +87,7 @@ func TestSearchGivesNothingThatIsSensitiveOrIgnored(t *testing.T) {
 			t.Errorf("got %+v", h)
 		}
 	}
-	err := filepath.WalkDir(b.state, func(path string, d os.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(b.state, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -97,10 +96,7 @@ func TestSearchGivesNothingThatIsSensitiveOrIgnored(t *testing.T) {
 			t.Errorf("%s knows of the sensitive file", path)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func TestSearchGivesNothingThatPolicyDenies(t *testing.T) {
@@ -168,15 +164,11 @@ func TestSearchArguments(t *testing.T) {
 		}
 		return strings.Join(list, " ")
 	}
-	if got := paths(object{"query": "money amount", "path": "money"}); got != "money/money.go" {
-		t.Errorf("in a folder: %s", got)
-	}
+	kit.Equal(t, paths(object{"query": "money amount", "path": "money"}), "money/money.go", "in a folder")
 	if got := paths(object{"query": "money amount", "path": "/money"}); got != "/money/money.go" {
 		t.Errorf("in a folder that starts at the codebase: %s", got)
 	}
-	if got := paths(object{"query": "money total", "path": "cart.go"}); got != "cart.go" {
-		t.Errorf("in a file: %s", got)
-	}
+	kit.Equal(t, paths(object{"query": "money total", "path": "cart.go"}), "cart.go", "in a file")
 	if got := paths(object{"query": "log a line", "globs": []string{"*.ts", "!handler.ts"}}); got != "src/log.ts" {
 		t.Errorf("by globs: %s", got)
 	}
@@ -187,9 +179,7 @@ func TestSearchArguments(t *testing.T) {
 		"no query": {"query": "  "}, "limit": {"query": "x", "limit": 101}, "negative": {"query": "x", "limit": -1}, "a bad glob": {"query": "x", "globs": []string{"[a"}},
 		"long": {"query": strings.Repeat("ab ", 3000)},
 	} {
-		if _, err := b.call("searchCode", args); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, kit.Err(b.call("searchCode", args)), tool.CodeInvalidInput, "", name)
 	}
 	for path, code := range map[string]tool.Code{"none": tool.CodeNotFound, "../x": tool.CodeAccessDenied, ".env": tool.CodeAccessDenied} {
 		for _, name := range []string{"searchCode", "findSymbol", "findReferences", "listSymbols", "getDependencies", "dependencyGraph"} {
@@ -200,9 +190,7 @@ func TestSearchArguments(t *testing.T) {
 			case "findSymbol", "findReferences":
 				args["name"] = "x"
 			}
-			if _, err := b.call(name, args); tool.CodeOf(err) != code {
-				t.Errorf("%s %s: %v", name, path, err)
-			}
+			kit.Refused(t, kit.Err(b.call(name, args)), code, "", name, path)
 		}
 	}
 }
@@ -211,9 +199,7 @@ func TestSearchCountsAsExpensive(t *testing.T) {
 	b := over(t, codesearch.Options{Rate: 2}, shopFiles())
 	b.hits(object{"query": "money"})
 	b.hits(object{"query": "money"})
-	if _, err := b.call("searchCode", object{"query": "money"}); tool.CodeOf(err) != tool.CodeQuotaExceeded {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(b.call("searchCode", object{"query": "money"})), tool.CodeQuotaExceeded, "")
 }
 
 func TestSearchLooksIntoTheCallersCodebasesOnly(t *testing.T) {
@@ -261,9 +247,7 @@ func TestSymbolsAreFoundListedAndReferred(t *testing.T) {
 	} {
 		defs = nil
 		b.answer(c.tool, c.args, &defs)
-		if got := show(); got != c.want {
-			t.Errorf("%s %v:\n got %s\nwant %s", c.tool, c.args, got, c.want)
-		}
+		kit.Equal(t, show(), c.want, c.tool, c.args)
 	}
 	var refs []codesearch.Reference
 	b.answer("findReferences", object{"name": "Zero"}, &refs)
@@ -271,9 +255,7 @@ func TestSymbolsAreFoundListedAndReferred(t *testing.T) {
 	for _, r := range refs {
 		got = append(got, fmt.Sprintf("%s:%d:%d %s %v", r.Path, r.Line, r.Column, r.Content, r.Defines))
 	}
-	if d := cmp.Diff([]string{"cart.go:9:15 sum := money.Zero false", "money/money.go:4:5 var Zero Amount true"}, got); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff([]string{"cart.go:9:15 sum := money.Zero false", "money/money.go:4:5 var Zero Amount true"}, got), "")
 }
 
 func TestDependenciesOfProjectsAndFiles(t *testing.T) {
@@ -294,9 +276,7 @@ func TestDependenciesOfProjectsAndFiles(t *testing.T) {
 			t.Errorf("%s %v: %v", c.tool, c.args, err)
 			continue
 		}
-		if d := cmp.Diff(c.want, string(r.Output)); d != "" {
-			t.Errorf("%s %v (-want +got)\n%s", c.tool, c.args, d)
-		}
+		kit.Equal(t, cmp.Diff(c.want, string(r.Output)), "", c.tool, c.args)
 	}
 	write(t, b.dir, map[string]string{"package.json": "{"})
 	var list []codesearch.Dependencies
@@ -382,18 +362,13 @@ func TestARerankerPutsHitsIntoItsOrder(t *testing.T) {
 }
 
 func TestServicesAreChecked(t *testing.T) {
-	ws, err := workspace.Open(t.TempDir(), workspace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(t.TempDir(), workspace.Options{}))(t)
 	defer ws.Close()
 	for name, o := range map[string]codesearch.SearchOptions{
 		"no url":        {Embeddings: &codesearch.ServiceOptions{Dimensions: 3}},
 		"no dimensions": {Embeddings: &codesearch.ServiceOptions{URL: "http://127.0.0.1:1"}},
 		"no token":      {Reranker: &codesearch.ServiceOptions{URL: "http://127.0.0.1:1", TokenEnv: "TOOLPOST_TEST_NO_SUCH_VARIABLE"}},
 	} {
-		if _, err := New(ws, codesearch.Options{Search: o}, t.TempDir(), nil); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, kit.Err(New(ws, codesearch.Options{Search: o}, t.TempDir(), nil)), tool.CodeInvalidInput, "", name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/builtin/define"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/typeschema"
 )
@@ -54,20 +55,14 @@ func TestTheTypesOfAToolAreItsSchemas(t *testing.T) {
 	}
 	want := `{"type":"object","properties":{"name":{"type":"string","minLength":1,"description":"Whom to greet."},"times":{"type":"integer","minimum":1}},` +
 		`"required":["name"],"additionalProperties":false}`
-	if got := string(specs[0].Input); got != want {
-		t.Error(got)
-	}
-	if got := string(specs[0].Output); got != `{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}` {
-		t.Error(got)
-	}
+	kit.Equal(t, string(specs[0].Input), want)
+	kit.Equal(t, string(specs[0].Output), `{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}`)
 	if specs[1].Output != nil {
 		t.Errorf("of what could be anything: %s", specs[1].Output)
 	}
 	adjusted := define.Input[greetArgs](func(props *typeschema.Object) { props.At("name").Set("maxLength", 5) })
 	own := define.New(tool.Spec{Name: "greet", Input: adjusted}, greet)
-	if !strings.Contains(string(own.Spec.Input), `"maxLength":5`) {
-		t.Errorf("%s", own.Spec.Input)
-	}
+	kit.Contains(t, string(own.Spec.Input), `"maxLength":5`)
 }
 
 func TestACallIsDecodedStrictlyAndAnsweredInFull(t *testing.T) {
@@ -87,12 +82,8 @@ func TestACallIsDecodedStrictlyAndAnsweredInFull(t *testing.T) {
 		`{"name":"a","age":1}`: `the arguments of greet: `, `{"name":"a","name":"b"}`: "greet", `{"Name":"a"}`: "greet", `{"name":1}`: "greet", `[]`: "greet", `{`: "greet",
 	} {
 		call := &tool.Call{Tool: "greet", Args: json.RawMessage(args)}
-		if _, err := tools().Invoke(t.Context(), call, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", args, err)
-		}
-		if _, err := tools().Touches(call); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("touches %s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(tools().Invoke(t.Context(), call, tool.Discard)), tool.CodeInvalidInput, want, args)
+		kit.Refused(t, kit.Err(tools().Touches(call)), tool.CodeInvalidInput, "", "touches %s", args)
 	}
 }
 

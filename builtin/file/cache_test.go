@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -25,10 +26,7 @@ func (w *world) cached() int { return len(w.runner.cache.kept) }
 func TestTheCacheNoticesEveryChange(t *testing.T) {
 	w := newCached(t, 1<<20)
 	path := filepath.Join(w.root, "notes.txt")
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := kit.Must(os.Stat(path))(t)
 	changes := map[string]func(content string){
 		"rewritten":          func(s string) { w.write("root/notes.txt", s) },
 		"replaced":           func(s string) { w.write("root/other", s); os.Rename(filepath.Join(w.root, "other"), path) },
@@ -42,9 +40,7 @@ func TestTheCacheNoticesEveryChange(t *testing.T) {
 			want := fmt.Sprintf("%06d", n) // always six bytes
 			change(want)
 			for range 2 {
-				if got, err := w.read("notes.txt"); err != nil || got != want {
-					t.Fatalf("%s: %q, %v; want %q", what, got, err, want)
-				}
+				kit.MustEqual(t, kit.Must(w.read("notes.txt"))(t), want, what)
 			}
 			if w.cached() != 1 {
 				t.Fatalf("%d files are kept", w.cached())
@@ -55,30 +51,20 @@ func TestTheCacheNoticesEveryChange(t *testing.T) {
 
 func TestTheCacheIsAskedAfterTheFileWasChecked(t *testing.T) {
 	w := newCached(t, 1<<20)
-	if _, err := w.read("notes.txt"); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(w.read("notes.txt"))(t)
 	path := filepath.Join(w.root, "notes.txt")
-	if err := os.Link(path, filepath.Join(w.root, "second-name")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.read("notes.txt"); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("a hard link: %v", err)
-	}
+	kit.OK(t, os.Link(path, filepath.Join(w.root, "second-name")))
+	kit.Refused(t, kit.Err(w.read("notes.txt")), tool.CodeAccessDenied, "", "a hard link")
 }
 
 func TestTheCacheIsBounded(t *testing.T) {
 	w := newCached(t, 100)
 	for i := range 50 {
 		w.write(fmt.Sprintf("root/%d", i), strings.Repeat("x", 28)) // 30 as JSON
-		if _, err := w.read(fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(w.read(fmt.Sprint(i)))(t)
 	}
 	w.write("root/huge", strings.Repeat("x", 200))
-	if _, err := w.read("huge"); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(w.read("huge"))(t)
 	c := w.runner.cache
 	if c.used != 90 || len(c.kept) != 3 || c.last.Len() != 3 {
 		t.Errorf("%d bytes of %d files are kept", c.used, len(c.kept))
@@ -99,14 +85,9 @@ func TestAFileThatWasChangedJustNowIsNotKept(t *testing.T) {
 
 func TestTheCacheMayHaveNoNegativeSize(t *testing.T) {
 	w := newWorld(t)
-	ws, err := workspace.Open(w.top, workspace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(w.top, workspace.Options{}))(t)
 	defer ws.Close()
 	for _, o := range []Options{{MaxFile: -1}, {Cache: CacheOptions{Size: -1}}} {
-		if _, err := New(ws, o); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%+v: %v", o, err)
-		}
+		kit.Refused(t, kit.Err(New(ws, o)), tool.CodeInvalidInput, "", o)
 	}
 }

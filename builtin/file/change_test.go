@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -41,22 +42,16 @@ func TestTheContractsAnswersAreGiven(t *testing.T) {
 		{writeName, `{"path":"log","content":"bc","append":true}`, `{"bytes_written":2}`},
 		{readName, `{"path":"log"}`, `"abc"`},
 	} {
-		if got, err := w.call(c.name, c.args); err != nil || got != c.want {
-			t.Errorf("%s %s: %s, %v; want %s", c.name, c.args, got, err, c.want)
-		}
+		kit.Equal(t, kit.Must(w.call(c.name, c.args))(t), c.want, c.name, c.args)
 	}
 }
 
 func TestStatTellsTypeSizeModeAndTime(t *testing.T) {
 	w := newWorld(t)
 	when := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
-	if err := os.Chtimes(filepath.Join(w.root, "notes.txt"), when, when); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Chtimes(filepath.Join(w.root, "notes.txt"), when, when))
 	want := `{"path":"./notes.txt","size":6,"type":"file","mode":"644","modified":"2020-01-02T03:04:05Z"}`
-	if got, err := w.call(statName, `{"path":"./notes.txt"}`); err != nil || got != want {
-		t.Errorf("%s, %v; want %s", got, err, want)
-	}
+	kit.Equal(t, kit.Must(w.call(statName, `{"path":"./notes.txt"}`))(t), want)
 }
 
 func TestAnEditSaysHowOftenTheOldTextIsThere(t *testing.T) {
@@ -74,9 +69,7 @@ func TestAnEditSaysHowOftenTheOldTextIsThere(t *testing.T) {
 			t.Errorf("%s: %v", c.args, err)
 		}
 	}
-	if got := w.readFile(filepath.Join(w.root, "f")); got != "a b a b a" {
-		t.Errorf("it was changed: %q", got)
-	}
+	kit.Equal(t, w.readFile(filepath.Join(w.root, "f")), "a b a b a", "it was changed")
 	for args, want := range map[string]string{
 		`{"path":"f","old":"a","new":"x","expected":3}`: "x b x b x", `{"path":"f","old":"b","new":"","replace_all":true}`: "a  a  a", `{"path":"f","old":" b a b ","new":"$1"}`: "a$1a",
 	} {
@@ -106,12 +99,8 @@ func TestAnEditCannotGrowAFileBeyondMemory(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/f", strings.Repeat("a", 1<<20))
 	args, err := json.Marshal(map[string]any{"path": "f", "old": "a", "new": strings.Repeat("b", 1<<20), "replace_all": true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.call(editName, string(args)); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("a terabyte: %v", err)
-	}
+	kit.OK(t, err)
+	kit.Refused(t, kit.Err(w.call(editName, string(args))), tool.CodeInvalidInput, "", "a terabyte")
 }
 
 func TestBadChangesAreInvalidInput(t *testing.T) {
@@ -136,25 +125,18 @@ func TestConcurrentAppendsAreAllKept(t *testing.T) {
 	for range 6 {
 		wg.Go(func() {
 			for range 5 {
-				if _, err := w.call(writeName, `{"path":"new/log","content":"x","append":true}`); err != nil {
-					t.Error(err)
-				}
+				kit.Check(t, kit.Err(w.call(writeName, `{"path":"new/log","content":"x","append":true}`)))
 			}
 		})
 	}
 	wg.Wait()
-	if got := w.readFile(filepath.Join(w.root, "new/log")); got != strings.Repeat("x", 30) {
-		t.Errorf("%q", got)
-	}
+	kit.Equal(t, w.readFile(filepath.Join(w.root, "new/log")), strings.Repeat("x", 30))
 }
 
 func TestWritingToolsNeedAWritableRoot(t *testing.T) {
 	w := newWorld(t)
 	names := func() (names []string) {
-		specs, err := w.runner.Tools(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		specs := kit.Must(w.runner.Tools(t.Context()))(t)
 		for _, s := range specs {
 			names = append(names, s.Name)
 			if (s.Name == deleteName) != (s.Tier == tool.MaxTier) || s.Name == writeName && s.Tier != 1 ||
@@ -165,16 +147,10 @@ func TestWritingToolsNeedAWritableRoot(t *testing.T) {
 		return names
 	}
 	all := []string{deleteName, editName, globName, listName, folderName, moveName, readName, statName, writeName}
-	if diff := cmp.Diff(all, names()); diff != "" {
-		t.Error(diff)
-	}
+	kit.Equal(t, cmp.Diff(all, names()), "")
 	w.open(Options{}, workspace.RootOptions{Path: "root"})
-	if diff := cmp.Diff([]string{globName, listName, readName, statName}, names()); diff != "" {
-		t.Error(diff)
-	}
-	if _, err := w.call(writeName, `{"path":"x","content":""}`); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("writeFile: %v", err)
-	}
+	kit.Equal(t, cmp.Diff([]string{globName, listName, readName, statName}, names()), "")
+	kit.Refused(t, kit.Err(w.call(writeName, `{"path":"x","content":""}`)), tool.CodeNotFound, "", "writeFile")
 }
 
 func TestTouchesNamesThePathsOfACall(t *testing.T) {

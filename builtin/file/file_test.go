@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -31,10 +32,7 @@ func newWorld(t *testing.T) *world { t.Helper(); return newWorldIn(t, t.TempDir(
 
 func newWorldIn(t testing.TB, dir string) *world {
 	t.Helper()
-	top, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	top := kit.Must(filepath.EvalSymlinks(dir))(t)
 	w := &world{t: t, top: top, root: filepath.Join(top, "root"), outside: filepath.Join(top, "outside")}
 	w.write("root/notes.txt", "hello\n")
 	w.write("root/sub/deep/a.go", "package a\n")
@@ -52,34 +50,21 @@ func (w *world) open(o Options, roots ...workspace.RootOptions) {
 
 func openTools(t testing.TB, dir string, o Options, wo workspace.Options) *Tools {
 	t.Helper()
-	ws, err := workspace.Open(dir, wo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(dir, wo))(t)
 	t.Cleanup(func() { ws.Close() })
-	tools, err := New(ws, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools := kit.Must(New(ws, o))(t)
 	return tools
 }
 
 func (w *world) write(name, content string) {
 	w.t.Helper()
 	path := filepath.Join(w.top, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		w.t.Fatal(err)
-	}
+	kit.Write(w.t, path, content)
 }
 
 func (w *world) link(target, name string) {
 	w.t.Helper()
-	if err := os.Symlink(target, filepath.Join(w.root, name)); err != nil {
-		w.t.Fatal(err)
-	}
+	kit.OK(w.t, os.Symlink(target, filepath.Join(w.root, name)))
 }
 
 func named(name string) *tool.Spec { return &tool.Spec{Name: name} }
@@ -127,9 +112,7 @@ func (w *world) list(args map[string]any) ([]entry, error) {
 func (w *world) names(args map[string]any) []string {
 	w.t.Helper()
 	entries, err := w.list(args)
-	if err != nil {
-		w.t.Fatalf("list %v: %v", args, err)
-	}
+	kit.OK(w.t, err, "list %v", args)
 	names := []string{}
 	for _, e := range entries {
 		names = append(names, e.Path)
@@ -153,9 +136,7 @@ func TestReadGivesTextAsAString(t *testing.T) {
 		"utf8.txt":                         "grüße, 世界\n",
 		"empty":                            "",
 	} {
-		if got, err := w.read(path); err != nil || got != want {
-			t.Errorf("read %s: %q, %v; want %q", path, got, err, want)
-		}
+		kit.Equal(t, kit.Must(w.read(path))(t), want, path)
 	}
 }
 
@@ -218,9 +199,7 @@ func TestHostilePathsAreRefused(t *testing.T) {
 		{".", invalid},
 	} {
 		got, err := w.read(c.path)
-		if tool.CodeOf(err) != c.code {
-			t.Errorf("read %q: code %q, want %q (%v)", c.path, tool.CodeOf(err), c.code, err)
-		}
+		kit.Refused(t, err, c.code, "", c.path)
 		if err != nil && len(err.Error()) > workspace.MaxPath+200 {
 			t.Errorf("read %.20q...: the error has %d bytes", c.path, len(err.Error()))
 		}
@@ -280,9 +259,7 @@ func TestLinksThatLeadNowhereAreErrors(t *testing.T) {
 	w.link("loop2", "loop1")
 	w.link("loop1", "loop2")
 	for path, code := range map[string]tool.Code{"dangling": tool.CodeNotFound, "loop1": tool.CodeInvalidInput} {
-		if _, err := w.read(path); tool.CodeOf(err) != code {
-			t.Errorf("read %s: %v; want %s", path, err, code)
-		}
+		kit.Refused(t, kit.Err(w.read(path)), code, "", path, code)
 	}
 }
 
@@ -302,9 +279,7 @@ func TestSensitiveNamesAreNeitherReadNorListed(t *testing.T) {
 		}
 	}
 	want := []string{"notes.txt", "sub", "sub/deep", "sub/deep/a.go"}
-	if diff := cmp.Diff(want, w.names(map[string]any{"recursive": true})); diff != "" {
-		t.Errorf("listing (-want +got):\n%s", diff)
-	}
+	kit.Equal(t, cmp.Diff(want, w.names(map[string]any{"recursive": true})), "", "listing (-want +got)")
 }
 
 func TestSensitiveFilesAreRefusedThroughLinksToo(t *testing.T) {
@@ -328,24 +303,15 @@ func TestASensitiveNameAboveTheRootDoesNotMatter(t *testing.T) {
 	w := newWorld(t)
 	w.write("x.key/inner/notes.txt", "fine")
 	w.open(Options{}, workspace.RootOptions{Path: "x.key/inner"})
-	if got, err := w.read("notes.txt"); err != nil || got != "fine" {
-		t.Errorf("read: %q, %v", got, err)
-	}
+	kit.Equal(t, kit.Must(w.read("notes.txt"))(t), "fine")
 }
 
 func TestPipesDevicesAndSocketsAreRefusedAtOnce(t *testing.T) {
 	w := newWorld(t)
-	if err := syscall.Mkfifo(filepath.Join(w.root, "fifo"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, syscall.Mkfifo(filepath.Join(w.root, "fifo"), 0o644))
+	fd := kit.Must(syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))(t)
 	defer syscall.Close(fd)
-	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: filepath.Join(w.root, "socket")}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, syscall.Bind(fd, &syscall.SockaddrUnix{Name: filepath.Join(w.root, "socket")}))
 	for _, name := range []string{"fifo", "socket"} {
 		if _, err := w.read(name); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("read %s: %v; want invalid_input", name, err)
@@ -372,22 +338,16 @@ func TestRelativePathsAreFoundInTheFirstRootThatHasThem(t *testing.T) {
 		"only.txt":                               "only here",
 		filepath.Join(w.top, "second/notes.txt"): "second",
 	} {
-		if got, err := w.read(path); err != nil || got != want {
-			t.Errorf("read %s: %q, %v; want %q", path, got, err, want)
-		}
+		kit.Equal(t, kit.Must(w.read(path))(t), want, path)
 	}
 }
 
 func TestARootBehindALinkIsFoundByBothNames(t *testing.T) {
 	w := newWorld(t)
-	if err := os.Symlink(w.root, filepath.Join(w.top, "alias")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink(w.root, filepath.Join(w.top, "alias")))
 	w.open(Options{}, workspace.RootOptions{Path: "alias"})
 	for _, dir := range []string{"alias", "root"} {
-		if got, err := w.read(filepath.Join(w.top, dir, "notes.txt")); err != nil || got != "hello\n" {
-			t.Errorf("read below %s: %q, %v", dir, got, err)
-		}
+		kit.Equal(t, kit.Must(w.read(filepath.Join(w.top, dir, "notes.txt")))(t), "hello\n", "read below %s", dir)
 	}
 }
 
@@ -396,9 +356,7 @@ func TestFilesOverTheLimitAreRefused(t *testing.T) {
 	w.open(Options{MaxFile: 8}, workspace.RootOptions{Path: "root"})
 	w.write("root/just", "12345678")
 	w.write("root/over", "123456789")
-	if got, err := w.read("just"); err != nil || got != "12345678" {
-		t.Errorf("read just: %q, %v", got, err)
-	}
+	kit.Equal(t, kit.Must(w.read("just"))(t), "12345678", "read just")
 	if _, err := w.read("over"); tool.CodeOf(err) != tool.CodeInvalidInput || tool.AsError(err).Reason != "too_large" {
 		t.Errorf("read over: %v; want invalid_input, too_large", err)
 	}
@@ -411,9 +369,7 @@ func TestTheDefaultLimitIsTenMiB(t *testing.T) {
 		t.Errorf("10 MiB: %d bytes, %v", len(got), err)
 	}
 	sparse := filepath.Join(w.root, "sparse")
-	if err := os.WriteFile(sparse, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(sparse, nil, 0o644))
 	if err := os.Truncate(sparse, 1<<40); err != nil {
 		t.Skip("no sparse files here:", err)
 	}

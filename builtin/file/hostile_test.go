@@ -15,6 +15,7 @@ import (
 
 	"toolpost/host/workspace"
 	"toolpost/internal/hostile"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -58,9 +59,7 @@ func (w *world) setTraps() {
 	} {
 		if _, err := os.Lstat(filepath.Join(w.top, name)); err != nil {
 			w.write(name, content)
-			if err := os.Chtimes(filepath.Join(w.top, name), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
-				w.t.Fatal(err)
-			}
+			kit.OK(w.t, os.Chtimes(filepath.Join(w.top, name), time.Unix(1, 0), time.Unix(1, 0)))
 		}
 	}
 	for name, target := range map[string]string{
@@ -84,7 +83,7 @@ func (w *world) setTraps() {
 func (w *world) canaries() map[string]string {
 	w.t.Helper()
 	seen := map[string]string{}
-	err := filepath.WalkDir(w.top, func(path string, d os.DirEntry, err error) error {
+	kit.OK(w.t, filepath.WalkDir(w.top, func(path string, d os.DirEntry, err error) error {
 		rel, inside := strings.CutPrefix(path, w.root+"/")
 		if err != nil || path == w.root || inside && rel != ".env" && rel != "sub/.ssh/config" {
 			return err
@@ -98,19 +97,13 @@ func (w *world) canaries() map[string]string {
 			seen[path] += fmt.Sprintf(" %s %s", info.ModTime(), w.readFile(path))
 		}
 		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 	return seen
 }
 
 func (w *world) readFile(path string) string {
 	w.t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	b := kit.Must(os.ReadFile(path))(w.t)
 	return string(b)
 }
 
@@ -144,10 +137,7 @@ func attacks() []attack {
 func (a attack) on(w *world, path string) (string, error) {
 	var got strings.Builder
 	events := tool.SinkFunc(func(e tool.Event) error { got.Write(e.Data); return nil })
-	quoted, err := strictjson.Marshal(path)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	quoted := kit.Must(strictjson.Marshal(path))(w.t)
 	res, err := w.runner.Invoke(w.t.Context(), &tool.Call{Tool: a.name, Spec: &tool.Spec{Name: a.name}, Args: slices.Concat([]byte(a.before), quoted, []byte(a.after))}, events)
 	if err != nil {
 		got.WriteString(err.Error())

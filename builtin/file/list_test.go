@@ -9,23 +9,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
 func TestListSaysPathSizeAndType(t *testing.T) {
 	w := newWorld(t)
 	w.link("notes.txt", "link")
-	if err := syscall.Mkfifo(filepath.Join(w.root, "fifo"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	got, err := w.list(map[string]any{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, syscall.Mkfifo(filepath.Join(w.root, "fifo"), 0o644))
+	got := kit.Must(w.list(map[string]any{}))(t)
 	want := []entry{{"fifo", 0, "other"}, {"link", 0, "symlink"}, {"notes.txt", 6, "file"}, {"sub", 0, "directory"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 }
 
 func TestListedPathsStartWithTheRequestedFolder(t *testing.T) {
@@ -38,9 +32,7 @@ func TestListedPathsStartWithTheRequestedFolder(t *testing.T) {
 		"./sub/deep": "./sub/deep/a.go",
 		w.root:       w.root + "/notes.txt " + w.root + "/sub",
 	} {
-		if got := strings.Join(w.names(map[string]any{"path": path}), " "); got != want {
-			t.Errorf("list %s: %s; want %s", path, got, want)
-		}
+		kit.Equal(t, strings.Join(w.names(map[string]any{"path": path}), " "), want, "list %s", path)
 	}
 }
 
@@ -50,9 +42,7 @@ func TestListedPathCanBeRead(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("list: %v, %v", entries, err)
 	}
-	if got, err := w.read(entries[0].Path); err != nil || got != "package a\n" {
-		t.Errorf("read %s: %q, %v", entries[0].Path, got, err)
-	}
+	kit.Equal(t, kit.Must(w.read(entries[0].Path))(t), "package a\n", entries[0].Path)
 }
 
 func TestPatternsSelect(t *testing.T) {
@@ -84,18 +74,14 @@ func TestListDoesNotFollowLinks(t *testing.T) {
 	w.link("sub", "also-sub")
 	w.link("../outside", "out")
 	want := "also-sub notes.txt out sub sub/deep sub/deep/a.go sub/up"
-	if got := strings.Join(w.names(map[string]any{"recursive": true}), " "); got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
+	kit.Equal(t, strings.Join(w.names(map[string]any{"recursive": true}), " "), want)
 }
 
 func TestNamesThatAreNotUTF8AreShownWithAMark(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/sub/caf\xe9.txt", "")
 	want := []string{"sub/caf\uFFFD.txt", "sub/deep"}
-	if diff := cmp.Diff(want, w.names(map[string]any{"path": "sub"})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	kit.Equal(t, cmp.Diff(want, w.names(map[string]any{"path": "sub"})), "")
 }
 
 func TestAFolderThatMayNotBeReadHidesNothingElse(t *testing.T) {
@@ -104,13 +90,9 @@ func TestAFolderThatMayNotBeReadHidesNothingElse(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.write("root/locked/x", "")
-	if err := os.Chmod(filepath.Join(w.root, "locked"), 0); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Chmod(filepath.Join(w.root, "locked"), 0))
 	want := "locked notes.txt sub sub/deep sub/deep/a.go"
-	if got := strings.Join(w.names(map[string]any{"recursive": true}), " "); got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
+	kit.Equal(t, strings.Join(w.names(map[string]any{"recursive": true}), " "), want)
 }
 
 func TestAListingIsBounded(t *testing.T) {
@@ -124,8 +106,6 @@ func TestAListingIsBounded(t *testing.T) {
 		"bytes":   {shown: "x", bytes: maxResult - len("name") + 1},
 		"entries": {shown: "x", entries: maxEntries},
 	} {
-		if err := l.count("name"); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("one more than the allowed %s: %v", what, err)
-		}
+		kit.Refused(t, l.count("name"), tool.CodeInvalidInput, "", "one more than the allowed %s", what)
 	}
 }

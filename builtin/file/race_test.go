@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -68,10 +69,7 @@ func TestSwappingFoldersAndLinksNeverLetsACallOut(t *testing.T) {
 // they are made more often.
 func throughTheDoor(t *testing.T) (calls []*tool.Call) {
 	add := func(name string, args map[string]any) {
-		b, err := json.Marshal(args)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := kit.Must(json.Marshal(args))(t)
 		calls = append(calls, &tool.Call{Tool: name, Spec: &tool.Spec{Name: name}, Args: b})
 	}
 	for _, path := range []string{"door/secret.txt", "door/sub/secret.txt", "den/config", "secret.txt", "door/new", "door/sub/new", "trap/secret.txt", "file-trap"} {
@@ -142,9 +140,6 @@ func TestNoDescriptorIsLeftOpen(t *testing.T) {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := kit.Must(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }

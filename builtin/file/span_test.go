@@ -14,6 +14,7 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -54,9 +55,7 @@ func TestReadGivesBytesAndLinesThatAreAskedFor(t *testing.T) {
 		{map[string]any{"offset": 0, "encoding": "base64", "length": 3}, `{"encoding":"base64","content":"b25l"}`},
 	} {
 		c.args["path"] = "lines"
-		if got, err := w.readPart(c.args); err != nil || got != c.want {
-			t.Errorf("%v: %q, %v; want %q", c.args, got, err, c.want)
-		}
+		kit.Equal(t, kit.Must(w.readPart(c.args))(t), c.want, c.args)
 	}
 	for _, args := range []map[string]any{
 		{"offset": -1}, {"length": -1}, {"from_line": 0}, {"from_line": 3, "to_line": 2}, {"to_line": 0}, {"offset": 1, "from_line": 1}, {"encoding": "latin1"},
@@ -73,12 +72,8 @@ func TestAPartOfAFileOverTheLimitCanBeRead(t *testing.T) {
 	w := newWorld(t)
 	w.open(Options{MaxFile: 8}, workspace.RootOptions{Path: "root"})
 	w.write("root/large", strings.Repeat("line\n", 100))
-	if got, err := w.readPart(map[string]any{"path": "large", "offset": 5, "length": 4}); err != nil || got != "line" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if got, err := w.readPart(map[string]any{"path": "large", "from_line": 99, "to_line": 99}); err != nil || got != "line\n" {
-		t.Errorf("%q, %v", got, err)
-	}
+	kit.Equal(t, kit.Must(w.readPart(map[string]any{"path": "large", "offset": 5, "length": 4}))(t), "line")
+	kit.Equal(t, kit.Must(w.readPart(map[string]any{"path": "large", "from_line": 99, "to_line": 99}))(t), "line\n")
 	for _, args := range []map[string]any{{"offset": 1}, {"length": 9}, {"from_line": 1, "to_line": 2}} {
 		args["path"] = "large"
 		if _, err := w.readPart(args); tool.CodeOf(err) != tool.CodeInvalidInput || tool.AsError(err).Reason != "too_large" {
@@ -137,9 +132,7 @@ func (w *world) streamed(args map[string]any) (content, result string, blocks in
 	out, err := invokeTo(w.runner, named(readName), args, &events)
 	for _, e := range events.Events() {
 		var o tool.Output
-		if err := strictjson.Unmarshal(e.Data, &o); err != nil {
-			w.t.Fatal(err)
-		}
+		kit.OK(w.t, strictjson.Unmarshal(e.Data, &o))
 		content += o.Text
 	}
 	return content, string(out), len(events.Events()), err
@@ -205,8 +198,6 @@ func TestStreamStopsWhenItsSinkFails(t *testing.T) {
 
 func TestACharacterIsNeverCutByABlock(t *testing.T) {
 	for in, want := range map[string]int{"": 0, "a": 1, "aé": 3, "a\xc3": 1, "a\xe4\xb8": 1, "世": 3, "\xf0\x9f\x99": 0, "\xff": 1, "a\x80\x80\x80\x80": 5} {
-		if got := process.WholeRunes([]byte(in)); got != want {
-			t.Errorf("%q: %d, want %d", in, got, want)
-		}
+		kit.Equal(t, process.WholeRunes([]byte(in)), want, in)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"toolpost/builtin/job"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -77,9 +78,7 @@ func TestJobToolsPassTheirArgumentsOn(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.Tool, got, err)
 		}
 	}
-	if got := strings.Join(d.asked, ", "); got != "show ada a, list ada lost++, cancel ada b, watch ada c+++, watch ada c?, answer ada d [1] l" {
-		t.Error(got)
-	}
+	kit.Equal(t, strings.Join(d.asked, ", "), "show ada a, list ada lost++, cancel ada b, watch ada c+++, watch ada c?, answer ada d [1] l")
 	specs, err := r.Tools(t.Context())
 	names := []string{"answerJob", "cancelJob", "listJobs", "showJob", "startJob", "watchJob"}
 	if err != nil || len(specs) != len(names) {
@@ -100,17 +99,13 @@ func TestOperatorSeesAllJobs(t *testing.T) {
 		{"cancelJob", `{"job":"b","all":true}`, `{"caller":"bob","job":"j"}`},
 	} {
 		call := &tool.Call{Tool: c.name, Args: json.RawMessage(c.args), Caller: tool.Principal{ID: "local", Operates: true}}
-		if r, err := job.New(d).Invoke(t.Context(), call, tool.Discard); err != nil || string(r.Output) != c.want {
-			t.Errorf("%s: %+v, %v", c.name, r, err)
-		}
+		kit.Equal(t, string(kit.Must(job.New(d).Invoke(t.Context(), call, tool.Discard))(t).Output), c.want, c.name)
 		call.Caller = tool.Principal{ID: "ada"}
 		if _, err := job.New(d).Invoke(t.Context(), call, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
 			t.Errorf("%s of somebody else: %v", c.name, err)
 		}
 	}
-	if got := strings.Join(d.asked, ", "); got != "all +, show bob a, cancel bob b" {
-		t.Error(got)
-	}
+	kit.Equal(t, strings.Join(d.asked, ", "), "all +, show bob a, cancel bob b")
 }
 
 func TestJobInheritsTheContextOfItsStartingCall(t *testing.T) {
@@ -121,9 +116,7 @@ func TestJobInheritsTheContextOfItsStartingCall(t *testing.T) {
 		`{"tool":"x","arguments":{"a":1},"session":"there","lease":"l2"}`: {"there", "l2"},
 	} {
 		c.Args = json.RawMessage(args)
-		if _, err := job.New(d).Invoke(t.Context(), c, tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(job.New(d).Invoke(t.Context(), c, tool.Discard))(t)
 		got := d.started
 		if got.Tool != "x" || string(got.Args) != `{"a":1}` || got.Caller.ID != "ada" || got.Trace != "t" || got.Span != "s" || got.Run != "r" || got.Key != "" || got.ID != "" {
 			t.Errorf("%+v", got)
@@ -157,10 +150,6 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 			t.Errorf("%s %s: %v", c.name, c.args, err)
 		}
 	}
-	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "stealJob"}, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
-	if _, err := r.Invoke(ended, &tool.Call{Tool: "listJobs", Args: json.RawMessage(`{}`)}, tool.Discard); tool.CodeOf(err) != tool.CodeCancelled {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(r.Invoke(t.Context(), &tool.Call{Tool: "stealJob"}, tool.Discard)), tool.CodeNotFound, "")
+	kit.Refused(t, kit.Err(r.Invoke(ended, &tool.Call{Tool: "listJobs", Args: json.RawMessage(`{}`)}, tool.Discard)), tool.CodeCancelled, "")
 }

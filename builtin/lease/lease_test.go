@@ -9,6 +9,7 @@ import (
 
 	"toolpost/builtin/lease"
 	terms "toolpost/engine/lease"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -26,13 +27,9 @@ var (
 func table(t *testing.T) *store.LeaseTable {
 	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, db.Close())
 	})
 	return db.Leases()
 }
@@ -65,9 +62,7 @@ func TestLeaseIsIssuedForPublishedNameAndTier(t *testing.T) {
 	if err != nil || out["tool"] != "deleteFile" || out["tier"] != 3.0 {
 		t.Fatalf("%v, %v", out, err)
 	}
-	if err := leases.Consume(t.Context(), out["token"].(string), "whoever", "deleteFile", 3); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, leases.Consume(t.Context(), out["token"].(string), "whoever", "deleteFile", 3))
 	if out, err = call(t, r, local, "lease.issue", `{"tool":"*","tier":2}`); err != nil || out["tier"] != 2.0 {
 		t.Errorf("%v, %v", out, err)
 	}
@@ -101,9 +96,7 @@ func TestIssuingNeedsTheRightToIssue(t *testing.T) {
 		r := lease.New(lease.Options{Leases: leases, Resolve: resolve})
 		for name, args := range map[string]string{"lease.issue": `{"tool":"deleteFile"}`, "lease.revoke": `{"id":"nosuch"}`} {
 			_, err := call(t, r, c.caller, name, args)
-			if (tool.CodeOf(err) != tool.CodeAccessDenied) != c.ok {
-				t.Errorf("%s by %+v: %v", name, c.caller, err)
-			}
+			kit.Equal(t, (tool.CodeOf(err) != tool.CodeAccessDenied), c.ok, name, c.caller, err)
 		}
 	}
 }
@@ -121,14 +114,10 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		`{"tool":"*","for":"ever"}`:                              "for",
 		`{"tool":"` + strings.Repeat("x", 100) + `","tier":1.5}`: "arguments",
 	} {
-		if _, err := call(t, r, local, "lease.issue", args); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Fails(t, kit.Err(call(t, r, local, "lease.issue", args)), want, args)
 	}
 	for _, name := range []string{"lease.steal", "lease.revoke"} { // a store without a Registry cannot revoke
-		if _, err := call(t, r, local, name, `{}`); tool.CodeOf(err) != tool.CodeNotFound {
-			t.Error(err)
-		}
+		kit.Refused(t, kit.Err(call(t, r, local, name, `{}`)), tool.CodeNotFound, "")
 	}
 }
 
@@ -146,23 +135,16 @@ func TestNetworkLeaseIsBoundToItsCaller(t *testing.T) {
 		{ada, `{"tool":"deleteFile","caller":"bob"}`, "bob"},
 		{ada, `{"tool":"deleteFile","caller":""}`, ""},
 	} {
-		out, err := call(t, r, c.by, "lease.issue", c.args)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := kit.Must(call(t, r, c.by, "lease.issue", c.args))(t)
 		token := out["token"].(string)
-		if found, err := leases.Find(t.Context(), token); err != nil || found.Caller != c.want {
-			t.Errorf("%s by %s: %+v, %v", c.args, c.by.ID, found, err)
-		}
+		kit.Equal(t, kit.Must(leases.Find(t.Context(), token))(t).Caller, c.want, c.args, c.by.ID)
 		if c.want != "" {
 			err := leases.Consume(t.Context(), token, "eve", "deleteFile", 3)
 			if e := tool.AsError(err); err == nil || e.Reason != "not_found" {
 				t.Errorf("another caller: %v", err)
 			}
 		}
-		if err := leases.Consume(t.Context(), token, c.want, "deleteFile", 3); err != nil {
-			t.Errorf("%s by %s: %v", c.args, c.by.ID, err)
-		}
+		kit.Check(t, leases.Consume(t.Context(), token, c.want, "deleteFile", 3), "%s by %s", c.args, c.by.ID)
 	}
 }
 
@@ -170,10 +152,7 @@ func TestALeaseIsRevokedByItsIssuerAndByTheOperator(t *testing.T) {
 	leases := table(t)
 	r := lease.New(lease.Options{Leases: leases, Resolve: resolve})
 	issue := func(caller string) string {
-		token, err := leases.Issue(t.Context(), caller, "deleteFile", 3, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		token := kit.Must(leases.Issue(t.Context(), caller, "deleteFile", 3, 0))(t)
 		return token
 	}
 	bobs, adas, anybodys := issue("bob"), issue("ada"), issue("")
@@ -188,21 +167,15 @@ func TestALeaseIsRevokedByItsIssuerAndByTheOperator(t *testing.T) {
 	if _, err := call(t, r, ada, "lease.list", `{}`); tool.CodeOf(err) != tool.CodeAccessDenied {
 		t.Errorf("the leases of all, for an issuer: %v", err)
 	}
-	if out, err := call(t, r, local, "lease.list", `{"limit":2}`); err != nil || len(out["leases"].([]any)) != 2 {
-		t.Error(out, err)
-	}
+	kit.Equal(t, len(kit.Must(call(t, r, local, "lease.list", `{"limit":2}`))(t)["leases"].([]any)), 2)
 	if _, err := call(t, r, ada, "lease.revoke", `{"id":"`+terms.ID(adas)+`"}`); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("again: %v", err)
 	}
 	for _, token := range []string{bobs, anybodys} {
-		if _, err := call(t, r, local, "lease.revoke", `{"id":"`+terms.ID(token)+`"}`); err != nil {
-			t.Errorf("the operator: %v", err)
-		}
+		kit.Check(t, kit.Err(call(t, r, local, "lease.revoke", `{"id":"`+terms.ID(token)+`"}`)), "the operator")
 	}
 	for _, args := range []string{`{}`, `{"id":"x","token":"y"}`, `{"id":7}`, `{"lease":"x"}`} {
-		if _, err := call(t, r, local, "lease.revoke", args); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(call(t, r, local, "lease.revoke", args)), tool.CodeInvalidInput, "", args)
 	}
 }
 
@@ -211,8 +184,6 @@ func TestLeaseIssueRefusesKeysAndPlans(t *testing.T) {
 	for want, c := range map[string]tool.Call{"idempotency key": {Key: "k"}, "plan": {Parent: "p"}} {
 		c.Tool, c.Args, c.Caller = "lease.issue", json.RawMessage(`{"tool":"*"}`), local
 		_, err := r.Invoke(t.Context(), &c, tool.Discard)
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Error(want, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, want, want)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"testing"
 
 	"toolpost/builtin/operate"
@@ -12,6 +11,7 @@ import (
 	"toolpost/engine/queue"
 	"toolpost/engine/quota"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
@@ -82,9 +82,7 @@ func TestOperatorsAreAnswered(t *testing.T) {
 			t.Errorf("%s: %v: %s", spec.Name, err, r.Output)
 		}
 	}
-	if want := []string{"explainPolicy", "listCallers", "showConfig", "showUsage"}; !slices.Equal(s.asked, want) {
-		t.Errorf("asked were %v", s.asked)
-	}
+	kit.EqualSlices(t, s.asked, []string{"explainPolicy", "listCallers", "showConfig", "showUsage"}, "asked were")
 	want := operate.ExplainArgs{Tool: "deleteFile", Caller: "ada", Door: "nats", Session: "s"}
 	args := string(s.about.Args)
 	if s.about.Args = nil; s.who.ID != operator.ID || args != `{"path":"a"}` || s.about.Tool != want.Tool ||

@@ -10,6 +10,7 @@ import (
 
 	tools "toolpost/builtin/plan"
 	"toolpost/engine"
+	"toolpost/internal/kit"
 	"toolpost/plan"
 	"toolpost/store"
 	"toolpost/store/sqlite"
@@ -32,10 +33,7 @@ type house struct {
 
 func open(t *testing.T) *house {
 	t.Helper()
-	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := kit.Must(sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{}))(t)
 	h := &house{engine.New(engine.Options{}), t, db, nil}
 	h.x = &plan.Executor{
 		Handler: h, Catalog: h, Store: db.Plans(), Again: func(*tool.Call, string) ([]byte, error) { return []byte("{}"), nil },
@@ -45,12 +43,8 @@ func open(t *testing.T) *house {
 		{Name: "toolpost", Protocol: "builtin", Runner: set}, {Name: "ref", Protocol: "fake", Runner: reference{}},
 	})
 	t.Cleanup(func() {
-		if err := h.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, h.Close(context.Background()))
+		kit.Check(t, db.Close())
 	})
 	return h
 }
@@ -69,9 +63,7 @@ func gives[T any](h *house, name, args string) (out T) {
 	if err == nil {
 		err = strictjson.Unmarshal(r.Output, &out)
 	}
-	if err != nil {
-		h.t.Fatalf("%s %s: %v", name, args, err)
-	}
+	kit.OK(h.t, err, "%s %s", name, args)
 	return out
 }
 
@@ -113,9 +105,7 @@ func TestArgumentsOfRun(t *testing.T) {
 		`{'resume':'nosuch'}`:                           tool.CodeNotFound,
 		`{'resume':'` + strings.Repeat("x", 300) + `'}`: tool.CodeInvalidInput,
 	} {
-		if _, err := h.call(ada, "plan.run", args); tool.CodeOf(err) != want {
-			t.Errorf("%.60s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(h.call(ada, "plan.run", args)), want, "", args)
 	}
 }
 
@@ -143,9 +133,7 @@ func TestPlansAreSeenByTheirCallersAndByOperators(t *testing.T) {
 		}
 	}
 	for _, args := range []string{`{'state':'waiting'}`, `{'limit':0}`, `{'limit':1001}`} {
-		if _, err := h.call(ada, "plan.list", args); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(h.call(ada, "plan.list", args)), tool.CodeInvalidInput, "", args)
 	}
 }
 
@@ -174,9 +162,7 @@ func TestAJobThatRunsAgainGoesOnWithItsPlan(t *testing.T) {
 		if err == nil {
 			err = strictjson.Unmarshal(r.Output, &runs[i])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 	}
 	if runs[0].PlanID != runs[1].PlanID || runs[0].ToolResults[0].Call != runs[1].ToolResults[0].Call {
 		t.Errorf("%+v and %+v", runs[0], runs[1])

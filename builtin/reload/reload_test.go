@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"toolpost/builtin/reload"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -34,9 +35,7 @@ func TestAReloadSaysWhatChanged(t *testing.T) {
 	}
 	want := `{"config":"toolpost.yaml","changes":[{"source":"files","added":["writeFile"]}],"failed":[{"source":"gone",` +
 		`"error":"no such file","stays":true},{"source":"far","error":"it is down"}],"restart":["doors"]}`
-	if string(r.Output) != want {
-		t.Errorf("%s", r.Output)
-	}
+	kit.Equal(t, string(r.Output), want)
 }
 
 // A config that is refused changes nothing; the caller reads so with the reason, under the code of the reason.
@@ -50,9 +49,7 @@ func TestARefusedConfigIsToldWithItsReason(t *testing.T) {
 			e.Message != "the config was not reloaded; the one before it stays: line 3: unknown field" {
 			t.Errorf("%+v, %+v", r, e)
 		}
-		if tool.AsError(failed).Message != "line 3: unknown field" {
-			t.Errorf("the error itself was changed: %v", failed)
-		}
+		kit.Equal(t, tool.AsError(failed).Message, "line 3: unknown field", "the error itself was changed: %v", failed)
 	}
 }
 

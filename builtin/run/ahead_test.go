@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
@@ -27,7 +28,7 @@ func waiters() (pids []int) {
 func TestAProcessWaitsForTheNextProgram(t *testing.T) {
 	w := newWorld(t, "{workers: 1}")
 	known, killed := map[string]bool{}, 0
-	soon(t, "three that waited were killed", func() bool {
+	kit.Eventually(t, "three that waited were killed", func() bool {
 		o := w.run("python", "import random, uuid\nreturn f'{random.random()} {uuid.uuid4()}'")
 		for word := range strings.FieldsSeq(fmt.Sprint(o.Result)) {
 			if known[word] || o.err != nil {
@@ -40,9 +41,9 @@ func TestAProcessWaitsForTheNextProgram(t *testing.T) {
 			if syscall.Kill(pid, syscall.SIGKILL) == nil {
 				killed++
 			}
-			soon(t, "it is gone", func() bool { return len(waiters()) == 0 })
+			kit.Eventually(t, "it is gone", func() bool { return len(waiters()) == 0 })
 		}
 		return killed >= 3
 	})
-	soon(t, "nobody waits for a program that does not come", func() bool { return len(waiters()) == 0 })
+	kit.Eventually(t, "nobody waits for a program that does not come", func() bool { return len(waiters()) == 0 })
 }

@@ -9,6 +9,7 @@ import (
 
 	"toolpost/builtin/define"
 	"toolpost/host/process"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -53,9 +54,7 @@ func TestAnAnswerIsOneLine(t *testing.T) {
 		t.Fatal(last, err)
 	}
 	want := `{"code":"x","most":{"calls":64,"bytes":4194304}}` + "\n" + `{"id":7,"output":[{"a":1}]}` + "\n"
-	if answers != want {
-		t.Errorf("%s", answers)
-	}
+	kit.Equal(t, answers, want)
 }
 
 func FuzzTalk(f *testing.F) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
 )
@@ -313,10 +314,7 @@ func newStage(t *testing.T, outside string) *stage {
 	if s.tcp, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	short, err := os.MkdirTemp("", "tp") // the name of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	short := kit.Must(os.MkdirTemp("", "tp"))(t) // the name of a socket must be short
 	t.Cleanup(func() { _ = os.RemoveAll(short) })
 	if s.unix, err = net.Listen("unix", filepath.Join(short, "s")); err != nil {
 		t.Fatal(err)
@@ -521,8 +519,7 @@ func bare(t *testing.T, dir, language, code string) (found map[string]string, sa
 			"const require = (await import('node:module')).createRequire('/');\n" +
 				"console.log('FOUND' + JSON.stringify(await (async () => {\n" + code + "\n})())); process.exit(0)"}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
-	defer cancel()
+	ctx := kit.Context(t)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = []string{"TP_CANARY=" + secret, "PATH=" + os.Getenv("PATH")}, dir
 	out, err := cmd.CombinedOutput()
@@ -576,18 +573,16 @@ func TestCallNumbersAreScopedToTheirProgram(t *testing.T) {
 	if o.err == nil || o.err.Reason != "broken_channel" || !strings.Contains(o.err.Message, "not answered yet") {
 		t.Errorf("%v", o.err)
 	}
-	soon(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
+	kit.Eventually(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
 	w.probe.begun.Store(0)
 	done := make(chan outcome)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { done <- w.runAs(ctx, tool.Call{Caller: ada()}, "python", "await tools.probe.wait()") }()
-	soon(t, "it waits", func() bool { return w.probe.begun.Load() == 1 })
+	kit.Eventually(t, "it waits", func() bool { return w.probe.begun.Load() == 1 })
 	w.want("javascript", `
 for (let id = -100; id < 100; id++) require('fs').writeSync(3, JSON.stringify({cancel: id}) + '\n')
 return (await tools.probe.who()).caller`, "ada")
-	if w.probe.running.Load() != 1 {
-		t.Error("a program ended the call of another")
-	}
+	kit.Equal(t, w.probe.running.Load(), 1, "a program ended the call of another")
 	cancel()
 	<-done
 }
@@ -606,7 +601,7 @@ for (let id = 1; ; id++) {
   for (let n = 0; n < line.length;) { try { n += fs.writeSync(3, line, n) } catch (e) { if (e.code !== 'EAGAIN') throw e } }
 }`)
 	}()
-	soon(t, "its places are taken", func() bool { return w.probe.begun.Load() == 64 })
+	kit.Eventually(t, "its places are taken", func() bool { return w.probe.begun.Load() == 64 })
 	time.Sleep(200 * time.Millisecond) // for more, if there were more
 	if n := w.probe.begun.Load(); n != 64 {
 		t.Errorf("%d calls at once", n)

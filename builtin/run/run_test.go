@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -41,7 +42,7 @@ try:
     await asyncio.wait_for(tools.probe.wait(), 0.05)
 except asyncio.TimeoutError:
     return (await tools.probe.who())["caller"]`, "ada")
-	soon(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
+	kit.Eventually(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
 }
 
 func TestMissingAwaitOrCallIsExplained(t *testing.T) {
@@ -67,9 +68,7 @@ func TestMissingAwaitOrCallIsExplained(t *testing.T) {
 	}
 	for _, language := range languages() {
 		o := w.run(language, strings.Repeat("tools.probe.wait()\n", 2))
-		if !strings.Contains(o.summary, "2 calls that still ran were not awaited, and cancelled") {
-			t.Errorf("%s: %+v", language, o)
-		}
+		kit.Contains(t, o.summary, "2 calls that still ran were not awaited, and cancelled", language, o)
 	}
 	w.want("javascript", `const {sep} = await import("node:path"); return sep`, "/")
 	if o := w.run("javascript", `await import("node:path")`); o.Stderr != "" {
@@ -227,7 +226,7 @@ func TestCancelEndsTheProgramAndItsCalls(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan outcome)
 		go func() { done <- w.runAs(ctx, tool.Call{Caller: ada()}, language, code) }()
-		soon(t, "all of its calls run", func() bool { return w.probe.begun.Load() == 5 })
+		kit.Eventually(t, "all of its calls run", func() bool { return w.probe.begun.Load() == 5 })
 		cancel()
 		o := <-done
 		if o.err == nil || o.err.Code != tool.CodeCancelled || w.probe.running.Load() != 0 {
@@ -238,14 +237,12 @@ func TestCancelEndsTheProgramAndItsCalls(t *testing.T) {
 			t.Errorf("%s: %d rows", language, len(rows))
 		}
 		for _, r := range rows {
-			if r.Code != string(tool.CodeCancelled) {
-				t.Errorf("%+v", r)
-			}
+			kit.Equal(t, r.Code, string(tool.CodeCancelled), r)
 		}
 	}
 	// A program that returns leaves no call running either.
 	w.want("python", "tools.probe.wait()\nawait tools.probe.who()\nreturn 1", 1)
-	soon(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
+	kit.Eventually(t, "no call runs", func() bool { return w.probe.running.Load() == 0 })
 }
 
 func TestCallsWithinCallsEndAtTheGreatestDepth(t *testing.T) {
@@ -317,11 +314,7 @@ func TestALanguageWithoutItsInterpreterIsRefused(t *testing.T) {
 func TestRunOffLeavesTheToolsOut(t *testing.T) {
 	w := newWorld(t, "off")
 	for _, name := range []string{"runCode", "describe_tools", "code.run"} {
-		if _, err := w.Catalog().Lookup(t.Context(), ada(), name); tool.CodeOf(err) != tool.CodeNotFound {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, kit.Err(w.Catalog().Lookup(t.Context(), ada(), name)), tool.CodeNotFound, "", name)
 	}
-	if _, err := w.Catalog().Lookup(t.Context(), ada(), "grepCode"); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(w.Catalog().Lookup(t.Context(), ada(), "grepCode")))
 }

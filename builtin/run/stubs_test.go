@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -44,9 +45,7 @@ func hostile() []function {
 
 func TestStubsAreValidCodeForHostileSpecs(t *testing.T) {
 	all := hostile()
-	if len(all) != 10 {
-		t.Fatal(len(all))
-	}
+	kit.MustEqual(t, len(all), 10)
 	python := pythonStubs(all)
 	check := exec.CommandContext(t.Context(), "python3", "-c", `
 import ast, sys
@@ -71,9 +70,7 @@ assert not any(isinstance(n, (ast.Import, ast.Call)) and not (isinstance(n, ast.
 		}
 	}
 	declared := typeScript(all)
-	if !strings.Contains(declared, `plain(args: { a: string; b?: number }): Promise<Array<{ x: 1 | "two" | null | true; y?: string | null }>>;`) {
-		t.Error(declared)
-	}
+	kit.Contains(t, declared, `plain(args: { a: string; b?: number }): Promise<Array<{ x: 1 | "two" | null | true; y?: string | null }>>;`)
 	compileTypeScript(t, declared)
 	for _, text := range []string{python, declared} {
 		if len(text) > maxText {
@@ -94,9 +91,7 @@ func compileTypeScript(t *testing.T, text string) {
 		return
 	}
 	file := filepath.Join(t.TempDir(), "tools.ts")
-	if err := os.WriteFile(file, []byte(text+"\nexport const x: Promise<any> = tools.src_1.plain({ a: 'x' })\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(file, []byte(text+"\nexport const x: Promise<any> = tools.src_1.plain({ a: 'x' })\n"), 0o600))
 	if out, err := exec.CommandContext(t.Context(), "node", tsc, "--noEmit", "--strict", "--target", "es2022", file).CombinedOutput(); err != nil {
 		t.Errorf("%v, %s\n%s", err, out, text)
 	}
@@ -111,9 +106,7 @@ func TestTwoToolsDoNotShareAnIdentifier(t *testing.T) {
 	for _, f := range visible(t.Context(), specs, tool.Principal{}) {
 		got = append(got, f.spec.Name+"="+f.path())
 	}
-	if fmt.Sprint(got) != "[a.b=s.a_b_2 a_b=s.a_b a-b=s.a_b_3 then=s.then_ class=s.class_]" {
-		t.Error(got)
-	}
+	kit.Equal(t, fmt.Sprint(got), "[a.b=s.a_b_2 a_b=s.a_b a-b=s.a_b_3 then=s.then_ class=s.class_]", got)
 }
 
 func TestADescriptionIsBounded(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -51,32 +52,23 @@ state: state
 func newWorld(t testing.TB, run string) *world {
 	t.Helper()
 	tooltest.NoLeaks(t)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	w := &world{t: t, dir: dir, outside: filepath.Join(dir, "outside"), probe: &probe{}}
 	w.write("work/a.txt", "hello\n")
 	w.write("outside/secret.txt", secret)
 	w.write("outside/evil.py", "ESCAPED = '"+secret+"'\n")
 	w.write("outside/evil.cjs", "module.exports = '"+secret+"'\n")
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(strings.ReplaceAll(settings, "RUN", run)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	open := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return w.probe, nil }
 	w.Node, err = node.Open(t.Context(), cfg, node.Options{
 		Protocols: append(node.Protocols(), node.Protocol{Name: "probe", Open: open}),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hang)
 		defer cancel()
-		if err := w.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, w.Close(ctx))
 	})
 	return w
 }
@@ -87,12 +79,7 @@ const secret = "canary-7d1f4c0b9a"
 func (w *world) write(name, text string) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	kit.Write(w.t, path, text)
 }
 
 // ada is a caller that does not see the tool hidden.
@@ -164,9 +151,7 @@ func (w *world) runAs(ctx context.Context, c tool.Call, language, code string, t
 		return o
 	}
 	o.err, o.summary = r.Failure, r.Summary
-	if err := json.Unmarshal(r.Output, &o.result); err != nil {
-		w.t.Fatal(err)
-	}
+	kit.OK(w.t, json.Unmarshal(r.Output, &o.result))
 	return o
 }
 
@@ -191,15 +176,10 @@ func (w *world) rows(parent string) []row {
 	w.t.Helper()
 	var all struct{ Calls []row }
 	args, _ := json.Marshal(map[string]any{"parent": parent, "limit": 1000})
-	r, err := w.Handler().Invoke(w.t.Context(), &tool.Call{
+	r := kit.Must(w.Handler().Invoke(w.t.Context(), &tool.Call{
 		Tool: "audit.log", Args: args, Caller: tool.Principal{ID: "local", Door: "cli", Operates: true},
-	}, tool.Discard)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := json.Unmarshal(r.Output, &all); err != nil {
-		w.t.Fatal(err)
-	}
+	}, tool.Discard))(w.t)
+	kit.OK(w.t, json.Unmarshal(r.Output, &all))
 	return all.Calls
 }
 
@@ -244,16 +224,6 @@ func (p *probe) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Re
 func ok(v any) *tool.Result {
 	b, _ := json.MarshalIndent(v, "", "  ") // several lines, as some tools return them
 	return &tool.Result{OK: true, Output: b}
-}
-
-// soon waits for a condition.
-func soon(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(hang); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it never came to this: " + what)
-		}
-	}
 }
 
 func languages() []string { return []string{"python", "javascript"} }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/builtin/state"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -16,13 +17,9 @@ import (
 func fresh(t *testing.T) tool.Runner {
 	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, db.Close())
 	})
 	return state.New(db.Sessions())
 }
@@ -66,42 +63,28 @@ func TestASessionIsReadPatchedAndEmptied(t *testing.T) {
 		{"state.patch", `{"patch":{"mine":true}}`, `1`}, // the session of the call
 		{"state.get", `{"session":"own"}`, `1 {"mine":true}`},
 	} {
-		if got := call(t, r, ada, c.tool, c.args); got != c.want {
-			t.Errorf("%s %s: %s, want %s", c.tool, c.args, got, c.want)
-		}
+		kit.Equal(t, call(t, r, ada, c.tool, c.args), c.want, c.tool, c.args)
 	}
 }
 
 func TestWatchReturnsTheNextVersionOrTimesOut(t *testing.T) {
 	r := fresh(t)
-	if got := call(t, r, ada, "state.watch", `{"session":"s","wait_ms":0}`); got != `0` {
-		t.Errorf("nobody has changed it: %s", got)
-	}
+	kit.Equal(t, call(t, r, ada, "state.watch", `{"session":"s","wait_ms":0}`), `0`, "nobody has changed it")
 	done := make(chan string)
 	go func() { done <- call(t, r, ada, "state.watch", `{"session":"s","after":0,"wait_ms":20000}`) }()
-	if got := call(t, r, ada, "state.patch", `{"session":"s","patch":{"n":1}}`); got != `1` {
-		t.Error(got)
-	}
-	if got := <-done; got != `1 {"n":1}` {
-		t.Errorf("it has changed: %s", got)
-	}
+	kit.Equal(t, call(t, r, ada, "state.patch", `{"session":"s","patch":{"n":1}}`), `1`)
+	kit.Equal(t, <-done, `1 {"n":1}`, "it has changed")
 	call(t, r, ada, "state.patch", `{"session":"s","patch":{"n":2}}`)
 	for args, want := range map[string]string{
 		`{"session":"s","after":0}`: `1 {"n":1}`, `{"session":"s","after":1}`: `2 {"n":2}`, `{"session":"s","after":2,"wait_ms":1}`: `2`,
 	} {
-		if got := call(t, r, ada, "state.watch", args); got != want {
-			t.Errorf("%s: %s, want %s", args, got, want)
-		}
+		kit.Equal(t, call(t, r, ada, "state.watch", args), want, args)
 	}
-	if got := call(t, r, bob, "state.watch", `{"session":"s","caller":"ada"}`); got != "access_denied" {
-		t.Errorf("another caller: %s", got)
-	}
+	kit.Equal(t, call(t, r, bob, "state.watch", `{"session":"s","caller":"ada"}`), "access_denied", "another caller")
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
 	_, err := r.Invoke(ctx, &tool.Call{Tool: "state.watch", Caller: ada, Session: "s", Args: json.RawMessage(`{}`)}, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeCancelled {
-		t.Errorf("who watches has gone: %v", err)
-	}
+	kit.Refused(t, err, tool.CodeCancelled, "", "who watches has gone")
 }
 
 func TestSessionsAreSeparatePerCallerExceptForOperators(t *testing.T) {
@@ -122,9 +105,7 @@ func TestSessionsAreSeparatePerCallerExceptForOperators(t *testing.T) {
 		{local, "state.get", `{"session":"s","caller":"ada"}`, `2 {"n":2,"who":"ada"}`},
 		{local, "state.reset", `{"session":"s","caller":"ada"}`, `3`},
 	} {
-		if got := call(t, r, c.by, c.tool, c.args); got != c.want {
-			t.Errorf("%s: %s %s: %s, want %s", c.by.ID, c.tool, c.args, got, c.want)
-		}
+		kit.Equal(t, call(t, r, c.by, c.tool, c.args), c.want, c.by.ID, c.tool, c.args)
 	}
 }
 
@@ -134,25 +115,15 @@ func TestBadArgumentsChangeNothing(t *testing.T) {
 		`{}`, `{"patch":7}`, `{"patch":[]}`, `{"patch":null}`, `{"patch":{},"patch":{}}`, `{"patch":{},"if_version":-1}`, `{"patch":{},"if_version":"1"}`,
 		`{"patch":{},"session":7}`, `{"patch":{},"sesion":"s"}`, `[]`, `{"patch":{}`, `{"patch":{},"session":"a\u0000b"}`,
 	} {
-		if got := call(t, r, ada, "state.patch", args); got != string(tool.CodeInvalidInput) {
-			t.Errorf("%s: %s", args, got)
-		}
+		kit.Equal(t, call(t, r, ada, "state.patch", args), string(tool.CodeInvalidInput), args)
 	}
 	_, err := r.Invoke(t.Context(), &tool.Call{Tool: "state.get", Args: json.RawMessage(`{}`), Caller: ada}, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "needs a session") {
-		t.Errorf("no session: %v", err)
-	}
+	kit.Refused(t, err, tool.CodeInvalidInput, "needs a session", "no session")
 	_, err = r.Invoke(t.Context(), &tool.Call{Tool: "state.patch", Caller: ada, Session: "own",
 		Args: json.RawMessage(`{"patch":{"big":"` + strings.Repeat("x", store.MaxStateSize) + `"}}`)}, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeQuotaExceeded || !strings.Contains(err.Error(), `the state of session "own" was not changed`) {
-		t.Errorf("too much: %v", err)
-	}
-	if got := call(t, r, ada, "state.get", `{}`); got != `0 {}` {
-		t.Errorf("something was changed: %s", got)
-	}
-	if got := call(t, r, ada, "state.steal", `{"session":"s"}`); got != string(tool.CodeNotFound) {
-		t.Error(got)
-	}
+	kit.Refused(t, err, tool.CodeQuotaExceeded, `the state of session "own" was not changed`, "too much")
+	kit.Equal(t, call(t, r, ada, "state.get", `{}`), `0 {}`, "something was changed")
+	kit.Equal(t, call(t, r, ada, "state.steal", `{"session":"s"}`), string(tool.CodeNotFound))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := r.Invoke(ctx, &tool.Call{Tool: "state.reset", Caller: ada, Session: "own"}, tool.Discard); tool.CodeOf(err) != tool.CodeCancelled {

@@ -11,6 +11,7 @@ import (
 	"toolpost/builtin/story"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/internal/kit"
 	"toolpost/plan"
 	"toolpost/plan/planner"
 	"toolpost/tool"
@@ -34,18 +35,11 @@ type house struct {
 func open(t *testing.T) *house {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tale.yaml"), []byte(tale), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "tale.yaml"), []byte(tale), 0o600))
 	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte("planners: [{name: tale, file: tale.yaml}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	planners := planner.New(planner.Env{})
-	apply, err := planners.Read(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apply := kit.Must(planners.Read(cfg))(t)
 	apply()
 	h := &house{Engine: engine.New(engine.Options{})}
 	set := story.New(story.Options{
@@ -57,9 +51,7 @@ func open(t *testing.T) *house {
 	})
 	h.Replace(t.Context(), []engine.Binding{{Name: "toolpost", Protocol: "builtin", Runner: set}})
 	t.Cleanup(func() {
-		if err := h.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, h.Close(context.Background()))
 	})
 	return h
 }
@@ -90,9 +82,7 @@ func TestOfferEmitsNarrativeChoice(t *testing.T) {
 	for _, args := range []string{
 		`{}`, `{'choices':[]}`, `{'choices':[{'label':''}]}`, `{'choices':['Sit']}`, `{'choices':[` + many[:len(many)-1] + `]}`,
 	} {
-		if _, err := h.call(t, "story.offer", "", args, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%.60s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(h.call(t, "story.offer", "", args, tool.Discard)), tool.CodeInvalidInput, "", args)
 	}
 }
 
@@ -105,9 +95,7 @@ func TestTurnContinuesFromTheLastOffer(t *testing.T) {
 		if err == nil {
 			err = strictjson.Unmarshal(r.Output, &turn)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		return turn
 	}
 	first := play(`{}`)
@@ -134,9 +122,7 @@ func TestATurnIsRefusedWithoutASessionOrAStory(t *testing.T) {
 		{"s", `{'prompt':'unheard of'}`, tool.CodeNotFound},
 		{"s", `{'prompt':7}`, tool.CodeInvalidInput},
 	} {
-		if _, err := h.call(t, "story.turn", c.session, c.args, tool.Discard); tool.CodeOf(err) != c.want {
-			t.Errorf("%q %s: %v", c.session, c.args, err)
-		}
+		kit.Refused(t, kit.Err(h.call(t, "story.turn", c.session, c.args, tool.Discard)), c.want, "", c.session, c.args)
 	}
 }
 
@@ -151,7 +137,5 @@ func TestShowHasTheStoriesAndTheStateOfASession(t *testing.T) {
 			t.Errorf("%q: %+v, %v", session, r, err)
 		}
 	}
-	if _, err := h.call(t, "story.show", "", `{'story':'other'}`, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(h.call(t, "story.show", "", `{'story':'other'}`, tool.Discard)), tool.CodeNotFound, "")
 }

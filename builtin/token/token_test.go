@@ -11,6 +11,7 @@ import (
 
 	"toolpost/builtin/token"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -50,18 +51,14 @@ func TestATokenIsIssuedAndRevokedAsAsked(t *testing.T) {
 	if err != nil || !issued.OK || !strings.HasPrefix(string(issued.Output), `{"token":"tp_secret","id":"`+id+`","caller":"ci",`) || strings.Contains(issued.Summary, "tp_") {
 		t.Errorf("%+v, %v", issued, err)
 	}
-	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "token.revoke", Caller: cli, Args: []byte(`{"id":"` + id + `"}`)}, tool.Discard); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(r.Invoke(t.Context(), &tool.Call{Tool: "token.revoke", Caller: cli, Args: []byte(`{"id":"` + id + `"}`)}, tool.Discard)))
 	listed, err := r.Invoke(t.Context(), &tool.Call{Tool: "token.list", Caller: cli, Args: []byte(`{"limit":7}`)}, tool.Discard)
 	if err != nil || !strings.HasPrefix(string(listed.Output), `{"tokens":[{"id":"7","caller":"ci",`) {
 		t.Errorf("%+v, %v", listed, err)
 	}
 	grant := identity.Grant{Caller: "ci", Roles: []string{"reader"}, Tools: tool.Patterns{"read*"}}
 	want := fakeTokens{[]identity.Token{{Grant: grant, Note: "x"}}, time.Minute, []string{id}}
-	if d := cmp.Diff(want, *b, cmp.AllowUnexported(fakeTokens{})); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, *b, cmp.AllowUnexported(fakeTokens{})), "")
 }
 
 func TestTokenToolsRefuseOtherCallersAndBadArguments(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"toolpost/builtin/trust"
 	"toolpost/engine/pin"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -33,14 +34,9 @@ func (d *desk) Lasting() bool                                     { return true 
 
 func heldBack(t *testing.T, source, name string) *pin.Held {
 	t.Helper()
-	was, err := pin.Of(source, &tool.Spec{Name: name, Description: "Says it."})
-	if err != nil {
-		t.Fatal(err)
-	}
+	was := kit.Must(pin.Of(source, &tool.Spec{Name: name, Description: "Says it."}))(t)
 	now, err := pin.Of(source, &tool.Spec{Name: name, Description: "Says\u202e it.", Effects: tool.Effects{Destructive: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	return &pin.Held{Was: was, Now: now, Why: tool.Errorf(tool.CodeUnavailable, "changed").Because(pin.ReasonChanged)}
 }
 
@@ -82,9 +78,7 @@ func TestApproveSelectsExactlyTheNamedTools(t *testing.T) {
 func TestAReviewShowsWhatChangedAndHidesNothing(t *testing.T) {
 	d := &desk{held: []*pin.Held{heldBack(t, "a", "ec\u200bho")}}
 	r, err := trust.New(d).Invoke(t.Context(), &tool.Call{Tool: trust.Review, Caller: tool.Principal{ID: "ada", Operates: true}}, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	var got trust.Reviewed
 	if err := json.Unmarshal(r.Output, &got); err != nil || tool.Hides(string(r.Output)) || len(got.Held) != 1 || got.Held[0].Tool != `a.ec\u200bho` {
 		t.Fatalf("%s, %v", r.Output, err)

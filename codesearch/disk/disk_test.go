@@ -7,24 +7,19 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"toolpost/internal/kit"
 
 	"golang.org/x/sys/unix"
 )
 
 func TestFolderIsLockedByOneProcess(t *testing.T) {
 	dir := t.TempDir()
-	held, err := Lock(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := kit.Must(Lock(dir))(t)
 	if _, err := Lock(dir); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("a second lock: %v", err)
 	}
 	held.Close()
-	again, err := Lock(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := kit.Must(Lock(dir))(t)
 	again.Close()
 }
 
@@ -34,9 +29,7 @@ func TestFileIsWrittenWholeOrNotAtAll(t *testing.T) {
 		return Write(path, func(w io.Writer) error { _, _ = io.WriteString(w, text); return err })
 	}
 	broken := errors.New("broken")
-	if err := write("one", nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, write("one", nil))
 	if err := write("two", broken); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 // BenchmarkScan reads the standard library's sources, in memory.
@@ -17,18 +18,12 @@ func BenchmarkScan(b *testing.B) {
 	}
 	files, _ := filepath.Glob(filepath.Join(strings.TrimSpace(string(root)), "src/*/*.go"))
 	for _, f := range files {
-		one, err := os.ReadFile(f)
-		if err != nil {
-			b.Fatal(err)
-		}
+		one := kit.Must(os.ReadFile(f))(b)
 		text = append(text, one...)
 	}
 	for _, c := range benchPatterns() {
 		b.Run(c.name, func(b *testing.B) {
-			p, err := Compile(c.expr, false)
-			if err != nil {
-				b.Fatal(err)
-			}
+			p := kit.Must(Compile(c.expr, false))(b)
 			m, lines := p.Matcher(b.Context()), 0
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {

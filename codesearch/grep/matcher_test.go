@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 )
 
@@ -168,10 +169,7 @@ func TestManyStates(t *testing.T) {
 	wide := strings.NewReplacer("a", "é", "b", "日")
 	for _, wider := range []func(string) string{func(s string) string { return s }, wide.Replace} {
 		expr, dense, sparse := wider(expr), []byte(wider(dense.String())), []byte(wider(sparse.String()))
-		p, err := Compile(expr, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(Compile(expr, false))(t)
 		m := p.Matcher(t.Context())
 		m.finder = nil
 		for _, text := range [][]byte{sparse, dense, sparse[:20_000]} {

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -31,14 +32,9 @@ func view(t *testing.T, files map[string]string) (v *workspace.View, dir string)
 		if err == nil {
 			err = os.WriteFile(path, []byte(content), 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 	}
-	ws, err := workspace.Open(dir, workspace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(dir, workspace.Options{}))(t)
 	t.Cleanup(func() { ws.Close() })
 	return ws.View(&tool.Call{}), dir
 }
@@ -46,10 +42,7 @@ func view(t *testing.T, files map[string]string) (v *workspace.View, dir string)
 // lines greps and returns path:line:content.
 func lines(t *testing.T, v *workspace.View, expr string, o Options) ([]string, Stats) {
 	t.Helper()
-	p, err := Compile(expr, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(Compile(expr, false))(t)
 	var found []string
 	s := NewSearch(t.Context(), p, o, func(f File) error {
 		for _, m := range f.Matches {
@@ -57,9 +50,7 @@ func lines(t *testing.T, v *workspace.View, expr string, o Options) ([]string, S
 		}
 		return nil
 	})
-	if err := s.Walk(v, "", workspace.WalkOptions{Recursive: true, Ignore: true}, plain); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, s.Walk(v, "", workspace.WalkOptions{Recursive: true, Ignore: true}, plain))
 	return found, s.Stats()
 }
 
@@ -170,9 +161,7 @@ func TestSearchEndsWhenItsCallerStops(t *testing.T) {
 	}
 	v, _ := view(t, files)
 	p, err := Compile("x", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	gone := errors.New("gone")
 	seen := 0
 	err = NewSearch(t.Context(), p, Options{}, func(File) error { seen++; return gone }).Walk(v, "", workspace.WalkOptions{Recursive: true}, plain)
@@ -202,10 +191,7 @@ func TestWorkerThatIsFarAheadWaits(t *testing.T) {
 
 func TestPartsOfAFile(t *testing.T) {
 	v, _ := view(t, map[string]string{"f": "x1\ny\nx2\ny\nx3\n"})
-	p, err := Compile("x", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(Compile("x", false))(t)
 	for perFile, want := range map[int]string{0: "1:x1 5:x3", 1: "1:x1 more", 2: "1:x1 5:x3"} {
 		var got []string
 		s := NewSearch(t.Context(), p, Options{Shape: Shape{PerFile: perFile}}, func(f File) error {
@@ -216,20 +202,14 @@ func TestPartsOfAFile(t *testing.T) {
 		})
 		firstAndLast := func(int) (*workspace.File, []Part) {
 			f, err := v.Open("f")
-			if err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, err)
 			return f, []Part{{Size: 5}, {Offset: 10, Size: 3, Line: 4}}
 		}
-		if err := s.Files(1, firstAndLast, func(int) string { return "f" }); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, s.Files(1, firstAndLast, func(int) string { return "f" }))
 		if s.Stats().More {
 			got = append(got, "more")
 		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%d of a file: %q, want %q", perFile, got, want)
-		}
+		kit.Equal(t, strings.Join(got, " "), want, "%d of a file: %q", perFile, got)
 	}
 }
 
@@ -245,10 +225,7 @@ func TestLongAndInvalidLines(t *testing.T) {
 		"between runes":  {strings.Repeat("é", 30) + "needle" + strings.Repeat("é", 30), "…ééééé" + "needleéé…"},
 		"odd boundaries": {"x" + strings.Repeat("é", 30) + "needle" + strings.Repeat("é", 30), "…ééééé" + "needleéé…"},
 	} {
-		p, err := Compile("needle", false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(Compile("needle", false))(t)
 		got, _ := p.Matcher(t.Context()).Lines([]byte(c.text), 0, Shape{MaxLine: 20})
 		if len(got) != 1 || got[0].Content != c.want || !utf8.ValidString(got[0].Content) {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
@@ -260,10 +237,7 @@ func FuzzLinesAreValid(f *testing.F) {
 	f.Add([]byte("a\nxx\xff\nb\r\nxé\n"), 4, 1, 1)
 	f.Fuzz(func(t *testing.T, text []byte, maxLine, before, after int) {
 		s := Shape{MaxLine: 1 + abs(maxLine)%64, Before: abs(before) % 4, After: abs(after) % 4}
-		p, err := Compile("x", false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(Compile("x", false))(t)
 		found, _ := p.Matcher(t.Context()).Lines(text, 0, s)
 		for _, m := range found {
 			around := Context{}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -14,23 +15,15 @@ func BenchmarkTree(b *testing.B) {
 	if dir == "" {
 		b.Skip("TOOLPOST_TREE names no folder")
 	}
-	ws, err := workspace.Open(dir, workspace.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(dir, workspace.Options{}))(b)
 	defer ws.Close()
 	for _, c := range benchPatterns() {
 		b.Run(c.name, func(b *testing.B) {
-			p, err := Compile(c.expr, false)
-			if err != nil {
-				b.Fatal(err)
-			}
+			p := kit.Must(Compile(c.expr, false))(b)
 			var st Stats
 			for b.Loop() {
 				s := NewSearch(b.Context(), p, Options{MaxBytes: 1 << 30}, func(File) error { return nil })
-				if err := s.Walk(ws.View(&tool.Call{}), "", workspace.WalkOptions{Recursive: true, Ignore: true}, plain); err != nil {
-					b.Fatal(err)
-				}
+				kit.OK(b, s.Walk(ws.View(&tool.Call{}), "", workspace.WalkOptions{Recursive: true, Ignore: true}, plain))
 				st = s.Stats()
 			}
 			b.ReportMetric(float64(st.Matches), "lines")

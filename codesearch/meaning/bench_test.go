@@ -16,6 +16,7 @@ import (
 
 	"toolpost/codesearch/meaning"
 	"toolpost/codesearch/split"
+	"toolpost/internal/kit"
 )
 
 // sources reads the sources of Go's library and of the module cache, up to a number of bytes.
@@ -65,10 +66,7 @@ func BenchmarkIndex(b *testing.B) {
 		dir := b.TempDir()
 		x := open(b, dir, meaning.Options{})
 		s := update(b, x, seq(files))
-		disk, err := x.Size()
-		if err != nil {
-			b.Fatal(err)
-		}
+		disk := kit.Must(x.Size())(b)
 		b.ReportMetric(float64(disk)/float64(size), "disk/source")
 		b.ReportMetric(float64(s.Chunks), "chunks")
 	}

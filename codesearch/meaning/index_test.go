@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/codesearch/meaning"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -47,28 +48,19 @@ func (t tree) file(path string) meaning.File {
 
 func open(t testing.TB, dir string, o meaning.Options) *meaning.Index {
 	t.Helper()
-	x, err := meaning.Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := kit.Must(meaning.Open(dir, o))(t)
 	return x
 }
 
 func update(t testing.TB, x *meaning.Index, files iter.Seq2[meaning.File, error]) meaning.Stats {
 	t.Helper()
-	s, err := x.Update(t.Context(), files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(x.Update(t.Context(), files))(t)
 	return s
 }
 
 func search(t testing.TB, x *meaning.Index, question string, limit int) []meaning.Hit {
 	t.Helper()
-	hits, err := x.Search(t.Context(), question, limit, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hits := kit.Must(x.Search(t.Context(), question, limit, nil))(t)
 	return hits
 }
 
@@ -131,18 +123,14 @@ func TestSearchFindsByMeaning(t *testing.T) {
 		Similarity: h.Similarity, Lexical: h.Lexical, Semantic: h.Semantic,
 		Hash: meaning.Hash([]byte(strings.Join(strings.Split(shop()["cart.go"], "\n")[5:11], "\n"))),
 	}
-	if d := cmp.Diff(want, h); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
-	}
+	kit.Equal(t, cmp.Diff(want, h), "")
 }
 
 func TestAFilterHidesFiles(t *testing.T) {
 	x := open(t, "", meaning.Options{})
 	update(t, x, shop().files())
 	hits, err := x.Search(t.Context(), "send mail", 10, func(path string) bool { return path != "mail/send.py" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	for _, h := range hits {
 		if h.Path == "mail/send.py" {
 			t.Errorf("%s was hidden", h.Path)
@@ -159,14 +147,10 @@ func TestBadQuestionsAreRefused(t *testing.T) {
 	}{
 		"too long": {strings.Repeat("x", 5000), 1}, "no limit": {"x", 0}, "negative": {"x", -1}, "too many": {"x", 100_000},
 	} {
-		if _, err := x.Search(t.Context(), c.question, c.limit, nil); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: got %v", name, err)
-		}
+		kit.Refused(t, kit.Err(x.Search(t.Context(), c.question, c.limit, nil)), tool.CodeInvalidInput, "", name)
 	}
 	for _, question := range []string{"", "  ", "?!", "\xff\xfe", "x", "\x00", strings.Repeat("a b c ", 300)} {
-		if _, err := x.Search(t.Context(), question, 5, nil); err != nil {
-			t.Errorf("%q: %v", question, err)
-		}
+		kit.Check(t, kit.Err(x.Search(t.Context(), question, 5, nil)), question)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -325,9 +309,7 @@ func TestADamagedIndexIsMadeAnew(t *testing.T) {
 					b, _ := os.ReadFile(names[0])
 					err = os.WriteFile(names[0], f(b), 0o600)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, err)
 				x = open(t, dir, meaning.Options{})
 				s := update(t, x, shop().files())
 				if s.Indexed != 3 || s.Rebuilt != (file != "manifest" || f != nil) {
@@ -347,9 +329,7 @@ func TestARunningIndexHealsItself(t *testing.T) {
 	x := open(t, dir, meaning.Options{})
 	update(t, x, shop().files())
 	names, _ := filepath.Glob(filepath.Join(dir, "seg-*"))
-	if err := os.Truncate(names[0], 10); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Truncate(names[0], 10))
 	if s := update(t, x, shop().files()); s.Indexed != 3 || !s.Rebuilt {
 		t.Errorf("got %+v", s)
 	}
@@ -418,25 +398,17 @@ func TestFailedUpdateLeavesTheIndexUnchanged(t *testing.T) {
 	broken := func(yield func(meaning.File, error) bool) {
 		_ = yield(tree{"z.go": "func price() {\n\tprice()\n}\n"}.file("z.go"), nil) && yield(meaning.File{}, errors.New("the walk broke"))
 	}
-	if _, err := x.Update(t.Context(), broken); err == nil || !strings.Contains(err.Error(), "the walk broke") {
-		t.Errorf("got %v", err)
-	}
+	kit.Fails(t, kit.Err(x.Update(t.Context(), broken)), "the walk broke")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := x.Update(ctx, shop().files()); tool.CodeOf(err) != tool.CodeCancelled {
-		t.Errorf("cancelled: got %v", err)
-	}
-	if d := cmp.Diff(before, search(t, x, "price", 5)); d != "" {
-		t.Error(d)
-	}
+	kit.Refused(t, kit.Err(x.Update(ctx, shop().files())), tool.CodeCancelled, "", "cancelled: got")
+	kit.Equal(t, cmp.Diff(before, search(t, x, "price", 5)), "")
 }
 
 func TestAnIndexThatCannotBeWrittenStillAnswers(t *testing.T) {
 	dir := t.TempDir()
 	x := open(t, dir, meaning.Options{})
-	if err := os.MkdirAll(filepath.Join(dir, "manifest", "in the way"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, "manifest", "in the way"), 0o700))
 	stats, err := x.Update(t.Context(), shop().files())
 	if tool.CodeOf(err) != tool.CodeUnavailable || stats.Files != 3 {
 		t.Errorf("got %+v, %v", stats, err)
@@ -448,9 +420,7 @@ func TestAnIndexThatCannotBeWrittenStillAnswers(t *testing.T) {
 
 func TestAQuotaBoundsTheIndex(t *testing.T) {
 	x := open(t, "", meaning.Options{MaxChunks: 3})
-	if _, err := x.Update(t.Context(), shop().files()); tool.CodeOf(err) != tool.CodeQuotaExceeded {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(x.Update(t.Context(), shop().files())), tool.CodeQuotaExceeded, "")
 	if files := x.FilesWith(""); len(files) > 0 {
 		t.Errorf("got %q", files)
 	}

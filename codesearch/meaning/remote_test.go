@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/codesearch/meaning"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -25,9 +26,7 @@ func serve(t *testing.T, handler http.HandlerFunc) *meaning.Service {
 func TestAServiceIsAskedAsTheContractSays(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		var req map[string]any
-		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, json.NewDecoder(r.Body).Decode(&req))
 		if r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer k" || r.Header.Get("Content-Type") != "application/json" || req["model"] != "m" {
 			t.Errorf("got %s %v %v", r.Method, r.Header, req)
 		}
@@ -81,9 +80,7 @@ func TestASlowServiceIsGivenUp(t *testing.T) {
 	if _, err := s.Embed(t.Context(), []string{"a"}); tool.CodeOf(err) != tool.CodeUnavailable || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.Rerank(t.Context(), "q", []string{"a"}); tool.CodeOf(err) != tool.CodeUnavailable {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(s.Rerank(t.Context(), "q", []string{"a"})), tool.CodeUnavailable, "")
 }
 
 // An index that was made with other vectors cannot be used.

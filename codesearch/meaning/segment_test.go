@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"toolpost/codesearch/split"
+	"toolpost/internal/kit"
 )
 
 // wordsOf returns the hashes of words, so that tests can name them.
@@ -25,9 +26,7 @@ func TestFormsOfAWordMeet(t *testing.T) {
 	} {
 		list := wordsOf(same)
 		for i, token := range list {
-			if token != list[0] {
-				t.Errorf("word %d of %q differs", i, same)
-			}
+			kit.Equal(t, token, list[0], "word %d of %q differs", i, same)
 		}
 	}
 	for _, apart := range []string{"string strong", "bus bu", "this thi", "status statu", "is i2"} {
@@ -47,9 +46,7 @@ func TestIdentifiersAreTakenApart(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("x", 10_000)
-	if got := wordsOf(long); len(got) != 1 {
-		t.Errorf("a long word gives %d", len(got))
-	}
+	kit.Equal(t, len(wordsOf(long)), 1, "a long word gives")
 }
 
 func FuzzTokenise(f *testing.F) {
@@ -103,10 +100,7 @@ func TestASegmentIsReadAsItWasWritten(t *testing.T) {
 	for n := range 30 {
 		s := testSegment(rng, n)
 		b := s.encode()
-		got, err := decodeSegment(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := kit.Must(decodeSegment(b))(t)
 		got.size = s.size
 		if len(s.chunks) > 0 && !reflect.DeepEqual(got, s) {
 			t.Fatalf("%d files: not the same", n)
@@ -120,12 +114,8 @@ func TestADamagedSegmentIsNoticed(t *testing.T) {
 	for i := range b {
 		broken := bytes.Clone(b)
 		broken[i] ^= 1 << (i % 8)
-		if _, err := decodeSegment(broken); err == nil {
-			t.Fatalf("byte %d was flipped", i)
-		}
-		if _, err := decodeSegment(b[:i]); err == nil {
-			t.Fatalf("cut at %d", i)
-		}
+		kit.Fails(t, kit.Err(decodeSegment(broken)), "", "byte %d was flipped", i)
+		kit.Fails(t, kit.Err(decodeSegment(b[:i])), "", "cut at %d", i)
 	}
 }
 
@@ -196,10 +186,7 @@ func TestATableIsReadAsItWasWritten(t *testing.T) {
 		}
 		rows = append(rows, Row{Token(i * 1_000_003), 2, 3, v})
 	}
-	table, err := ReadTable(WriteTable(128, rows))
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := kit.Must(ReadTable(WriteTable(128, rows)))(t)
 	sum := make([]float32, 128)
 	for _, r := range rows {
 		table.embed([]Term{{r.Token, 1}}, table.query, sum)
@@ -209,16 +196,11 @@ func TestATableIsReadAsItWasWritten(t *testing.T) {
 			}
 		}
 	}
-	if table.row(12345) != -1 {
-		t.Error("a word was found that is not in the table")
-	}
+	kit.Equal(t, table.row(12345), -1, "a word was found that is not in the table")
 }
 
 func TestTheStandardTableIsSmallEnough(t *testing.T) {
-	table, err := Standard()
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := kit.Must(Standard())(t)
 	if len(tableBytes) > 10_000_000 || len(table.tokens) < 1000 {
 		t.Errorf("%d bytes, %d words", len(tableBytes), len(table.tokens))
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"toolpost/codesearch/split"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 )
 
@@ -30,10 +31,7 @@ func TestGoDefinitionsAgreeWithTheGoParser(t *testing.T) {
 			t.Skip("the sources of Go's library are not here")
 		}
 		for _, name := range names {
-			src, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			src := kit.Must(os.ReadFile(name))(t)
 			n, m := compareWithGo(t, name, src)
 			total, missed = total+n, missed+m
 		}
@@ -45,10 +43,7 @@ func TestGoDefinitionsAgreeWithTheGoParser(t *testing.T) {
 
 func compareWithGo(t *testing.T, name string, src []byte) (total, missed int) {
 	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution))(t)
 	type place struct {
 		name string
 		line int

@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"toolpost/codesearch/split"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 )
 
@@ -38,16 +39,11 @@ func TestEachLanguageIsCutIntoItsFunctionsAndTypes(t *testing.T) {
 		t.Fatal(names, err)
 	}
 	for _, name := range names {
-		a, err := txtar.ParseFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := kit.Must(txtar.ParseFile(name))(t)
 		t.Run(a.Files[0].Name, func(t *testing.T) {
 			src := string(a.Files[0].Data)
 			got := strings.Join(show(src, split.Parts(split.LanguageOf(a.Files[0].Name), []byte(src))), "\n") + "\n"
-			if d := cmp.Diff(string(a.Files[1].Data), got); d != "" {
-				t.Errorf("(-want +got)\n%s", d)
-			}
+			kit.Equal(t, cmp.Diff(string(a.Files[1].Data), got), "")
 		})
 	}
 	if parts := split.Parts(split.Go, nil); len(parts) > 0 {
@@ -133,8 +129,6 @@ func TestCodeBlanksCommentsAndStrings(t *testing.T) {
 		{split.Elixir, "x = ~s(a) <> ?\" <> \"b\"\n", "x =       <> ?\" <>    \n"},
 		{split.Text, "x # y", "x # y"},
 	} {
-		if got := string(split.Code(c.language, []byte(c.src))); got != c.want {
-			t.Errorf("%s %q:\n got %q\nwant %q", c.language, c.src, got, c.want)
-		}
+		kit.Equal(t, string(split.Code(c.language, []byte(c.src))), c.want, c.language, c.src)
 	}
 }

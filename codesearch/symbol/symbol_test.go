@@ -9,6 +9,7 @@ import (
 
 	"toolpost/codesearch/split"
 	"toolpost/codesearch/symbol"
+	"toolpost/internal/kit"
 )
 
 func TestDefinitionsNameFunctionsTypesAndVariables(t *testing.T) {
@@ -33,9 +34,7 @@ func TestDefinitionsNameFunctionsTypesAndVariables(t *testing.T) {
 			}
 			got = append(got, fmt.Sprintf("%s %s %d", d.Kind, name, d.Line))
 		}
-		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("%s (-want +got)\n%s", file, d)
-		}
+		kit.Equal(t, cmp.Diff(c.want, got), "", file)
 	}
 }
 
@@ -46,9 +45,7 @@ func TestReferencesAreWholeWordsOfTheCode(t *testing.T) {
 		{Line: 7, Column: 2, Content: `open("open")`},
 		{Line: 9, Column: 4, Content: "y.open = open"},
 	}
-	if d := cmp.Diff(want, symbol.References(split.Go, []byte(src), "open", 10)); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, symbol.References(split.Go, []byte(src), "open", 10)), "")
 	if got := symbol.References(split.Go, []byte(src), "open", 1); len(got) != 1 {
 		t.Errorf("the limit was not kept: %v", got)
 	}
@@ -82,9 +79,7 @@ func TestImportsAreFoundAndResolved(t *testing.T) {
 			}
 			got = append(got, text)
 		}
-		if d := cmp.Diff(c.want, strings.Join(got, " ")); d != "" {
-			t.Errorf("%s (-want +got)\n%s", c.file, d)
-		}
+		kit.Equal(t, cmp.Diff(c.want, strings.Join(got, " ")), "", c.file)
 	}
 }
 
@@ -113,9 +108,7 @@ func TestManifestsAreRead(t *testing.T) {
 			}
 			deps = append(deps, text)
 		}
-		if got := m.Ecosystem + " " + m.Module + ": " + strings.Join(deps, "; "); got != c.want {
-			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
-		}
+		kit.Equal(t, m.Ecosystem+" "+m.Module+": "+strings.Join(deps, "; "), c.want, name)
 	}
 }
 
@@ -124,9 +117,7 @@ func TestBadManifestsAreErrors(t *testing.T) {
 		"package.json": `{"name":1}`, "Cargo.toml": "[", "pom.xml": "<project>", "other.lock": "", "go.mod": strings.Repeat("x", symbol.MaxManifest+1),
 		"twice/package.json": `{"name":"a","name":"b"}`,
 	} {
-		if _, err := symbol.ReadManifest(name, []byte(src)); err == nil {
-			t.Errorf("%s was read", name)
-		}
+		kit.Fails(t, kit.Err(symbol.ReadManifest(name, []byte(src))), "", name)
 	}
 }
 

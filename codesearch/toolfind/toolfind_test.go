@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/codesearch/toolfind"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -60,9 +61,7 @@ func TestInvalidQueriesAreRefused(t *testing.T) {
 			t.Errorf("%d characters: %v", len(question), err)
 		}
 	}
-	if hits, err := f.Search(t.Context(), nil, "file", 3); err != nil || len(hits) != 0 {
-		t.Errorf("without tools: %v, %v", hits, err)
-	}
+	kit.Equal(t, len(kit.Must(f.Search(t.Context(), nil, "file", 3))(t)), 0, "without tools")
 }
 
 // A tool that a caller does not see is not in its list, so it is not found and does not affect the ranking. A changed
@@ -81,9 +80,7 @@ func TestOnlyTheGivenToolsAreFound(t *testing.T) {
 						t.Errorf("round %d: %s is found among those without it", round, all[i].Name)
 					}
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				kit.Check(t, err)
 			})
 		}
 	}
@@ -115,9 +112,7 @@ func TestHostileDescriptionsAreSearchedLikeOthers(t *testing.T) {
 }
 
 func TestBriefIsTheFirstSentence(t *testing.T) {
-	if got := toolfind.Brief(&tool.Spec{Description: "Reads\na file. More of it."}); got != "Reads a file." {
-		t.Error(got)
-	}
+	kit.Equal(t, toolfind.Brief(&tool.Spec{Description: "Reads\na file. More of it."}), "Reads a file.")
 }
 
 func BenchmarkSearchOf10000(b *testing.B) {
@@ -131,8 +126,6 @@ func BenchmarkSearchOf10000(b *testing.B) {
 	}
 	_, _ = f.Search(b.Context(), many, "weather", 10)
 	for b.Loop() {
-		if hits, err := f.Search(b.Context(), many, "tell me the weather", 10); err != nil || len(hits) != 10 {
-			b.Fatal(hits, err)
-		}
+		kit.MustEqual(b, len(kit.Must(f.Search(b.Context(), many, "tell me the weather", 10))(b)), 10)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"toolpost/codesearch/grep"
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -16,36 +17,24 @@ func BenchmarkTree(b *testing.B) {
 	if dir == "" {
 		b.Skip("TOOLPOST_TREE names no folder")
 	}
-	ws, err := workspace.Open(dir, workspace.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(dir, workspace.Options{}))(b)
 	defer ws.Close()
 	view := ws.View(&tool.Call{})
-	x, err := Open(b.TempDir(), view, Options{Pause: time.Hour})
-	if err != nil {
-		b.Fatal(err)
-	}
+	x := kit.Must(Open(b.TempDir(), view, Options{Pause: time.Hour}))(b)
 	defer x.Close()
 	began := time.Now()
-	if err := x.Refresh(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	kit.OK(b, x.Refresh(b.Context()))
 	files, size := x.Size()
 	b.Logf("%d files, index of %d MB in %d segments after %v", files, size>>20, len(x.snap.segs), time.Since(began))
 	b.Run("refresh", func(b *testing.B) {
 		for b.Loop() {
-			if err := x.Refresh(b.Context()); err != nil {
-				b.Fatal(err)
-			}
+			kit.OK(b, x.Refresh(b.Context()))
 		}
 	})
 	for _, expr := range []string{"ErrUnexpectedEOF", "(?i)unexpected end", "ReaderFrom|WriterTo|ByteScanner|RuneReader", `[A-Z][a-z]+Err[a-z]*\(`, "return", "zzyzzx_q", `^type [A-Z]\w+ interface`, `func.*context\.Context.*error`} {
 		b.Run(expr, func(b *testing.B) {
 			p, err := grep.Compile(expr, false)
-			if err != nil {
-				b.Fatal(err)
-			}
+			kit.OK(b, err)
 			var sel Selection
 			var st grep.Stats
 			for b.Loop() {
@@ -53,9 +42,7 @@ func BenchmarkTree(b *testing.B) {
 					b.Fatal(err)
 				}
 				s := grep.NewSearch(b.Context(), p, grep.Options{MaxBytes: 1 << 30}, func(grep.File) error { return nil })
-				if err := search(s, view, sel.Picks); err != nil {
-					b.Fatal(err)
-				}
+				kit.OK(b, search(s, view, sel.Picks))
 				st = s.Stats()
 			}
 			b.ReportMetric(float64(len(sel.Picks)), "candidates")

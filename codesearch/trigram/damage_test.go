@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"toolpost/codesearch/grep"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 )
 
@@ -44,16 +45,11 @@ func TestADamagedIndexIsMadeAnew(t *testing.T) {
 			tr.refresh()
 			tr.close()
 			for _, f := range tr.files() {
-				b, err := os.ReadFile(f)
-				if err != nil {
-					t.Fatal(err)
-				}
+				b := kit.Must(os.ReadFile(f))(t)
 				if name == "a list" && filepath.Ext(f) != segmentExt {
 					continue
 				}
-				if err := os.WriteFile(f, damage(b), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, os.WriteFile(f, damage(b), 0o600))
 			}
 			tr.open(Options{})
 			for _, word := range []string{"alpha", "gamma", "beta"} { // a damaged list is noticed when it is read
@@ -77,9 +73,7 @@ func TestALeftoverOfAWriteIsRemoved(t *testing.T) {
 	tr.refresh()
 	tr.close()
 	for _, name := range []string{"00000099.tri", "00000002.tri.new"} {
-		if err := os.WriteFile(filepath.Join(tr.state, name), []byte("half"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(tr.state, name), []byte("half"), 0o600))
 	}
 	tr.open(Options{})
 	if names := strings.Join(tr.files(), " "); strings.Contains(names, "/00000099") || strings.Contains(names, ".new") {
@@ -102,14 +96,9 @@ func randomSegment(t testing.TB, rng *rand.Rand) (*segment, [][]byte) {
 	if err == nil {
 		err = b.write(f)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	f.Close()
-	s, err := openSegment(path, "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(openSegment(path, "s"))(t)
 	t.Cleanup(func() { s.file.Close() })
 	return s, texts
 }
@@ -134,10 +123,7 @@ func TestTheIndexLosesNoMatch(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			h, err := s.find(p.Need())
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := kit.Must(s.find(p.Need()))(t)
 			losesNone(t, p, expr, s, texts, h)
 		}
 	}
@@ -173,13 +159,9 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "s")
 	var buf bytes.Buffer
-	if err := b.write(&buf); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, b.write(&buf))
 	read := func(content []byte) string {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, content, 0o600))
 		s, err := openSegment(path, "s")
 		if err != nil {
 			return "damaged"
@@ -209,19 +191,14 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 
 func FuzzADamagedSegmentIsNoticed(f *testing.F) {
 	s, _ := randomSegment(f, rand.New(rand.NewPCG(3, 3)))
-	whole, err := os.ReadFile(s.file.Name())
-	if err != nil {
-		f.Fatal(err)
-	}
+	whole := kit.Must(os.ReadFile(s.file.Name()))(f)
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
 	f.Add([]byte(magic + magic))
 	f.Add(append(slices.Clone(whole[:len(whole)-40]), bytes.Repeat([]byte{0xff}, 40)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		path := filepath.Join(t.TempDir(), "s")
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, b, 0o600))
 		s, err := openSegment(path, "s")
 		if err != nil {
 			return

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/codesearch/grep"
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -37,10 +38,7 @@ func newTree(t *testing.T, o Options, files map[string]string) *tree {
 	for name, content := range files {
 		tr.write(name, content)
 	}
-	ws, err := workspace.Open(tr.dir, workspace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(tr.dir, workspace.Options{}))(t)
 	t.Cleanup(func() { ws.Close() })
 	tr.view = ws.View(&tool.Call{})
 	tr.open(o)
@@ -93,10 +91,7 @@ func (tr *tree) refresh() {
 
 func compile(t testing.TB, expr string) *grep.Pattern {
 	t.Helper()
-	p, err := grep.Compile(expr, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(grep.Compile(expr, false))(t)
 	return p
 }
 
@@ -192,9 +187,7 @@ func TestTheIndexIsThereAgainAfterARestart(t *testing.T) {
 	if sel := tr.agree("", "gamma"); !slices.Equal(paths(sel), []string{"b/c"}) || sel.Changed != 0 {
 		t.Errorf("%+v", sel)
 	}
-	if _, err := Open(tr.state, tr.view, Options{}); err == nil || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("a second one on the same folder: %v", err)
-	}
+	kit.Fails(t, kit.Err(Open(tr.state, tr.view, Options{})), "another process", "a second one on the same folder")
 }
 
 // Every answer equals the result of a walk, whatever was done to the tree before, and whether the index has read it since

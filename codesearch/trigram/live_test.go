@@ -9,18 +9,13 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"toolpost/internal/kit"
 )
 
 // eventually waits until a condition holds.
 func (tr *tree) eventually(what string, so func() bool) {
 	tr.Helper()
-	for range 600 {
-		if so() {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	tr.Fatalf("%s: not within half a minute", what)
+	kit.Eventually(tr, what, so)
 }
 
 func TestTheTreeIsReadWhenItChanges(t *testing.T) {
@@ -48,9 +43,7 @@ func TestWatcherAloneUpdatesTheIndex(t *testing.T) {
 	tr.eventually("the first reading", files(1))
 	tr.write("a/g", "beta\n")
 	tr.eventually("a new file", files(2))
-	if err := os.RemoveAll(filepath.Join(tr.dir, "a")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.RemoveAll(filepath.Join(tr.dir, "a")))
 	tr.eventually("a folder that went", files(0))
 }
 
@@ -92,9 +85,7 @@ func TestSmallSegmentsAreMadeOne(t *testing.T) {
 	tr.refresh()
 	for i := range 10 {
 		tr.write(fmt.Sprintf("f%02d", i), fmt.Sprintf("beta number%02d\n", i))
-		if err := os.Remove(filepath.Join(tr.dir, fmt.Sprintf("f%02d", 20+i))); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Remove(filepath.Join(tr.dir, fmt.Sprintf("f%02d", 20+i))))
 		tr.refresh()
 		if n := len(tr.x.snap.segs); n > maxSmall+2 {
 			t.Fatalf("%d segments", n)
@@ -141,9 +132,7 @@ func TestQuotas(t *testing.T) {
 	t.Run("bytes", func(t *testing.T) {
 		tr := newTree(t, Options{MaxBytes: 8}, files)
 		tr.refresh()
-		if sel := tr.agree("", "gamma"); !slices.Equal(paths(sel), []string{"b", "c"}) { // b and c are searched each time
-			t.Errorf("%q", paths(sel))
-		}
+		kit.EqualSlices(t, paths(tr.agree("", "gamma")), []string{"b", "c"}) // b and c are searched each time
 	})
 }
 
@@ -159,12 +148,8 @@ func TestFileWithAnOddNameIsLeftToTheWalk(t *testing.T) {
 func TestRecentlyChangedFileIsSearchedEachTime(t *testing.T) {
 	tr := newTree(t, Options{}, map[string]string{"a": "alpha\n", "b": "beta\n"})
 	tr.x.o.rest = time.Hour
-	if err := tr.x.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if sel := tr.agree("", "gamma"); !slices.Equal(paths(sel), []string{"a", "b"}) {
-		t.Errorf("%q", paths(sel))
-	}
+	kit.OK(t, tr.x.Refresh(t.Context()))
+	kit.EqualSlices(t, paths(tr.agree("", "gamma")), []string{"a", "b"})
 }
 
 func TestACandidateThatGrewIsSearchedAsAWhole(t *testing.T) {
@@ -187,9 +172,7 @@ func TestChangesOfIgnoreRulesAreNoticed(t *testing.T) {
 			}
 			tr.refresh()
 			top, _, _ := strings.Cut(strings.TrimPrefix(name, "d/"), "/")
-			if err := os.RemoveAll(filepath.Join(tr.dir, strings.TrimSuffix(name, strings.TrimPrefix(name, "d/")), top)); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.RemoveAll(filepath.Join(tr.dir, strings.TrimSuffix(name, strings.TrimPrefix(name, "d/")), top)))
 			for _, folder := range []string{"", "d", "d/e"} {
 				tr.agree(folder, "alpha")
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"toolpost/engine/approval"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -145,9 +146,7 @@ func (w *world) refused(t *testing.T, c *tool.Call, reason string) *tool.Error {
 
 func (w *world) decide(t *testing.T, p tool.Principal, id string, d approval.Decision) {
 	t.Helper()
-	if _, err := w.Decide(t.Context(), p, id, d); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(w.Decide(t.Context(), p, id, d))(t)
 }
 
 func yes(way string) approval.Decision {
@@ -160,9 +159,7 @@ func TestACallRunsOnceWhenItIsApproved(t *testing.T) {
 	if again := w.asked(t, call(resume(id))); again != id {
 		t.Errorf("it asks as %s, and then as %s", id, again)
 	}
-	if again := w.asked(t, call()); again != id {
-		t.Errorf("the same call without the id asks as %s", again)
-	}
+	kit.Equal(t, w.asked(t, call()), id, "the same call without the id asks as")
 	w.decide(t, bob, id, yes(""))
 	c := call(resume(id))
 	w.runs(t, c)
@@ -209,9 +206,7 @@ func TestAnIdIsOfNoUseForAnotherCall(t *testing.T) {
 		})
 	}
 	w.runs(t, call(resume(id)))
-	if got := w.refused(t, call(resume(id)), approval.Unknown).Error(); got != plain {
-		t.Errorf("of a used id it says %q", got)
-	}
+	kit.Equal(t, w.refused(t, call(resume(id)), approval.Unknown).Error(), plain, "of a used id it says")
 }
 
 func TestDenialNamesApproverAndReason(t *testing.T) {
@@ -265,9 +260,7 @@ func TestOnlyApproversSeeAndDecide(t *testing.T) {
 	}
 	w.decide(t, both, id, yes(""))
 	_, err := w.Decide(t.Context(), bob, id, approval.Decision{})
-	if tool.CodeOf(err) != tool.CodeConflict || !strings.Contains(err.Error(), "olga") {
-		t.Errorf("the second decision gives %v", err)
-	}
+	kit.Refused(t, err, tool.CodeConflict, "olga", "the second decision gives")
 }
 
 // Otherwise a call whose approvers are misspelt would wait, and no one could see it.
@@ -278,13 +271,9 @@ func TestOperatorSeesAndDeniesWhatOthersApprove(t *testing.T) {
 		if list, err := w.List(t.Context(), owner, approval.Waiting, 100); err != nil || len(list) != 1 || list[0].ID != id {
 			t.Errorf("the operator sees %+v, %v", list, err)
 		}
-		if _, err := w.Show(t.Context(), owner, id); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, kit.Err(w.Show(t.Context(), owner, id)))
 		_, err := w.Decide(t.Context(), owner, id, yes(""))
-		if tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), "only onwer can approve this call of") {
-			t.Errorf("an approval gives %v", err)
-		}
+		kit.Refused(t, err, tool.CodeAccessDenied, "only onwer can approve this call of", "an approval gives")
 		w.decide(t, owner, id, approval.Decision{})
 	}
 }
@@ -298,9 +287,7 @@ func TestOwnerIsAnyOperator(t *testing.T) {
 		w := newWorld()
 		w.decide(t, tool.Principal{ID: id, Operates: true}, w.asked(t, call(rules(asks("owner")))), yes(""))
 		_, err := w.Decide(t.Context(), tool.Principal{ID: "eve"}, w.asked(t, call(rules(asks("owner")), args(`{}`))), yes(""))
-		if tool.CodeOf(err) != tool.CodeNotFound {
-			t.Error(err)
-		}
+		kit.Refused(t, err, tool.CodeNotFound, "")
 	}
 }
 
@@ -441,14 +428,10 @@ func TestAnApprovalIsRememberedAsItWasGiven(t *testing.T) {
 			if err != nil || len(list) != 1 || list[0].ID != id || list[0].For != c.way {
 				t.Errorf("remembered are %+v, %v", list, err)
 			}
-			if _, err := w.Revoke(t.Context(), owner, id); err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, kit.Err(w.Revoke(t.Context(), owner, id)))
 			w.asked(t, call(args(`{"path":"c"}`)))
 			w.asked(t, call())
-			if _, err := w.Revoke(t.Context(), owner, id); tool.CodeOf(err) != tool.CodeConflict {
-				t.Errorf("revoked twice: %v", err)
-			}
+			kit.Refused(t, kit.Err(w.Revoke(t.Context(), owner, id)), tool.CodeConflict, "", "revoked twice")
 		})
 	}
 }
@@ -470,9 +453,7 @@ func TestApprovalForAnHourExpires(t *testing.T) {
 		w.runs(t, call(args(`{"path":"b"}`)))
 		time.Sleep(2 * time.Minute)
 		w.asked(t, call(args(`{"path":"b"}`)))
-		if list, err := w.List(t.Context(), owner, approval.Remembered, 100); err != nil || len(list) != 0 {
-			t.Errorf("remembered are %+v, %v", list, err)
-		}
+		kit.Equal(t, len(kit.Must(w.List(t.Context(), owner, approval.Remembered, 100))(t)), 0, "remembered are")
 	})
 }
 
@@ -484,15 +465,11 @@ func TestUnallowedRememberIsRefused(t *testing.T) {
 		"session": call(session("")), "arguments": call(rules(only)), "ever": call(),
 	} {
 		id := w.asked(t, c)
-		if _, err := w.Decide(t.Context(), bob, id, yes(way)); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", way, err)
-		}
+		kit.Refused(t, kit.Err(w.Decide(t.Context(), bob, id, yes(way))), tool.CodeInvalidInput, "", way)
 		if _, err := w.Decide(t.Context(), bob, id, approval.Decision{For: "hour"}); tool.CodeOf(err) != tool.CodeInvalidInput {
 			t.Errorf("a denial for an hour: %v", err)
 		}
-		if a, err := w.Show(t.Context(), bob, id); err != nil || a.State != approval.Waiting {
-			t.Errorf("%+v, %v", a, err)
-		}
+		kit.Equal(t, kit.Must(w.Show(t.Context(), bob, id))(t).State, approval.Waiting)
 	}
 }
 
@@ -505,12 +482,8 @@ func TestNoAnswerInTimeIsARefusal(t *testing.T) {
 		time.Sleep(time.Second)
 		c := call(resume(id))
 		w.refused(t, c, approval.TooLate)
-		if c.Record.Approval.State != "expired" {
-			t.Errorf("%+v", c.Record.Approval)
-		}
-		if _, err := w.Decide(t.Context(), bob, id, yes("")); tool.CodeOf(err) != tool.CodeConflict {
-			t.Errorf("decided late: %v", err)
-		}
+		kit.Equal(t, c.Record.Approval.State, "expired", c.Record.Approval)
+		kit.Refused(t, kit.Err(w.Decide(t.Context(), bob, id, yes(""))), tool.CodeConflict, "", "decided late")
 		late := w.asked(t, call())
 		w.decide(t, bob, late, yes(""))
 		time.Sleep(15 * time.Minute)
@@ -563,14 +536,10 @@ func TestCallRefusedByALaterStageKeepsItsApproval(t *testing.T) {
 		return nil, tool.BeforeRun(tool.Errorf(tool.CodeLeaseRequired, "a lease is needed"))
 	}
 	for range 2 {
-		if _, err := w.h.Invoke(t.Context(), call(resume(id)), tool.Discard); tool.CodeOf(err) != tool.CodeLeaseRequired {
-			t.Fatal(err)
-		}
+		kit.Refused(t, kit.Err(w.h.Invoke(t.Context(), call(resume(id)), tool.Discard)), tool.CodeLeaseRequired, "")
 	}
 	w.does = func(*tool.Call) (*tool.Result, error) { return nil, errors.New("it began, and broke") }
-	if _, err := w.h.Invoke(t.Context(), call(), tool.Discard); tool.CodeOf(err) != tool.CodeInternal {
-		t.Fatal(err)
-	}
+	kit.Refused(t, kit.Err(w.h.Invoke(t.Context(), call(), tool.Discard)), tool.CodeInternal, "")
 	w.refused(t, call(resume(id)), approval.Unknown)
 }
 
@@ -599,9 +568,7 @@ func TestAJobHasItsOwnApprovalAndMayBeBegunAgain(t *testing.T) {
 	if other := w.asked(t, call()); other == id {
 		t.Error("another call has the job's approval")
 	}
-	if again := w.asked(t, call(job)); again != id {
-		t.Error("the job that is begun again asks anew")
-	}
+	kit.Equal(t, w.asked(t, call(job)), id, "the job that is begun again asks anew")
 	w.decide(t, bob, id, yes(""))
 	w.refused(t, call(resume(id)), approval.Unknown)
 	w.runs(t, call(job, resume(id)))
@@ -687,9 +654,7 @@ func TestWaitEndsOnDecisionExpiryOrCancel(t *testing.T) {
 		if err := w.Wait(ctx, w.asked(t, call(args(`{"path":"d"}`)))); err == nil || err.Error() != "enough" {
 			t.Error(err)
 		}
-		if err := w.Wait(t.Context(), "apr_"+strings.Repeat("b", 20)); tool.CodeOf(err) != tool.CodeNotFound {
-			t.Error(err)
-		}
+		kit.Refused(t, w.Wait(t.Context(), "apr_"+strings.Repeat("b", 20)), tool.CodeNotFound, "")
 	})
 }
 

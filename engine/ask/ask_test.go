@@ -11,6 +11,7 @@ import (
 
 	"toolpost/engine/ask"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -104,9 +105,7 @@ func TestAnAnswerToAnotherCallIsRefusedAndNothingRuns(t *testing.T) {
 			ran := told.ran
 			change(c)
 			want(t, h, c, ask.Unknown, "")
-			if told.ran != ran {
-				t.Error("the tool ran")
-			}
+			kit.Equal(t, told.ran, ran, "the tool ran")
 		})
 	}
 }
@@ -154,9 +153,7 @@ func TestAQuestionIsAnsweredOnce(t *testing.T) {
 			c.Answers = json.RawMessage(`{}`)
 			want(t, h, c, ask.Invalid, "name")
 			c.Answers = json.RawMessage(`{"name":"Ada"}`)
-			if _, err := h.Invoke(t.Context(), c, tool.Discard); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(h.Invoke(t.Context(), c, tool.Discard))(t)
 			ran := told.ran
 			want(t, h, c, ask.Answered, "answered already")
 			c.ID = "another"
@@ -165,19 +162,14 @@ func TestAQuestionIsAnsweredOnce(t *testing.T) {
 				other := behind(ask.New(ask.Options{Marks: marks, Keys: keys}), told)
 				want(t, other, c, ask.Answered, "answered already")
 			}
-			if told.ran != ran {
-				t.Error("the tool ran again")
-			}
+			kit.Equal(t, told.ran, ran, "the tool ran again")
 		})
 	}
 }
 
 func openStore(t *testing.T) *store.DB {
 	t.Helper()
-	db, err := sqlite.Open(filepath.Join(t.TempDir(), "toolpost.db"), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := kit.Must(sqlite.Open(filepath.Join(t.TempDir(), "toolpost.db"), store.Options{}))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -188,9 +180,7 @@ func TestAJobThatIsBegunAgainStillHasItsAnswer(t *testing.T) {
 	c := question(t, h, `{"name":"Ada"}`)
 	c.Background = true
 	for range 2 {
-		if _, err := h.Invoke(t.Context(), c, tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(h.Invoke(t.Context(), c, tool.Discard))(t)
 	}
 	c.ID = "2"
 	want(t, h, c, ask.Answered, "answered already")
@@ -244,9 +234,7 @@ func TestAnswersMustFitTheirQuestions(t *testing.T) {
 				want(t, h, call, ask.Invalid, c.words)
 				return
 			}
-			if _, err := h.Invoke(t.Context(), call, tool.Discard); err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, kit.Err(h.Invoke(t.Context(), call, tool.Discard)))
 		})
 	}
 }
@@ -271,9 +259,7 @@ func TestInvalidQuestionIsAToolError(t *testing.T) {
 	} {
 		h := behind(ask.New(ask.Options{}), &teller{ask: &a})
 		r, err := h.Invoke(t.Context(), first(), tool.Discard)
-		if tool.CodeOf(err) != tool.CodeProtocol || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s: %+v, %v", words, r, err)
-		}
+		kit.Refused(t, err, tool.CodeProtocol, words, words, r)
 	}
 }
 

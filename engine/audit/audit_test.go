@@ -12,6 +12,7 @@ import (
 
 	"toolpost/engine/audit"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -133,18 +134,14 @@ func TestEveryOutcomeHasOneRecord(t *testing.T) {
 			if c.spec != nil && (rec.Tool != c.spec.Name || rec.Asked != "alias" || rec.Source != "files" || rec.Touches.Reads[0] != "/a") {
 				t.Errorf("%+v", rec)
 			}
-			if (len(l.begun) == 1) != (c.spec == writes) {
-				t.Errorf("%d began", len(l.begun))
-			}
+			kit.Equal(t, (len(l.begun) == 1), (c.spec == writes), "%d began", len(l.begun))
 		})
 	}
 }
 
 func TestARecordHasShapesAndDigestsAndNoSecrets(t *testing.T) {
 	l := &log{}
-	if _, err := chain(audit.New(audit.Options{Log: l}), reads, gives(&tool.Result{OK: true, Output: []byte(`12345`)}, nil)).Invoke(t.Context(), call("1"), tool.Discard); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(chain(audit.New(audit.Options{Log: l}), reads, gives(&tool.Result{OK: true, Output: []byte(`12345`)}, nil)).Invoke(t.Context(), call("1"), tool.Discard))(t)
 	r := l.records[0]
 	if string(r.Shape) != `{"path":"string","n":"number","deep":{"x":"array"}}` || len(r.Digest) != 64 || r.Args != nil {
 		t.Errorf("%s, %s, %s", r.Shape, r.Digest, r.Args)
@@ -159,9 +156,7 @@ func TestDigestsOfArgumentsCannotBeGuessed(t *testing.T) {
 	digest := func(key func() ([]byte, error)) string {
 		l := &log{}
 		trail := audit.New(audit.Options{Log: l, Digests: secret.NewKeyed(key)})
-		if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), call("1"), tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), call("1"), tool.Discard))(t)
 		return l.records[0].Digest
 	}
 	one := func() ([]byte, error) { return []byte("one"), nil }
@@ -171,9 +166,7 @@ func TestDigestsOfArgumentsCannotBeGuessed(t *testing.T) {
 	if a := digest(one); a != digest(one) || a == digest(other) || a == none || none == again || a == hex.EncodeToString(plain[:]) {
 		t.Errorf("a key gives the same digest each time, another one others, and none is the plain one: %s", a)
 	}
-	if got := digest(func() ([]byte, error) { return nil, errors.New("no key") }); got != "" {
-		t.Errorf("without a key: %s", got)
-	}
+	kit.Equal(t, digest(func() ([]byte, error) { return nil, errors.New("no key") }), "", "without a key")
 }
 
 func TestValuesAreKeptForTheToolsThatAreNamedWithoutSecrets(t *testing.T) {
@@ -181,12 +174,8 @@ func TestValuesAreKeptForTheToolsThatAreNamedWithoutSecrets(t *testing.T) {
 	c := call("1")
 	c.Args = []byte(`{"path":"a","API_Key":"x","pin":"y","list":[{"userPassword":"z"}]}`)
 	trail := audit.New(audit.Options{Log: l, Values: tool.Patterns{"readFile"}, Redact: []string{"pin"}})
-	if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard); err != nil {
-		t.Fatal(err)
-	}
-	if got := string(l.records[0].Args); got != `{"path":"a","API_Key":"[redacted]","pin":"[redacted]","list":[{"userPassword":"[redacted]"}]}` {
-		t.Error(got)
-	}
+	kit.Must(chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard))(t)
+	kit.Equal(t, string(l.records[0].Args), `{"path":"a","API_Key":"[redacted]","pin":"[redacted]","list":[{"userPassword":"[redacted]"}]}`)
 	if _, err := chain(trail, writes, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard); err != nil || l.records[1].Args != nil {
 		t.Errorf("a tool that is not named: %s, %v", l.records[1].Args, err)
 	}
@@ -201,9 +190,7 @@ func TestArgumentsOfAnyKindHaveABoundedShape(t *testing.T) {
 		c := call("1")
 		c.Args = []byte(args)
 		_, _ = chain(audit.New(audit.Options{Log: l}), reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard)
-		if got := string(l.records[0].Shape); got != want {
-			t.Errorf("%.40s: %.80s, want %s", args, got, want)
-		}
+		kit.Equal(t, string(l.records[0].Shape), want, args)
 	}
 }
 
@@ -241,9 +228,7 @@ func TestFullLogAllowsReadsAndRefusesWrites(t *testing.T) {
 	})
 	read, write := chain(trail, reads, tool1), chain(trail, writes, tool1)
 	for _, id := range []string{"1", "2"} {
-		if _, err := read.Invoke(t.Context(), call(id), tool.Discard); err != nil {
-			t.Errorf("reading: %v", err)
-		}
+		kit.Check(t, kit.Err(read.Invoke(t.Context(), call(id), tool.Discard)), "reading")
 	}
 	_, err := write.Invoke(t.Context(), call("3"), tool.Discard)
 	if e := tool.AsError(err); ran != 2 || e == nil || e.Code != tool.CodeUnavailable || e.Reason != "audit_unavailable" || !errors.Is(err, errFull) {
@@ -253,9 +238,7 @@ func TestFullLogAllowsReadsAndRefusesWrites(t *testing.T) {
 		_, _ = read.Invoke(t.Context(), call(id), tool.Discard)
 	}
 	l.setFull(false)
-	if _, err := write.Invoke(t.Context(), call("6"), tool.Discard); err != nil {
-		t.Errorf("with room again: %v", err)
-	}
+	kit.Check(t, kit.Err(write.Invoke(t.Context(), call("6"), tool.Discard)), "with room again")
 	var ids []string
 	lost := 0
 	for _, r := range l.records {
@@ -339,9 +322,7 @@ func FuzzShape(f *testing.F) {
 		c := call("1")
 		c.Args = args
 		trail := audit.New(audit.Options{Log: l, Values: tool.Patterns{"*"}})
-		if _, err := chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(chain(trail, reads, gives(&tool.Result{OK: true}, nil)).Invoke(t.Context(), c, tool.Discard))(t)
 		if r := l.records[0]; len(r.Shape) > 1<<10 || len(r.Args) > 4<<10 {
 			t.Errorf("%d bytes of shape, %d of values", len(r.Shape), len(r.Args))
 		}

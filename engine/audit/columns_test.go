@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -92,10 +93,7 @@ func TestEveryFieldOfARecordHasOneColumn(t *testing.T) {
 
 func TestEveryColumnIsInEveryForm(t *testing.T) {
 	r, columns := filled(t), Columns()
-	doc, err := columns.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := kit.Must(columns.Marshal(r))(t)
 	v, err := strictjson.Decode(doc)
 	if err != nil {
 		t.Fatalf("%v: %s", err, doc)
@@ -123,9 +121,7 @@ func TestEveryColumnIsInEveryForm(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{"duration_ms": "0.002", "time": "2026-11-15T01:02:03.000004Z", "dry_run": "true", "reads": "the canary of Reads"} {
-		if got := cells[slices.Index(columns.Names(), name)]; got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+		kit.Equal(t, cells[slices.Index(columns.Names(), name)], want, name)
 	}
 }
 
@@ -133,22 +129,15 @@ func TestRecordsSurviveJSON(t *testing.T) {
 	columns := Columns()
 	for _, want := range []*tool.Record{filled(t), {}, {Tool: "a\"b\\c\n\u2028ä"}, {Duration: -time.Hour}} {
 		want.Begun, want.ReadOnly = false, false
-		doc, err := columns.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		doc := kit.Must(columns.Marshal(want))(t)
 		got := new(tool.Record)
 		if err := columns.Unmarshal(doc, got); err != nil {
 			t.Fatalf("%v: %s", err, doc)
 		}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s\n%s", doc, d)
-		}
+		kit.Equal(t, cmp.Diff(want, got), "", doc)
 	}
 	for _, bad := range []string{"", "[]", `{"":1}`, `{"toul":"x"}`, `{"touches":{"at":{}}}`, `{"touches":1}`, `{"tool":1}`, `{"touches":{"nosuch":1}}`} {
-		if err := columns.Unmarshal([]byte(bad), new(tool.Record)); err == nil {
-			t.Errorf("%s was read", bad)
-		}
+		kit.Fails(t, columns.Unmarshal([]byte(bad), new(tool.Record)), "", bad)
 	}
 	if doc, err := columns.Marshal(&tool.Record{Args: json.RawMessage(`{`)}); tool.CodeOf(err) != tool.CodeInternal || !strings.Contains(err.Error(), "args") {
 		t.Errorf("%s, %v", doc, err)
@@ -158,15 +147,11 @@ func TestRecordsSurviveJSON(t *testing.T) {
 // A new column is redacted unless it declares that only this program writes it.
 func TestEveryForeignColumnIsRedacted(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "canary"), []byte("the canary"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "canary"), []byte("the canary"), 0o600))
 	redactor := secret.Open(t.Context(), dir, map[string]secret.From{"CANARY": {File: "canary"}}, nil).Redactor()
 	was := filled(t)
 	clean := redacted{nil, redactor, Columns()}.clean(was)
-	if d := cmp.Diff(filled(t), was); d != "" {
-		t.Errorf("the record itself was changed: %s", d)
-	}
+	kit.Equal(t, cmp.Diff(filled(t), was), "", "the record itself was changed")
 	ours := []string{}
 	for _, c := range Columns() {
 		if c.Ours {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -48,11 +49,7 @@ func TestSeriesStepsAreRoundAndCoverTheSpan(t *testing.T) {
 func TestASeriesHasAnEndBehindItsStart(t *testing.T) {
 	now := time.Now()
 	for _, since := range []time.Time{now.Add(time.Second), {}, now.AddDate(-101, 0, 0)} {
-		if err := audit.CheckSpan(since, now); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%v: %v", since, err)
-		}
+		kit.Refused(t, audit.CheckSpan(since, now), tool.CodeInvalidInput, "", since)
 	}
-	if err := audit.CheckSpan(now.AddDate(-99, 0, 0), now); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, audit.CheckSpan(now.AddDate(-99, 0, 0), now))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/host/process"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -46,9 +47,7 @@ func opened(t *testing.T, o Options) *subject {
 	s := newSubject(o)
 	s.answer = fails(tool.Errorf(tool.CodeCrash, "exit status 7"))
 	for range 5 {
-		if _, err := s.call(); tool.CodeOf(err) != tool.CodeCrash {
-			t.Fatalf("the error of the tool is not passed on: %v", err)
-		}
+		kit.Refused(t, kit.Err(s.call()), tool.CodeCrash, "", "the error of the tool is not passed on")
 	}
 	return s
 }
@@ -73,9 +72,7 @@ func TestABrokenToolIsLeftAloneForAWhile(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		s.answer = gives(&tool.Result{OK: true})
 		for range 2 {
-			if _, err := s.call(); err != nil {
-				t.Errorf("after its time: %v", err)
-			}
+			kit.Check(t, kit.Err(s.call()), "after its time")
 		}
 	})
 }
@@ -85,9 +82,7 @@ func TestFailedTrialReopensTheBreaker(t *testing.T) {
 		s := opened(t, Options{Open: time.Minute})
 		for range 3 {
 			time.Sleep(time.Minute)
-			if _, err := s.call(); tool.CodeOf(err) != tool.CodeCrash {
-				t.Errorf("no call is tried: %v", err)
-			}
+			kit.Refused(t, kit.Err(s.call()), tool.CodeCrash, "", "no call is tried")
 			if _, err := s.call(); tool.CodeOf(err) != tool.CodeBreakerOpen || tool.AsError(err).Retry() != time.Minute {
 				t.Errorf("the breaker is not open: %v", err)
 			}
@@ -111,9 +106,7 @@ func TestOneTrialAtATime(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second) // a call that takes hours does not hold up all others
 		s.answer = gives(&tool.Result{OK: true})
-		if _, err := s.call(); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, kit.Err(s.call()))
 		time.Sleep(time.Hour)
 	})
 }
@@ -159,9 +152,7 @@ func TestCrashesInvalidRepliesAndAbsenceCount(t *testing.T) {
 		for range 2 {
 			_, _ = s.call()
 		}
-		if _, err := s.call(); tool.CodeOf(err) != tool.CodeBreakerOpen {
-			t.Errorf("%s: %v", code, err)
-		}
+		kit.Refused(t, kit.Err(s.call()), tool.CodeBreakerOpen, "", code)
 	}
 }
 
@@ -197,9 +188,7 @@ func TestPanicInATrialAllowsTheNextTrial(t *testing.T) {
 			_, _ = s.call()
 		}()
 		s.answer = gives(&tool.Result{OK: true})
-		if _, err := s.call(); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, kit.Err(s.call()))
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/cache"
 	"toolpost/engine/policy"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -76,9 +77,7 @@ func rules(t testing.TB, text string) []cache.Rule {
 	var o struct {
 		Cache []cache.Rule `yaml:"cache"`
 	}
-	if err := config.DecodeYAML("toolpost.yaml", []byte("cache: "+text+"\n"), &o); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, config.DecodeYAML("toolpost.yaml", []byte("cache: "+text+"\n"), &o))
 	return o.Cache
 }
 
@@ -92,9 +91,7 @@ func open(t *testing.T, text string) *house {
 	})
 	h.bind(t)
 	t.Cleanup(func() {
-		if err := h.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, h.Close(context.Background()))
 	})
 	return h
 }
@@ -111,9 +108,7 @@ func (h *house) call(t *testing.T, name string, change ...func(*tool.Call)) stri
 		f(&c)
 	}
 	r, err := h.Invoke(t.Context(), &c, tool.Discard)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	kit.OK(t, err, name)
 	if row := h.log.rows[len(h.log.rows)-1]; row.Cached != r.Trace.Cached || row.Call != r.Trace.Call {
 		t.Errorf("%s: cached is %v, and recorded as %v", name, r.Trace.Cached, row.Cached)
 	}
@@ -201,9 +196,7 @@ func TestCallersDoNotSeeEachOthersResults(t *testing.T) {
 	}{
 		{"read", "3", bob}, {"read", "3*", bob}, {"read", "4", nats}, {"read", "5", other}, {"list", "2*", bob}, {"list", "2*", nats}, {"list", "6", other},
 	} {
-		if got := h.call(t, step.tool, step.change); got != step.want {
-			t.Errorf("%s gave %s, not %s", step.tool, got, step.want)
-		}
+		kit.Equal(t, h.call(t, step.tool, step.change), step.want, step.tool)
 	}
 	h.expect(t, "read 1*")
 }
@@ -213,9 +206,7 @@ func TestPolicyKeepsResultsApart(t *testing.T) {
 	judge := func(text string) {
 		t.Helper()
 		var o policy.Options
-		if err := config.DecodeYAML("toolpost.yaml", []byte(text), &o); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, config.DecodeYAML("toolpost.yaml", []byte(text), &o))
 		var err error
 		if h.rules, err = policy.New(o, policy.Env{Dir: t.TempDir()}); err != nil {
 			t.Fatal(err)
@@ -263,9 +254,7 @@ func TestOnlyCompleteResultsAreCached(t *testing.T) {
 		for range 2 {
 			_, _ = h.Invoke(t.Context(), &tool.Call{Tool: "read"}, tool.Discard)
 		}
-		if kept := h.a.ran == 1; kept != test.kept {
-			t.Errorf("%s: it ran %d times", what, h.a.ran)
-		}
+		kit.Equal(t, h.a.ran == 1, test.kept, "%s: it ran %d times", what, h.a.ran)
 	}
 }
 
@@ -353,9 +342,7 @@ func TestTheCacheTakesOnlySoMuchMemory(t *testing.T) {
 		return &tool.Result{OK: true, Output: json.RawMessage(`"` + strings.Repeat("x", 10_000) + `"`)}, nil
 	}))
 	call := func(args string) {
-		if _, err := h.Invoke(t.Context(), &tool.Call{Args: json.RawMessage(args), Spec: spec}, tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(h.Invoke(t.Context(), &tool.Call{Args: json.RawMessage(args), Spec: spec}, tool.Discard))(t)
 	}
 	for i := range 100 {
 		call(fmt.Sprint(i))
@@ -381,17 +368,11 @@ func TestMistakesInTheRules(t *testing.T) {
 		var o struct {
 			Cache []cache.Rule `yaml:"cache"`
 		}
-		if err := config.DecodeYAML("toolpost.yaml", []byte("cache: "+text+"\n"), &o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Fails(t, config.DecodeYAML("toolpost.yaml", []byte("cache: "+text+"\n"), &o), want, text)
 	}
 	cfg, err := config.Parse("toolpost.yaml", []byte("limits: {cache: ["+strings.Repeat("{tools: a, ttl: 1s},", 101)+"]}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := cache.New(cache.Options{}).Read(cfg); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "101 caches") {
-		t.Error(err)
-	}
+	kit.OK(t, err)
+	kit.Refused(t, kit.Err(cache.New(cache.Options{}).Read(cfg)), tool.CodeInvalidInput, "101 caches")
 }
 
 func TestWritingToolCannotBeCached(t *testing.T) {

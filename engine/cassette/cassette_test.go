@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"toolpost/engine/cassette"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -23,10 +24,7 @@ func env() cassette.Env {
 // record makes calls through the stage of a recorder, several at once.
 func record(t *testing.T, path string, calls int) *cassette.Recorder {
 	t.Helper()
-	r, err := cassette.Create(path, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(cassette.Create(path, "test"))(t)
 	r.In(env())
 	h := r.For(&tool.Spec{Name: "echo", Source: "one", Input: json.RawMessage(`{"type":"object"}`)})(
 		tool.HandlerFunc(func(_ context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -36,9 +34,7 @@ func record(t *testing.T, path string, calls int) *cassette.Recorder {
 	for i := range calls {
 		wg.Go(func() {
 			c := &tool.Call{Tool: "echo", Args: fmt.Appendf(nil, `{"n":%d}`, i)}
-			if _, err := h.Invoke(t.Context(), c, tool.Discard); err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, kit.Err(h.Invoke(t.Context(), c, tool.Discard)))
 		})
 	}
 	wg.Wait()
@@ -50,10 +46,7 @@ func read(text string) (*cassette.Tape, error) { return cassette.Read(strings.Ne
 func TestCassetteIsReadableWhereverItIsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.jsonl")
 	record(t, path, 20) // and is killed, without a Close
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := kit.Must(os.ReadFile(path))(t)
 	if tape, err := read(string(whole)); err != nil || len(tape.Calls) != 20 || len(tape.Tools) != 1 {
 		t.Fatalf("%+v, %v", tape, err)
 	}
@@ -73,9 +66,7 @@ func TestCassetteIsReadableWhereverItIsCut(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("others may read it: %v, %v", info.Mode(), err)
 	}
-	if _, err := cassette.Create(path, "test"); tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("a cassette is written over: %v", err)
-	}
+	kit.Refused(t, kit.Err(cassette.Create(path, "test")), tool.CodeConflict, "", "a cassette is written over")
 }
 
 func TestInvalidCassetteErrorNamesTheLine(t *testing.T) {
@@ -112,16 +103,11 @@ func TestADiskThatIsFullIsToldAtTheEnd(t *testing.T) {
 	if err == nil {
 		_, err = r.Close()
 	}
-	if err == nil {
-		t.Error("nobody is told")
-	}
+	kit.Fails(t, err, "", "nobody is told")
 }
 
 func TestUnansweredCallsAreNotRecorded(t *testing.T) {
-	r, err := cassette.Create(filepath.Join(t.TempDir(), "run.jsonl"), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(cassette.Create(filepath.Join(t.TempDir(), "run.jsonl"), "test"))(t)
 	r.In(env())
 	ctx, cancel := context.WithCancel(t.Context())
 	h := r.For(&tool.Spec{Name: "echo", Source: "one"})(tool.HandlerFunc(
@@ -145,10 +131,7 @@ func TestUnansweredCallsAreNotRecorded(t *testing.T) {
 // A replay has other approvers, or none: of a call that was approved, the cassette has the outcome.
 func TestApprovedCallIsRecordedAsOneCall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.jsonl")
-	r, err := cassette.Create(path, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(cassette.Create(path, "test"))(t)
 	e := env()
 	e.Args = func(doc json.RawMessage) json.RawMessage {
 		return bytes.ReplaceAll(doc, []byte("hunter2"), []byte("[redacted]"))
@@ -170,17 +153,10 @@ func TestApprovedCallIsRecordedAsOneCall(t *testing.T) {
 		{Resume: "q", Answers: json.RawMessage(`{"password":"hunter2"}`)},
 	} {
 		c.Record = &tool.Record{}
-		if _, err := h.Invoke(t.Context(), &c, tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(h.Invoke(t.Context(), &c, tool.Discard))(t)
 	}
-	if _, err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(r.Close())(t)
+	text := kit.Must(os.ReadFile(path))(t)
 	tape, err := read(string(text))
 	if err != nil || len(tape.Calls) != 2 || tape.Calls[0].Resumed || tape.Calls[0].Answers != nil || !tape.Calls[1].Resumed ||
 		strings.Contains(string(text), "hunter2") || strings.Contains(string(text), "apr_1") {

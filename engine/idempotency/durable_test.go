@@ -12,6 +12,7 @@ import (
 
 	"toolpost/engine/idempotency"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -150,9 +151,7 @@ func TestInputDigestsAreKeyed(t *testing.T) {
 	for range 2 {
 		for _, key := range []string{"one", "other"} {
 			h := idempotency.New(idempotency.Options{Outcomes: seen, Digests: secret.NewKeyed(func() ([]byte, error) { return []byte(key), nil })})
-			if _, err := h.For(nil)(counting(new(atomic.Int64))).Invoke(t.Context(), call("k", `{"pin":"1234"}`), tool.Discard); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(h.For(nil)(counting(new(atomic.Int64))).Invoke(t.Context(), call("k", `{"pin":"1234"}`), tool.Discard))(t)
 		}
 	}
 	if a := *seen; len(a) != 4 || a[0] != a[2] || a[1] != a[3] || a[0][0] == a[1][0] || a[0][1] == a[1][1] {

@@ -2,10 +2,10 @@ package job_test
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"toolpost/engine/job"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -52,63 +52,43 @@ func TestAJobThatAskedGoesOnWhenItIsAnswered(t *testing.T) {
 	if _, err := p.answer(tool.Principal{ID: "eve", Door: "http"}, id, `true`); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Errorf("somebody else's job: %v", err)
 	}
-	if _, err := p.answer(ada, id, `"perhaps"`); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "boolean") {
-		t.Errorf("an answer that was not asked for: %v", err)
-	}
+	kit.Refused(t, kit.Err(p.answer(ada, id, `"perhaps"`)), tool.CodeInvalidInput, "boolean", "an answer that was not asked for")
 	if q := p.question(id); q.State != job.Asked || s.times("a") != 1 {
 		t.Errorf("%+v, and it ran %d times", q, s.times("a"))
 	}
-	if _, err := p.answer(ada, id, `true`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(p.answer(ada, id, `true`))(t)
 	done := p.until(id, job.Done)
 	if string(done.Result.Output) != `{"answers":true,"resume":"again"}` || s.times("a") != 2 {
 		t.Errorf("%+v, and it ran %d times", done.Result, s.times("a"))
 	}
-	if _, err := p.answer(ada, id, `true`); tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("a job that has ended: %v", err)
-	}
+	kit.Refused(t, kit.Err(p.answer(ada, id, `true`)), tool.CodeConflict, "", "a job that has ended")
 }
 
 func TestQuestionsCanBeAnsweredOneByOne(t *testing.T) {
 	p := open(t, file(t), fresh(), job.Options{}).run()
 	id := p.start("asks", "several")
 	p.question(id)
-	if s, err := p.answer(ada, id, `{"one":{"action":"accept","content":{"name":"Ada"}},"never":{}}`); err != nil || s.State != job.Asked {
-		t.Fatalf("%+v, %v", s, err)
-	}
+	kit.MustEqual(t, kit.Must(p.answer(ada, id, `{"one":{"action":"accept","content":{"name":"Ada"}},"never":{}}`))(t).State, job.Asked)
 	if q := p.question(id); len(q.Said) != 1 || q.Said["one"] == nil {
 		t.Errorf("%+v", q)
 	}
 	// An answer stays given.
-	if _, err := p.answer(ada, id, `{"one":{"action":"decline"}}`); err != nil {
-		t.Error(err)
-	}
-	if _, err := p.answer(ada, id, `{"two":{"action":"accept","content":{"name":"Eve"}}}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Check(t, kit.Err(p.answer(ada, id, `{"one":{"action":"decline"}}`)))
+	kit.Must(p.answer(ada, id, `{"two":{"action":"accept","content":{"name":"Eve"}}}`))(t)
 	done := p.until(id, job.Done)
 	want := `{"answers":{"one":{"action":"accept","content":{"name":"Ada"}},"two":{"action":"accept","content":{"name":"Eve"}}},"resume":"both"}`
-	if string(done.Result.Output) != want {
-		t.Errorf("%s", done.Result.Output)
-	}
+	kit.Equal(t, string(done.Result.Output), want)
 }
 
 func TestTheQuestionsOfAJobAreNumbered(t *testing.T) {
 	p := open(t, file(t), fresh(), job.Options{}).run()
 	id := p.start("asks", "twice")
 	p.question(id)
-	if _, err := p.answer(ada, id, `{"one":{"action":"cancel"},"two":{"action":"cancel"}}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(p.answer(ada, id, `{"one":{"action":"cancel"},"two":{"action":"cancel"}}`))(t)
 	for q := p.question(id); q.Round != 2; q = p.question(id) {
-		if q.Round != 1 { // it has not been started yet
-			t.Fatalf("%+v", q)
-		}
+		kit.MustEqual(t, q.Round, 1, q) // it has not been started yet
 	}
-	if _, err := p.answer(ada, id, `true`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(p.answer(ada, id, `true`))(t)
 	p.until(id, job.Done)
 }
 
@@ -120,9 +100,7 @@ func TestAQuestionOutlivesTheProgramThatAsked(t *testing.T) {
 	first.question(id)
 	first.stop()
 	second := open(t, path, s, job.Options{}).run()
-	if _, err := second.answer(ada, id, `false`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(second.answer(ada, id, `false`))(t)
 	if done := second.until(id, job.Done); string(done.Result.Output) != `{"answers":false,"resume":"again"}` {
 		t.Errorf("%+v", done.Result)
 	}
@@ -135,9 +113,7 @@ func TestAJobThatAskedCanBeCancelled(t *testing.T) {
 	if s, _, err := p.tool(ada, "cancelJob", `{"job":"`+id+`"}`); err != nil || s.State != job.Cancelled {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := p.answer(ada, id, `true`); tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("%v", err)
-	}
+	kit.Refused(t, kit.Err(p.answer(ada, id, `true`)), tool.CodeConflict, "")
 }
 
 func TestAJobMayBeginWithAnAnswer(t *testing.T) {
@@ -150,13 +126,8 @@ func TestAJobMayBeginWithAnAnswer(t *testing.T) {
 		s, _, err := p.tool(ada, "startJob", `{"tool":"asks","arguments":{"n":"a"},"resume":"`+r.Ask.ID+`","answers":`+args+`}`)
 		return s, err
 	}
-	if _, err := begin(`7`); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("%v", err)
-	}
-	s, err := begin(`true`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Refused(t, kit.Err(begin(`7`)), tool.CodeInvalidInput, "")
+	s := kit.Must(begin(`true`))(t)
 	if done := p.until(s.Job, job.Done); string(done.Result.Output) != `{"answers":true,"resume":"again"}` {
 		t.Errorf("%+v", done.Result)
 	}

@@ -27,6 +27,7 @@ import (
 	"toolpost/engine/lease"
 	"toolpost/engine/policy"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -132,19 +133,11 @@ type program struct {
 // open makes a program that does not run jobs yet.
 func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	t.Helper()
-	db, err := sqlite.Open(path, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := kit.Must(sqlite.Open(path, store.Options{}))(t)
 	p := &program{t: t, jobs: db.Jobs(), stop: func() {}}
 	var rules policy.Options
-	if err := config.DecodeYAML("policy.yaml", []byte("rules: [{name: no-evil, effect: deny, when: 'has(args.n) && args.n == \"evil\"', reason: no evil here}]"), &rules); err != nil {
-		t.Fatal(err)
-	}
-	judge, err := policy.New(rules, policy.Env{Dir: "/w"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, config.DecodeYAML("policy.yaml", []byte("rules: [{name: no-evil, effect: deny, when: 'has(args.n) && args.n == \"evil\"', reason: no evil here}]"), &rules))
+	judge := kit.Must(policy.New(rules, policy.Env{Dir: "/w"}))(t)
 	questions := ask.New(ask.Options{
 		Marks: db.Outcomes(), Keys: secret.NewKeyed(func() ([]byte, error) { return []byte("shared by programs"), nil }),
 	})
@@ -178,9 +171,7 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	p.Replace(t.Context(), []engine.Binding{{Name: "toolpost", Protocol: "builtin", Runner: jobtools.New(p.queue)}, {Name: "shop", Protocol: "fake", Runner: s}})
 	t.Cleanup(func() {
 		p.stop()
-		if err := errors.Join(p.Close(context.Background()), db.Close()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, errors.Join(p.Close(context.Background()), db.Close()))
 	})
 	return p
 }
@@ -208,8 +199,7 @@ type seen struct {
 }
 
 func (p *program) ask(c *tool.Call, out tool.Sink) (s seen, text string, err error) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
-	defer cancel()
+	ctx := kit.Context(p.t)
 	r, err := p.Invoke(ctx, c, out)
 	if err != nil {
 		return s, "", err
@@ -241,26 +231,23 @@ func (p *program) start(name, n string) string {
 func (p *program) show(id string) seen {
 	p.t.Helper()
 	s, text, err := p.tool(ada, "showJob", `{"job":"`+id+`"}`)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		p.t.Fatal(err)
-	}
+	kit.OK(p.t, err)
+	kit.OK(p.t, json.Unmarshal([]byte(text), &s))
 	return s
 }
 
 // until waits until a job is in a state; "" means any final state.
 func (p *program) until(id, state string) seen {
 	p.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(15 * time.Millisecond) {
-		s := p.show(id)
+	var s seen
+	kit.Until(p.t, func() error {
+		s = p.show(id)
 		if s.State == state || state == "" && s.State != job.Queued && s.State != job.Running {
-			return s
+			return nil
 		}
-	}
-	p.t.Fatalf("job %s is not %q: %+v", id, state, p.show(id))
-	return seen{}
+		return fmt.Errorf("job %s is not %q: %+v", id, state, s)
+	})
+	return s
 }
 
 func TestAJobRunsAsItsCallerAndItsOutcomeAndEventsAreKept(t *testing.T) {
@@ -312,9 +299,7 @@ func TestRightsOfACallerAreKeptWithAJob(t *testing.T) {
 	p := open(t, file(t), s, job.Options{})
 	narrow := tool.Principal{ID: "ada", Door: "nats", Rights: &tool.Rights{Tools: tool.Patterns{"startJob", "on*"}}}
 	some, _, err := p.tool(narrow, "startJob", `{"tool":"once","arguments":{"n":"a"}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	if _, _, err := p.tool(narrow, "startJob", `{"tool":"again"}`); tool.CodeOf(err) != tool.CodeNotFound {
 		t.Errorf("a tool that is not its own: %v", err)
 	}
@@ -332,11 +317,8 @@ func TestOnlyOperatorsJobRunsAsOperator(t *testing.T) {
 		s := fresh()
 		p := open(t, file(t), s, job.Options{}).run()
 		got, _, err := p.tool(tool.Principal{ID: "local", Door: "cli", Operates: operates}, "startJob", `{"tool":"once","arguments":{"n":"a"}}`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for end := time.Now().Add(time.Minute); s.times("a") == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		}
+		kit.OK(t, err)
+		kit.Eventually(t, "the job runs", func() bool { return s.times("a") > 0 })
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if c := s.calls[0]; c.ID != got.Job || c.Caller.Operator() != operates {
@@ -428,9 +410,7 @@ func TestTheSameKeyStartsOneJob(t *testing.T) {
 	ids := map[string]bool{}
 	for range 3 {
 		s, _, err := p.ask(&tool.Call{Tool: "startJob", Args: json.RawMessage(`{"tool":"once"}`), Caller: ada, Key: "k"}, tool.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		ids[s.Job] = true
 	}
 	if len(ids) != 1 {
@@ -490,9 +470,7 @@ func TestAJobIsCancelledWhereverItRuns(t *testing.T) {
 	if _, _, err := other.tool(ada, "cancelJob", `{"job":"`+done+`"}`); tool.CodeOf(err) != tool.CodeConflict {
 		t.Errorf("one that has ended: %v", err)
 	}
-	if s.times("never") != 0 {
-		t.Error("a job ran that was cancelled before")
-	}
+	kit.Equal(t, s.times("never"), 0, "a job ran that was cancelled before")
 }
 
 func TestWatcherSeesEachEventOnce(t *testing.T) {
@@ -639,27 +617,17 @@ func TestJobsThatRunHaveTimeToEndAtAShutdown(t *testing.T) {
 // raw changes the database directly.
 func raw(t *testing.T, path, statement string, args ...any) {
 	t.Helper()
-	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := kit.Must(sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)"))(t)
 	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(db.ExecContext(t.Context(), statement, args...))(t)
 }
 
 // count queries the database directly.
 func count(t *testing.T, path, query string) (n int) {
 	t.Helper()
-	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := kit.Must(sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)"))(t)
 	defer db.Close()
-	if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, db.QueryRowContext(t.Context(), query).Scan(&n))
 	return n
 }
 
@@ -773,15 +741,9 @@ func TestOutcomeIsSavedOnceTheDiskHasRoom(t *testing.T) {
 func TestALeaseIsForgottenWhenItsJobBegins(t *testing.T) {
 	path, s := file(t), fresh()
 	p := open(t, path, s, job.Options{})
-	db, err := sqlite.Open(path, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := kit.Must(sqlite.Open(path, store.Options{}))(t)
 	defer db.Close()
-	token, err := db.Leases().Issue(t.Context(), "", "shop.danger", 3, lease.MaxTTL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := kit.Must(db.Leases().Issue(t.Context(), "", "shop.danger", 3, lease.MaxTTL))(t)
 	with, text, err := p.tool(ada, "startJob", `{"tool":"danger","arguments":{"n":"a"},"lease":"`+token+`"}`)
 	if err != nil || strings.Contains(text, token) {
 		t.Fatalf("%s, %v", text, err)
@@ -815,12 +777,8 @@ func TestJobsAreForgottenSomeTimeAfterTheirEnd(t *testing.T) {
 	p.until(id, job.Done)
 	p.stop()
 	next := open(t, path, fresh(), job.Options{Keep: time.Nanosecond}).run()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(15 * time.Millisecond) {
-		if _, _, err := next.tool(ada, "showJob", `{"job":"`+id+`"}`); tool.CodeOf(err) == tool.CodeNotFound {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("it is still there")
-		}
-	}
+	kit.Eventually(t, "the job is forgotten", func() bool {
+		_, _, err := next.tool(ada, "showJob", `{"job":"`+id+`"}`)
+		return tool.CodeOf(err) == tool.CodeNotFound
+	})
 }

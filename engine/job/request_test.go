@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -21,10 +22,7 @@ func TestStoredCallKeepsExactlyItsCallersRights(t *testing.T) {
 			Caller: tool.Principal{ID: "ada", Door: "http", Rights: r},
 			Depth:  2, Guarantees: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{}, Sandbox: true},
 		}
-		b, err := encode(c, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := kit.Must(encode(c, true))(t)
 		got, known, err := decode(&Job{ID: "j", Caller: "ada", Lease: "l", Call: b})
 		c.ID, c.Lease = "j", "l"
 		if err != nil || !known || !reflect.DeepEqual(got, c) {

@@ -3,11 +3,11 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
 	"toolpost/engine/lease"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -61,9 +61,7 @@ func TestLeaseIsConsumedForCallerAndQualifiedTool(t *testing.T) {
 		if ran, err := run(t, 2, p, "tok", spec); !ran || err != nil {
 			t.Errorf("%v, %v", ran, err)
 		}
-		if want := []any{"tok", "ada", "s.rm", 3}; !slices.Equal(p.asked, want) {
-			t.Errorf("asked %v, want %v", p.asked, want)
-		}
+		kit.EqualSlices(t, p.asked, []any{"tok", "ada", "s.rm", 3}, "asked")
 	}
 }
 
@@ -87,17 +85,11 @@ func TestARejectedLeaseKeepsTheToolFromRunning(t *testing.T) {
 func TestOneLeaseIsOneCall(t *testing.T) {
 	leases := &store.Leases{}
 	spec := &tool.Spec{Name: "rm", Source: "s", Tier: 1}
-	others, err := leases.Issue(t.Context(), "bob", "s.rm", 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	others := kit.Must(leases.Issue(t.Context(), "bob", "s.rm", 1, 0))(t)
 	if ran, err := run(t, 1, leases, others, spec); ran || tool.AsError(err).Reason != "not_found" {
 		t.Errorf("the lease of another caller: %v, %v", ran, err)
 	}
-	token, err := leases.Issue(t.Context(), "ada", "s.rm", 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := kit.Must(leases.Issue(t.Context(), "ada", "s.rm", 1, 0))(t)
 	if ran, err := run(t, 1, leases, token, spec); !ran || err != nil {
 		t.Errorf("%v, %v", ran, err)
 	}

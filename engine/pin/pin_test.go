@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"toolpost/engine/pin"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -61,9 +62,7 @@ func saysItIsSafe(t *testing.T) tool.TierFrom {
 }
 
 func TestEveryFieldOfASpecIsPinned(t *testing.T) {
-	if from := saysItIsSafe(t); from != tool.TierTool {
-		t.Errorf("a tool that declares tier 0 is pinned with a tier from %q", from)
-	}
+	kit.Equal(t, saysItIsSafe(t), tool.TierTool, "a tool that declares tier 0 is pinned with a tier from")
 	for what, change := range map[string]func(*tool.Spec){
 		"title":       func(s *tool.Spec) { s.Title = "echo" },
 		"description": func(s *tool.Spec) { s.Description += "\u200b" },
@@ -88,9 +87,7 @@ func TestEveryFieldOfASpecIsPinned(t *testing.T) {
 		if was := held.Was.Spec(); was.Description != full().Description || was.Aliases[0] != "say" || was.Tier != 1 {
 			t.Errorf("it was %+v", was)
 		}
-		if err := registry.Approve(t.Context(), "ada", []*pin.Held{held}); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, registry.Approve(t.Context(), "ada", []*pin.Held{held}))
 		if v := registry.Check(t.Context(), "up", []*tool.Spec{other}); len(v.Held) != 0 {
 			t.Errorf("%s after it was approved: %+v", what, v.Held["echo"])
 		}

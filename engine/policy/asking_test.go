@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/engine/policy"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -58,18 +59,14 @@ func TestDenyWinsOverAskAndAskOverAllow(t *testing.T) {
 				}
 			}
 		}
-		if got != want {
-			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
-		}
+		kit.Equal(t, got, want, text, err)
 	}
 }
 
 func TestAskRuleSetsApproversTimeoutAndRemember(t *testing.T) {
 	c, err := consent(t, `rules: [{effect: ask}, {effect: ask, name: b, approvers: [ops, ada], self: true, timeout: 1h, remember: [], reason: risky}]`,
 		writeSpec(), call(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	first, second := c.Consent.Rules[0], c.Consent.Rules[1]
 	if !slices.Equal(first.Approvers, []tool.Glob{"owner"}) || first.Self || first.Timeout != 15*time.Minute || len(first.Remember) != 3 {
 		t.Errorf("%+v", first)
@@ -99,12 +96,8 @@ func TestUnnamedFileUnderAnAskRuleIsDenied(t *testing.T) {
 	if err != nil || c.Consent != nil || c.Scope == nil {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if err := c.Scope.Path("/w/secret/x", false); tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), "names the file itself") {
-		t.Errorf("it may be read: %v", err)
-	}
-	if err := c.Scope.Path("/w/other", false); err != nil {
-		t.Error(err)
-	}
+	kit.Refused(t, c.Scope.Path("/w/secret/x", false), tool.CodeAccessDenied, "names the file itself", "it may be read")
+	kit.Check(t, c.Scope.Path("/w/other", false))
 	c, err = consent(t, text, writeSpec(), call(`{"reads":["secret/x"]}`))
 	if err != nil || c.Consent == nil || c.Scope.Path("/w/secret/x", false) != nil {
 		t.Errorf("what is asked about cannot be read once it is approved: %+v, %v", c, err)
@@ -128,10 +121,7 @@ func TestDryRunAndExplainReportAskRules(t *testing.T) {
 	p := made(t, `rules: [{effect: ask, name: a, approvers: ops, paths: public/**}]`)
 	c := call(`{"writes":["public/a"]}`)
 	c.DryRun, c.Record = true, &tool.Record{}
-	r, err := p.For(writeSpec(), toucher{}).Stage(new(ran)).Invoke(t.Context(), c, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(p.For(writeSpec(), toucher{}).Stage(new(ran)).Invoke(t.Context(), c, tool.Discard))(t)
 	var said struct {
 		Allowed bool           `json:"allowed"`
 		Ask     *policy.Asking `json:"ask"`

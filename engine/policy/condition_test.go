@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -84,9 +85,7 @@ func TestConditionsThatCannotBeRead(t *testing.T) {
 		"args.big == 123456789012345678901234567890": "at 13: invalid int literal", "effects.writes == 1": "no matching overload",
 		strings.Repeat("(", 200) + "true" + strings.Repeat(")", 200): "recursion limit exceeded: 100", strings.Repeat("[", 200): "recursion limit", strings.Repeat("-(", 200) + "1" + strings.Repeat(")", 200) + " == 1": "recursion limit", "true " + strings.Repeat(" ", maxCondition): "longer",
 	} {
-		if _, err := parseCondition(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.60s: %v, want %s", text, err, want)
-		}
+		kit.Fails(t, kit.Err(parseCondition(text)), want, text, want)
 	}
 }
 
@@ -98,19 +97,13 @@ func TestAConditionThatTakesTooLongIsAnError(t *testing.T) {
 		`args.l.all(x, args.s.contains("b") || true)`, `args.l.all(x, args.s + args.s != "")`, `args.l.all(x, size(args.s) > 1)`,
 		`args.l.all(x, args.l == args.l)`, `args.l.all(x, !(2 in args.l))`, `args.l.all(x, {"l": args.l} == {"l": args.l})`, `args.l.all(x, bytes(args.s) != b"")`,
 	} {
-		c, err := parseCondition(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := kit.Must(parseCondition(text))(t)
 		if _, err := c.holds(in); !errors.Is(err, errCost) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 	for _, text := range []string{`size(args.s) > 1000 && !args.s.contains("password")`, `args.l.all(x, x == 1) && !(2 in args.l)`} {
-		c, err := parseCondition(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := kit.Must(parseCondition(text))(t)
 		if holds, err := c.holds(in); !holds || err != nil {
 			t.Errorf("%s: %v, %v", text, holds, err)
 		}
@@ -122,10 +115,7 @@ func TestArgumentsThatNoConditionCanRead(t *testing.T) {
 		in := testInput()
 		in.call.Args = []byte(args)
 		for text, undecided := range map[string]bool{"args.n == 1": true, "size(args) == 1 && true": true, "has(args.n)": true, "tier == 1 || has(args.n)": false} {
-			c, err := parseCondition(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := kit.Must(parseCondition(text))(t)
 			switch holds, err := c.holds(in); {
 			case undecided && (err == nil || !strings.Contains(err.Error(), want)), !undecided && (err != nil || !holds):
 				t.Errorf("%s on %s: %v, %v", text, args, holds, err)

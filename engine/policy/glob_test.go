@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"toolpost/internal/kit"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -15,9 +16,7 @@ import (
 func pathGlob(t testing.TB, text string) PathGlob {
 	t.Helper()
 	var g PathGlob
-	if err := g.UnmarshalText([]byte(text)); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	kit.OK(t, g.UnmarshalText([]byte(text)), text)
 	return g
 }
 
@@ -40,12 +39,8 @@ func TestGlobsOfPaths(t *testing.T) {
 		{"a/**/**", "/base/a", true, true}, {`a\{b/x`, "/base/a{b/x", true, true},
 	} {
 		g := pathGlob(t, c.pattern).anchor("/base")
-		if got := g.match(c.path, false); got != c.exact {
-			t.Errorf("%q on %q: %v", c.pattern, c.path, got)
-		}
-		if got := g.match(c.path, true); got != c.below {
-			t.Errorf("%q on %q or below: %v", c.pattern, c.path, got)
-		}
+		kit.Equal(t, g.match(c.path, false), c.exact, c.pattern, c.path)
+		kit.Equal(t, g.match(c.path, true), c.below, "%q on %q or below", c.pattern, c.path)
 	}
 }
 
@@ -57,16 +52,9 @@ func TestAFolderWithGlobCharactersInItsNameIsAFolder(t *testing.T) {
 }
 
 func TestAPatternKnowsBothNamesOfALinkedFolder(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "real[1]", "in"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("real[1]", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, "real[1]", "in"), 0o700))
+	kit.OK(t, os.Symlink("real[1]", filepath.Join(dir, "link")))
 	for _, g := range []PathGlob{
 		pathGlob(t, "in/secret").anchor(filepath.Join(dir, "link")),
 		pathGlob(t, filepath.Join(dir, "link")+"/in/secret").anchor("/elsewhere"),
@@ -84,14 +72,10 @@ func TestInvalidPatternsAreRefused(t *testing.T) {
 		"", "[", "a/[x", "a/../b", "..", "a//b", "a/./b", "~/x", "a**", "**b/c", "{a", "a}", "{a,b}/{c", strings.Repeat("a", 1024+1),
 		strings.Repeat("{a,b}", 20), `a\`,
 	} {
-		if err := new(PathGlob).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q was taken", text)
-		}
+		kit.Fails(t, new(PathGlob).UnmarshalText([]byte(text)), "", "%q was taken", text)
 	}
 	for _, text := range []string{"", "  ", `git "x y"`, "** git", "git ** x"} {
-		if err := new(Command).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("command %q was taken", text)
-		}
+		kit.Fails(t, new(Command).UnmarshalText([]byte(text)), "", "command %q was taken", text)
 	}
 }
 
@@ -119,9 +103,7 @@ func TestCommandPatterns(t *testing.T) {
 		{"git push", "git push origin", false, true}, {"git -? *", "git -C x", true, true}, {"**", "rm -rf /", true, true}, {"go test ./*", "go test ./...", true, true},
 	} {
 		var p Command
-		if err := p.UnmarshalText([]byte(c.pattern)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, p.UnmarshalText([]byte(c.pattern)))
 		argv := strings.Fields(c.argv)
 		if p.match(argv, false) != c.allow || p.match(argv, true) != c.deny {
 			t.Errorf("%q on %q: %v, %v", c.pattern, c.argv, p.match(argv, false), p.match(argv, true))
@@ -152,9 +134,7 @@ func FuzzPathGlob(f *testing.F) {
 		if !utf8.ValidString(pattern+" "+name) || strings.ContainsAny(pattern, `{}[]\`) || !strings.Contains(strings.Trim(pattern, "/"), "/") || strings.Contains(name, "//") || strings.HasPrefix(pattern, "./") {
 			return // the expression below does not support it
 		}
-		if want := expression(strings.Trim(pattern, "/")).MatchString("/" + name); got != want {
-			t.Errorf("%q on %q: %v", pattern, name, got)
-		}
+		kit.Equal(t, got, expression(strings.Trim(pattern, "/")).MatchString("/"+name), pattern, name)
 	})
 }
 
@@ -178,9 +158,7 @@ func TestPathGlobsAgreeWithAnExpression(t *testing.T) {
 		pattern := strings.Join(rapid.SliceOfN(part, 2, 6).Draw(t, "pattern"), "/")
 		path := "/" + strings.Join(rapid.SliceOfN(name, 1, 6).Draw(t, "path"), "/")
 		var g PathGlob
-		if err := g.UnmarshalText([]byte(pattern)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.UnmarshalText([]byte(pattern)))
 		g = g.anchor("/")
 		if want := expression(pattern).MatchString(path); g.match(path, false) != want {
 			t.Fatalf("%q on %q: %v", pattern, path, !want)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +15,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/policy"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -42,9 +41,7 @@ func (toucher) Touches(c *tool.Call) (tool.Touches, error) {
 func options(t testing.TB, text string) policy.Options {
 	t.Helper()
 	var o policy.Options
-	if err := config.DecodeYAML("policy.yaml", []byte(text), &o); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	kit.OK(t, config.DecodeYAML("policy.yaml", []byte(text), &o), text)
 	return o
 }
 
@@ -55,10 +52,7 @@ func env() policy.Env { return policy.Env{Dir: "/w", Now: sunday} }
 
 func made(t testing.TB, text string) *policy.Policy {
 	t.Helper()
-	p, err := policy.New(options(t, text), env())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(policy.New(options(t, text), env()))(t)
 	return p
 }
 
@@ -196,13 +190,8 @@ func TestWindows(t *testing.T) {
 	} {
 		e := env()
 		e.Now = func() time.Time { return c.at }
-		p, err := policy.New(options(t, "rules: [{name: d, effect: deny, time: "+c.window+"}]"), e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := judge(t, p, writeSpec(), call(`{}`)) != nil; got != c.want {
-			t.Errorf("%s at %v: %v", c.window, c.at, got)
-		}
+		p := kit.Must(policy.New(options(t, "rules: [{name: d, effect: deny, time: "+c.window+"}]"), e))(t)
+		kit.Equal(t, judge(t, p, writeSpec(), call(`{}`)) != nil, c.want, c.window, c.at)
 	}
 }
 
@@ -271,9 +260,7 @@ func TestJudgedArgumentsRunUnchanged(t *testing.T) {
 	var inner ran
 	c := call("{ \"writes\" : [\"a\"],\n \"x\":1.50e0, \"y\":\"\\u0061\" }")
 	before := string(c.Args)
-	if _, err := p.For(writeSpec(), toucher{}).Stage(&inner).Invoke(t.Context(), c, tool.Discard); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(p.For(writeSpec(), toucher{}).Stage(&inner).Invoke(t.Context(), c, tool.Discard))(t)
 	got := inner.calls[0]
 	if &got.Args[0] != &c.Args[0] || len(got.Args) != len(c.Args) || string(got.Args) != before {
 		t.Errorf("%s became %s", before, got.Args)
@@ -332,10 +319,7 @@ func TestNoCallMayWriteTheConfig(t *testing.T) {
 	e := env()
 	e.Config = []string{"/w/tool[post].yaml"}
 	for _, rules := range []string{"", "default: deny\nrules: [{name: a, effect: allow}]"} {
-		p, err := policy.New(options(t, rules), e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(policy.New(options(t, rules), e))(t)
 		if err := judge(t, p, writeSpec(), call(`{"writes":["tool[post].yaml"]}`)); err == nil || !strings.Contains(err.Message, `(rule "config")`) {
 			t.Errorf("%s: %v", rules, err)
 		}
@@ -345,9 +329,7 @@ func TestNoCallMayWriteTheConfig(t *testing.T) {
 			}
 		}
 		var inner ran
-		if _, err := p.For(writeSpec(), toucher{}).Stage(&inner).Invoke(t.Context(), call(`{"writes":["link"]}`), tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(p.For(writeSpec(), toucher{}).Stage(&inner).Invoke(t.Context(), call(`{"writes":["link"]}`), tool.Discard))(t)
 		if inner.calls[0].Scope.Path("/w/tool[post].yaml", true) == nil || inner.calls[0].Scope.Path("/w/tool[post].yaml", false) != nil {
 			t.Errorf("%s: the scope lets it be written, or not read", rules)
 		}
@@ -356,10 +338,7 @@ func TestNoCallMayWriteTheConfig(t *testing.T) {
 			t.Errorf("%s: %+v", rules, x)
 		}
 	}
-	quick, err := policy.New(policy.Options{}, e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	quick := kit.Must(policy.New(policy.Options{}, e))(t)
 	next := tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return nil, nil })
 	reads := &tool.Spec{Name: "readFile", Effects: tool.Effects{Reads: true}}
 	stage, c := quick.For(reads, toucher{}).Stage(next), call(`{"reads":["a"]}`)
@@ -371,9 +350,7 @@ func TestNoCallMayWriteTheConfig(t *testing.T) {
 func TestManyMayAskAScopeAtOnce(t *testing.T) {
 	var inner ran
 	p := made(t, "default: deny\nrules: [{name: a, effect: allow, paths: src/**}, {name: d, effect: deny, paths: '*.key', when: 'true'}]")
-	if _, err := p.For(writeSpec(), toucher{}).Stage(&inner).Invoke(t.Context(), call(`{"reads":["src"]}`), tool.Discard); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(p.For(writeSpec(), toucher{}).Stage(&inner).Invoke(t.Context(), call(`{"reads":["src"]}`), tool.Discard))(t)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
@@ -451,9 +428,7 @@ func TestUncallableToolIsHidden(t *testing.T) {
 		{"rules: [{name: d, effect: deny, paths: x}]", true}, {"rules: [{name: d, effect: deny, when: 'true'}]", true}, {"rules: [{name: d, effect: deny, time: {days: [sun]}}]", true}, {"rules: [{name: d, effect: deny, commands: x}]", true},
 		{"default: deny\nrules: [{name: a, effect: allow, doors: http, paths: x}]", true}, {"default: deny\nrules: [{name: a, effect: allow, doors: nats}]", false}, {"default: deny\nrules: [{name: a, effect: allow, tools: other}]", false},
 	} {
-		if got := made(t, c.rules).For(writeSpec(), toucher{}).Hidden(call(`{}`).Caller) == nil; got != c.want {
-			t.Errorf("%s: %v", c.rules, got)
-		}
+		kit.Equal(t, made(t, c.rules).For(writeSpec(), toucher{}).Hidden(call(`{}`).Caller) == nil, c.want, c.rules)
 	}
 }
 
@@ -489,9 +464,7 @@ rules:
 	for _, f := range x.Rules {
 		got = append(got, fmt.Sprintf("%s %s %v %s", f.Rule, f.Effect, f.Matched, f.Why))
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	kit.EqualSlices(t, got, want, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	if x.Allowed || x.Rule != "keys" || x.Path != "/w/src/a.key" || !x.Visible || x.Depends || len(x.Touches.Writes) != 1 {
 		t.Errorf("%+v", x)
 	}
@@ -522,36 +495,25 @@ func TestJudgedCallsAreRecorded(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatal(info, err)
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := kit.Must(os.ReadFile(file))(t)
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
 	want := []string{
 		`{"time":"2026-11-15T12:00:00Z","caller":"ci-1","door":"http","tool":"writeFile","args":{"reads":["a"]},"decision":"allow","rule":"default"}`,
 		`{"time":"2026-11-15T12:00:00Z","caller":"ci-1","door":"http","tool":"writeFile","args":{"reads":["secret"]},"decision":"deny","rule":"d"}`,
 		`{"time":"2026-11-15T12:00:00Z","caller":"ci-1","door":"http","tool":"writeFile","decision":"allow","rule":"default"}`,
 	}
-	if !slices.Equal(lines, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
-	}
+	kit.EqualSlices(t, lines, want, strings.Join(lines, "\n"), strings.Join(want, "\n"))
 	for _, line := range lines {
-		if r, err := policy.ParseRecord([]byte(line)); err != nil || r.Tool != "writeFile" {
-			t.Error(r, err)
-		}
+		kit.Equal(t, kit.Must(policy.ParseRecord([]byte(line)))(t).Tool, "writeFile")
 	}
 	for _, line := range []string{"", "{}", `{"tool":"x","decision":"maybe"}`, "[1]", `{"tool":"x","tool":"y","decision":"allow"}`} {
-		if _, err := policy.ParseRecord([]byte(line)); err == nil {
-			t.Errorf("%s was taken", line)
-		}
+		kit.Fails(t, kit.Err(policy.ParseRecord([]byte(line))), "", "%s was taken", line)
 	}
 }
 
 func TestARecordThatCannotBeWrittenDoesNotStopTheCall(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(file, nil, 0o600))
 	if err := judge(t, made(t, "record: "+file+"/under"), writeSpec(), call(`{}`)); err != nil {
 		t.Error(err)
 	}
@@ -604,13 +566,9 @@ func callsOf() *rapid.Generator[*tool.Call] {
 // decided returns the decision for a call, and that of its scope about some files.
 func decided(t *rapid.T, text string, c *tool.Call) (allowed bool, scope map[string]bool) {
 	var o policy.Options
-	if err := config.DecodeYAML("p", []byte(text), &o); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	kit.OK(t, config.DecodeYAML("p", []byte(text), &o), text)
 	p, err := policy.New(o, env())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	var inner ran
 	j := p.For(writeSpec(), toucher{})
 	_, err = j.Stage(&inner).Invoke(context.Background(), c, tool.Discard)
@@ -743,9 +701,7 @@ func BenchmarkJudge(b *testing.B) {
 			stage, c := made(b, text).For(writeSpec(), toucher{}).Stage(next), call(`{"reads":["/w/src/a.go"]}`)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := stage.Invoke(b.Context(), c, tool.Discard); err != nil {
-					b.Fatal(err)
-				}
+				kit.Must(stage.Invoke(b.Context(), c, tool.Discard))(b)
 			}
 		})
 	}
@@ -754,9 +710,7 @@ func BenchmarkJudge(b *testing.B) {
 func BenchmarkScope(b *testing.B) {
 	var inner ran
 	p := made(b, "rules: [{name: d, effect: deny, paths: ['secret/**', '*.key', 'node_modules']}]")
-	if _, err := p.For(writeSpec(), toucher{}).Stage(&inner).Invoke(b.Context(), call(`{}`), tool.Discard); err != nil {
-		b.Fatal(err)
-	}
+	kit.Must(p.For(writeSpec(), toucher{}).Stage(&inner).Invoke(b.Context(), call(`{}`), tool.Discard))(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if inner.calls[0].Scope.Path("/w/src/deep/er/file.go", false) != nil {
@@ -785,15 +739,9 @@ func TestConfine(t *testing.T) {
 			var inner ran
 			one := call(c.args)
 			one.Spec, one.Caller.Door = spec, c.door
-			if _, err := p.For(spec, toucher{}).Stage(&inner).Invoke(t.Context(), one, tool.Discard); err != nil {
-				t.Fatal(err)
-			}
-			if got := inner.calls[0].Tightened(tool.Guarantees{}).Asked(); !slices.Equal(got, c.want) {
-				t.Errorf("%v", got)
-			}
-			if !reflect.DeepEqual(*spec, before) {
-				t.Error("the tool's own spec was changed")
-			}
+			kit.Must(p.For(spec, toucher{}).Stage(&inner).Invoke(t.Context(), one, tool.Discard))(t)
+			kit.EqualSlices(t, inner.calls[0].Tightened(tool.Guarantees{}).Asked(), c.want)
+			kit.DeepEqual(t, *spec, before, "the tool's own spec was changed")
 		})
 	}
 	var inner ran
@@ -807,8 +755,6 @@ func TestConfine(t *testing.T) {
 		`[{name: a, effect: confine, guarantees: {no_internet: true}}]`,
 	} {
 		var o policy.Options
-		if err := config.DecodeYAML("policy.yaml", []byte("rules: "+bad), &o); err == nil {
-			t.Errorf("%s is taken", bad)
-		}
+		kit.Fails(t, config.DecodeYAML("policy.yaml", []byte("rules: "+bad), &o), "", "%s is taken", bad)
 	}
 }

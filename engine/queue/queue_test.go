@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/engine/queue"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -52,9 +53,7 @@ func TestCallsWaitForAPlaceInOrder(t *testing.T) {
 		h := queue.New(queue.Options{Calls: 100, Wait: time.Minute}, places(4)).Stage(s)
 		began := time.Now()
 		for _, err := range rush(h, 100) {
-			if err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, err)
 		}
 		if took := time.Since(began); s.most.Load() != 4 || took != 25*time.Second {
 			t.Errorf("%d at once, in %v", s.most.Load(), took)
@@ -100,9 +99,7 @@ func TestCancelledCallFreesItsPlaceInTheQueue(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := h.Invoke(ctx, &tool.Call{Tool: "t"}, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout || !strings.Contains(err.Error(), "was not run") {
-			t.Error(err)
-		}
+		kit.Refused(t, kit.Err(h.Invoke(ctx, &tool.Call{Tool: "t"}, tool.Discard)), tool.CodeTimeout, "was not run")
 		if errs := rush(h, 1); errs[0] != nil {
 			t.Error(errs[0])
 		}

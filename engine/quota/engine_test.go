@@ -12,6 +12,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/lease"
 	"toolpost/engine/quota"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -73,9 +74,7 @@ func open(t *testing.T, text string) *house {
 	var o struct {
 		Quotas []quota.Rule `yaml:"quotas"`
 	}
-	if err := config.DecodeYAML("toolpost.yaml", []byte(text), &o); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, config.DecodeYAML("toolpost.yaml", []byte(text), &o))
 	q := quota.New(quota.Options{})
 	q.Replace(o.Quotas)
 	h := &house{quotas: q}
@@ -89,9 +88,7 @@ func open(t *testing.T, text string) *house {
 	})
 	h.bind(t)
 	t.Cleanup(func() {
-		if err := h.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, h.Close(context.Background()))
 	})
 	return h
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -33,10 +34,7 @@ func read(text string) ([]Rule, error) {
 
 func rules(t testing.TB, texts ...string) []Rule {
 	t.Helper()
-	list, err := read("quotas: [" + strings.Join(texts, ", ") + "]")
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(read("quotas: [" + strings.Join(texts, ", ") + "]"))(t)
 	return list
 }
 
@@ -82,9 +80,7 @@ func passes(t testing.TB, q *Quotas, s *tool.Spec, c tool.Call) (n int, refused 
 	t.Helper()
 	for ; n < free; n++ {
 		if refused = try(q, s, c, done); refused != nil {
-			if refused.Code != tool.CodeQuotaExceeded {
-				t.Fatal(refused)
-			}
+			kit.MustEqual(t, refused.Code, tool.CodeQuotaExceeded, refused)
 			return n, refused
 		}
 	}
@@ -133,9 +129,7 @@ func TestARefusalNamesTheRuleAndSaysWhenToTryAgain(t *testing.T) {
 				t.Errorf("%s: %s", e.Reason, e.Message)
 			}
 			_, wait := retryAfter(t, e)
-			if wait != c.wait {
-				t.Errorf("wait %v", wait)
-			}
+			kit.Equal(t, wait, c.wait, "wait")
 			clk.move(wait - time.Millisecond)
 			if try(q, spec("a"), by("ada"), done) == nil {
 				t.Error("it passes before the time that was named")
@@ -239,9 +233,7 @@ func TestRuleAppliesToMatchingCalls(t *testing.T) {
 	} {
 		q := limited(t, newClock(), "{name: r, rate: 1/h, "+rule+"}")
 		n, _ := passes(t, q, named, by("ada"))
-		if (n == 1) != hit {
-			t.Errorf("%s: %d calls passed", rule, n)
-		}
+		kit.Equal(t, (n == 1), hit, "%s: %d calls passed", rule, n)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -63,9 +64,7 @@ func long() string { return strings.Repeat("a", 1024+1) }
 func TestInvalidRulesAreExplained(t *testing.T) {
 	for text, want := range bad() {
 		_, err := read("quotas: [" + text + "]")
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.80s: %v", text, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, want, text)
 	}
 }
 
@@ -80,9 +79,7 @@ func FuzzRules(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, caller string, args []byte) {
 		list, err := read("quotas: [" + text + "]")
 		if err != nil {
-			if tool.CodeOf(err) != tool.CodeInvalidInput {
-				t.Errorf("%v", err)
-			}
+			kit.Refused(t, err, tool.CodeInvalidInput, "")
 			return
 		}
 		clk := newClock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -31,9 +32,7 @@ func TestOperatorsSeeWhoIsClosestToTheLimits(t *testing.T) {
 			`{Limit:rate Words:10 calls a minute Who:caller bob, tool s.a Used:8 Of:10} {Limit:rate Words:10 calls a minute Who:caller ada, tool s.a Used:4 Of:10}]} ` +
 			`{Name:all For:for all together Counted:1 Reason: Fullest:[{Limit:units Words:100 units an hour Who:all calls Used:39 Of:100} ` +
 			`{Limit:concurrency Words:4 calls at the same time Who:all calls Used:1 Of:4}]}]`
-		if got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
+		kit.Equal(t, got, want)
 		return &tool.Result{OK: true}, nil
 	})
 	if e := try(q, spec("a"), by("bob"), inside); e != nil {

@@ -23,6 +23,7 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/redact"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -49,9 +50,7 @@ func canaries(t *testing.T, n int) (map[string]string, *secret.Redactor) {
 	}
 	dir := t.TempDir()
 	for name, value := range values {
-		if err := os.WriteFile(dir+"/"+name, []byte(value), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(dir+"/"+name, []byte(value), 0o600))
 	}
 	v := secret.Open(t.Context(), dir, from, nil)
 	for name, value := range values {
@@ -166,9 +165,7 @@ func TestNoCanaryLeavesTheEngineInAnyWay(t *testing.T) {
 				fmt.Fprintln(&all, string(line), err)
 			}
 			all.Write(logged.Bytes())
-			if found := leaks(all.String(), map[string]string{name: value}); found != "" {
-				t.Fatal(found)
-			}
+			kit.MustEqual(t, leaks(all.String(), map[string]string{name: value}), "")
 			if !strings.Contains(all.String(), "[secret "+name+"]") || len(kept.records) != 2 || logged.Len() == 0 {
 				t.Fatalf("nothing was redacted, recorded or logged: %s", all.String())
 			}
@@ -236,9 +233,7 @@ func TestPossibleSecretIsHeldBackUntilDecided(t *testing.T) {
 			for _, ev := range sink.Events() {
 				got = append(got, string(ev.Data))
 			}
-			if strings.Join(got, " ") != c.want {
-				t.Errorf("%s: %s, want %s", name, got, c.want)
-			}
+			kit.Equal(t, strings.Join(got, " "), c.want, name, got)
 		}
 	}
 }
@@ -251,9 +246,7 @@ func TestSecretSplitAcrossLogEventsIsRedacted(t *testing.T) {
 		}
 		return &tool.Result{OK: true}, nil
 	}))
-	if _, err := h.Invoke(t.Context(), &tool.Call{}, sink); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(h.Invoke(t.Context(), &tool.Call{}, sink))(t)
 	if got := strings.Join(sink.Logs(), "|"); got != "a [secret KEY]|[secret KEY] b|c" || !strings.Contains(string(sink.Events()[1].Data), `"fields":{"stream":"stderr"}`) {
 		t.Errorf("%s, %s", got, sink.Events()[1].Data)
 	}
@@ -285,10 +278,7 @@ func TestASecretIsNotToldAtAnyCut(t *testing.T) {
 					Failure: tool.Errorf(tool.CodeCrash, "it crashed; stderr ended with: \n%s", second),
 				}, nil
 			}))
-			res, err := h.Invoke(t.Context(), &tool.Call{}, sink)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := kit.Must(h.Invoke(t.Context(), &tool.Call{}, sink))(t)
 			var output []string
 			_ = json.Unmarshal(res.Output, &output)
 			shown := append(output, outputs(sink.Events())["stdout"], strings.Join(sink.Logs(), ""), res.Summary, res.Failure.Message, fmt.Sprint(res.Trace.Details))
@@ -353,13 +343,9 @@ func TestManyGoroutinesMayEmit(t *testing.T) {
 		emitters.Wait()
 		return &tool.Result{OK: true}, nil
 	}))
-	if _, err := h.Invoke(t.Context(), &tool.Call{}, sink); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(h.Invoke(t.Context(), &tool.Call{}, sink))(t)
 	for stream, text := range outputs(sink.Events()) {
-		if text != strings.Repeat("a [secret KEY]", 20) {
-			t.Errorf("%s: %s", stream, text)
-		}
+		kit.Equal(t, text, strings.Repeat("a [secret KEY]", 20), stream)
 	}
 }
 
@@ -411,7 +397,5 @@ func TestTheCatalogueHasNoSecrets(t *testing.T) {
 			}
 		}
 	}
-	if dirty.Title != "hunter2hunter2" {
-		t.Error("the spec itself was changed")
-	}
+	kit.Equal(t, dirty.Title, "hunter2hunter2", "the spec itself was changed")
 }

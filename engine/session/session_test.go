@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"toolpost/engine/session"
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -68,10 +69,7 @@ func patch(doc string) tool.Event {
 
 func state(t *testing.T, s *store.Sessions, caller, id string) string {
 	t.Helper()
-	b, err := s.State(t.Context(), caller, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(s.State(t.Context(), caller, id))(t)
 	return string(b)
 }
 
@@ -83,20 +81,14 @@ func TestPatchesAreMergedInOrderWhenTheCallSucceeds(t *testing.T) {
 	if err != nil || len(seen) != 2 {
 		t.Fatalf("%v, %v", seen, err)
 	}
-	if got := state(t, &s, "ada", "s"); got != `{"a":{"b":1,"c":3,"d":4}}` {
-		t.Error(got)
-	}
-	if got := state(t, &s, "eve", "s"); got != `{}` {
-		t.Errorf("another caller sees %s", got)
-	}
+	kit.Equal(t, state(t, &s, "ada", "s"), `{"a":{"b":1,"c":3,"d":4}}`)
+	kit.Equal(t, state(t, &s, "eve", "s"), `{}`, "another caller sees")
 }
 
 func TestTwoCallsOfASessionSeeTheSameState(t *testing.T) {
 	var s store.Sessions
 	c := &tool.Call{Tool: "torch", Session: "s", Caller: tool.Principal{ID: "ada"}}
-	if _, err := emit(t, &s, c, &tool.Result{OK: true}, patch(`{"lit":true}`)); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(emit(t, &s, c, &tool.Result{OK: true}, patch(`{"lit":true}`)))(t)
 	var saw string
 	h := session.Stage(&s, assets{})(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		saw = string(c.State)
@@ -111,12 +103,8 @@ func TestTwoCallsOfASessionSeeTheSameState(t *testing.T) {
 func TestPatchesOfAFailedResultAreKept(t *testing.T) {
 	var s store.Sessions
 	c := &tool.Call{Tool: "torch", Session: "s"}
-	if _, err := emit(t, &s, c, tool.Failed("", "no"), patch(`{"a":1}`)); err != nil {
-		t.Fatal(err)
-	}
-	if got := state(t, &s, "", "s"); got != `{"a":1}` {
-		t.Error(got)
-	}
+	kit.Must(emit(t, &s, c, tool.Failed("", "no"), patch(`{"a":1}`)))(t)
+	kit.Equal(t, state(t, &s, "", "s"), `{"a":1}`)
 }
 
 // contract(narratoria): a call without an outcome (crash, timeout, protocol error) keeps none, and its trace says so.
@@ -152,12 +140,8 @@ func TestCallWithoutOutcomeDropsItsPatches(t *testing.T) {
 
 func TestAQuestionKeepsNoPatch(t *testing.T) {
 	var s store.Sessions
-	if _, err := emit(t, &s, &tool.Call{Session: "s"}, &tool.Result{OK: true, Ask: &tool.Ask{ID: "1"}}, patch(`{"a":1}`)); err != nil {
-		t.Fatal(err)
-	}
-	if got := state(t, &s, "", "s"); got != `{}` {
-		t.Error(got)
-	}
+	kit.Must(emit(t, &s, &tool.Call{Session: "s"}, &tool.Result{OK: true, Ask: &tool.Ask{ID: "1"}}, patch(`{"a":1}`)))(t)
+	kit.Equal(t, state(t, &s, "", "s"), `{}`)
 }
 
 func TestWithoutASessionPatchesOnlyPass(t *testing.T) {
@@ -169,9 +153,7 @@ func TestWithoutASessionPatchesOnlyPass(t *testing.T) {
 
 func TestUnsavedStateIsAnError(t *testing.T) {
 	_, err := emit(t, failing{}, &tool.Call{Tool: "torch", Session: "s"}, &tool.Result{OK: true}, patch(`{"a":1}`))
-	if tool.CodeOf(err) != tool.CodeQuotaExceeded || !strings.Contains(err.Error(), `torch ran, but the state of session "s" was not changed`) {
-		t.Error(err)
-	}
+	kit.Refused(t, err, tool.CodeQuotaExceeded, `torch ran, but the state of session "s" was not changed`)
 }
 
 func TestABadPatchOrAssetIsAnErrorEventAndTheCallGoesOn(t *testing.T) {
@@ -196,9 +178,7 @@ func TestAnAssetIsRegistered(t *testing.T) {
 	seen, _ := emit(t, &store.Sessions{}, &tool.Call{}, &tool.Result{OK: true},
 		asset(t, tool.Asset{AssetID: "x", Kind: "image", MediaType: "image/png", Path: "/tmp/x", Metadata: json.RawMessage(`{"w":1.0}`)}))
 	want := `{"assetId":"x","kind":"image","mediaType":"image/png","path":"/kept","metadata":{"w":1.0},"sha256":"abc","size":3}`
-	if got := string(seen[0].Data); got != want {
-		t.Error(got)
-	}
+	kit.Equal(t, string(seen[0].Data), want)
 }
 
 // asset returns the event of an asset with a file.
@@ -224,31 +204,21 @@ func TestAssetBelongsToItsCaller(t *testing.T) {
 			ev.File = file
 			return &tool.Result{OK: true}, out.Emit(ev)
 		}))
-		_, err := h.Invoke(t.Context(), &tool.Call{Caller: tool.Principal{ID: caller}}, tool.SinkFunc(func(ev tool.Event) error {
+		kit.Must(h.Invoke(t.Context(), &tool.Call{Caller: tool.Principal{ID: caller}}, tool.SinkFunc(func(ev tool.Event) error {
 			if ev.Kind != tool.KindAsset || ev.File == nil {
 				t.Errorf("%s: %s", ev.Kind, ev.Data)
 			}
 			return json.Unmarshal(ev.Data, &seen)
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		})))(t)
 		return seen
 	}
 	path := filepath.Join(t.TempDir(), "made")
-	if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	made, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte("content"), 0o600))
+	made := kit.Must(os.Open(path))(t)
 	defer made.Close()
 	brought := pass("ada", tool.Asset{AssetID: "x", Path: path}, made)
 	f, a, err := kept.Open(t.Context(), "ada", brought.SHA256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer f.Close()
 	if again := pass("eve", a, f); again.SHA256 != brought.SHA256 || again.Path != brought.Path {
 		t.Errorf("%+v became %+v", brought, again)
@@ -291,9 +261,7 @@ func TestPatchesOfOneCallAreBoundedInNumber(t *testing.T) {
 		t.Fatalf("%d patches, %v", states.n, err)
 	}
 	for i, ev := range seen {
-		if (ev.Kind == tool.KindError) != (i >= most) {
-			t.Fatalf("event %d: %s %s", i, ev.Kind, ev.Data)
-		}
+		kit.MustEqual(t, (ev.Kind == tool.KindError), (i >= most), "event %d: %s %s", i, ev.Kind, ev.Data)
 	}
 }
 

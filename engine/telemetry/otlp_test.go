@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"toolpost/engine/telemetry"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -190,9 +191,7 @@ func (c *collector) keep(path string, body []byte) {
 		}
 	case "/v1/metrics":
 		var sent metricspb.MetricsData
-		if err := proto.Unmarshal(body, &sent); err != nil {
-			c.t.Errorf("%s is not OTLP: %v", path, err)
-		}
+		kit.Check(c.t, proto.Unmarshal(body, &sent), "%s is not OTLP", path)
 		body, _ = protojson.MarshalOptions{UseEnumNumbers: true}.Marshal(&sent)
 		var m metrics
 		strict(&m)
@@ -298,22 +297,6 @@ func (c *collector) count(path string) int {
 	return c.requests[path]
 }
 
-// within returns a context that only guards against a hang.
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for ctx := within(t); !ok(); time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatal(what + " never happened")
-		}
-	}
-}
-
 func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 	for name, value := range map[string]string{ // the config decides, not the environment
 		"EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1", "EXPORTER_OTLP_HEADERS": "x-key=other,x-env=other",
@@ -339,7 +322,7 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 		t.Fatalf("%v, and the call is now %+v", err, call)
 	}
 	invoke(t, tel, "breaks")
-	tel.Close(within(t))
+	tel.Close(kit.Context(t))
 	if len(c.spans) != 2 {
 		t.Fatalf("%d spans", len(c.spans))
 	}
@@ -351,9 +334,7 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 		"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "reads", "gen_ai.tool.call.id": inside.ID, "mcp.method.name": "tools/call", "toolpost.source": "src", "toolpost.protocol": "fake", "toolpost.door": "mcp", "toolpost.caller": "ada",
 		"toolpost.outcome": "ok", "toolpost.bytes_in": "2", "toolpost.bytes_out": strconv.Itoa(len(canary) + 2),
 	} {
-		if got := first.Attributes.text(t, key); got != want {
-			t.Errorf("%s is %q, not %q", key, got, want)
-		}
+		kit.Equal(t, first.Attributes.text(t, key), want, key)
 	}
 	if second.Parent != "" || second.TraceID == first.TraceID || second.Status.Code != 2 || second.Attributes.text(t, "error.type") != "internal" || second.Attributes.text(t, "mcp.method.name") != "" {
 		t.Errorf("the span of a call that breaks: %+v", second)
@@ -382,7 +363,7 @@ func TestSpansTellNothingOfArgumentsOutputsAndErrors(t *testing.T) {
 	invoke(t, tel, "reads", "fails", "refused", "breaks", "asks", "nobody-"+canary, "password", "bad\xffname\"\n")
 	call := &tool.Call{Tool: "reads", ID: "password", Trace: "password", Span: "password", Caller: tool.Principal{ID: "password\xff", Door: "password"}}
 	_, _ = tel.For(nil)(tool.HandlerFunc(fake)).Invoke(t.Context(), call, tool.Discard)
-	tel.Close(within(t))
+	tel.Close(kit.Context(t))
 	if len(c.spans) != 9 {
 		t.Errorf("%d spans", len(c.spans))
 	}
@@ -407,14 +388,12 @@ func TestSamplingIsTheSameInEveryProcess(t *testing.T) {
 		for _, id := range ids {
 			_, _ = h.Invoke(t.Context(), &tool.Call{Tool: "reads", Trace: id}, tool.Discard)
 		}
-		tel.Close(within(t))
+		tel.Close(kit.Context(t))
 		kept[i] = map[string]bool{}
 		for _, s := range c.spans {
 			kept[i][s.TraceID] = true
 		}
-		if c.count("/v1/metrics") != 0 {
-			t.Error("metrics were sent that nobody wanted")
-		}
+		kit.Equal(t, c.count("/v1/metrics"), 0, "metrics were sent that nobody wanted")
 	}
 	if n := len(kept[0]); n < 100 || n > 300 || fmt.Sprint(keysOf(kept[0])) != fmt.Sprint(keysOf(kept[1])) {
 		t.Errorf("%d and %d of %d traces", len(kept[0]), len(kept[1]), len(ids))
@@ -423,7 +402,7 @@ func TestSamplingIsTheSameInEveryProcess(t *testing.T) {
 
 func TestATraceThatIsNotSampledIsPassedOn(t *testing.T) {
 	tel := open(t, telemetry.Options{OTLP: "http://127.0.0.1:1", Sample: new(float64), Metrics: new(bool)}, telemetry.Env{})
-	defer tel.Close(within(t))
+	defer tel.Close(kit.Context(t))
 	h := tel.For(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		if c.Span != "b7ad6b7169203331" || c.Trace != "0af76519-16cd-43dd-8448-eb211c80319c" {
 			t.Errorf("the call became %+v", c)
@@ -446,8 +425,8 @@ func TestSpansAreResentWhenTheCollectorIsUnavailable(t *testing.T) {
 		_, families := scrape(t, tel)
 		return families[name].GetMetric()[0].GetCounter().GetValue()
 	}
-	eventually(t, "a second try", func() bool { return value("toolpost_telemetry_spans_total") > 0 })
-	tel.Close(within(t))
+	kit.Eventually(t, "a second try", func() bool { return value("toolpost_telemetry_spans_total") > 0 })
+	tel.Close(kit.Context(t))
 	if sent, dropped, failed := value("toolpost_telemetry_spans_total"), value("toolpost_telemetry_dropped_total"), value("toolpost_telemetry_failures_total"); sent != 2 || dropped != 1 || failed != 1 {
 		t.Errorf("%v sent, %v dropped, %v failed", sent, dropped, failed)
 	}
@@ -458,10 +437,7 @@ func TestSpansAreResentWhenTheCollectorIsUnavailable(t *testing.T) {
 
 // silent accepts connections and never answers.
 func silent(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var mu sync.Mutex
 	var open []net.Conn
 	go func() {
@@ -529,7 +505,7 @@ func TestAHeaderWhoseSecretIsMissingSendsNothing(t *testing.T) {
 	c := collect(t, nil)
 	tel := open(t, telemetry.Options{OTLP: c.url, Headers: map[string]string{"X-Key": "KEY"}}, telemetry.Env{Version: "1"})
 	invoke(t, tel, "reads")
-	tel.Close(within(t))
+	tel.Close(kit.Context(t))
 	if len(c.headers) != 0 {
 		t.Errorf("%d messages were sent without their header", len(c.headers))
 	}

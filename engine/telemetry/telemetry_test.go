@@ -20,6 +20,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/telemetry"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -58,9 +59,7 @@ func lookup(_ context.Context, _ tool.Principal, name string) (*tool.Spec, error
 // open makes a telemetry. Missing fields of env do nothing, and know no secret.
 func open(t testing.TB, o telemetry.Options, env telemetry.Env) *telemetry.Telemetry {
 	t.Helper()
-	if err := o.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, o.Validate())
 	env.Lookup, env.Log = lookup, cmp.Or(env.Log, slog.New(slog.DiscardHandler))
 	if env.Secret == nil {
 		env.Secret = func(name string) (string, error) { return "", errors.New("there is no secret " + name) }
@@ -71,10 +70,7 @@ func open(t testing.TB, o telemetry.Options, env telemetry.Env) *telemetry.Telem
 	if env.Samples == nil {
 		env.Samples = func() []telemetry.Sample { return nil }
 	}
-	tel, err := telemetry.New(o, env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tel := kit.Must(telemetry.New(o, env))(t)
 	return tel
 }
 
@@ -94,9 +90,7 @@ func invoke(t testing.TB, tel *telemetry.Telemetry, names ...string) {
 func scrape(t testing.TB, tel *telemetry.Telemetry) (text string, families map[string]*dto.MetricFamily) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := tel.Metrics(&b); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, tel.Metrics(&b))
 	text = b.String()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(&b)
@@ -148,9 +142,7 @@ func TestCallsAreCountedByLabelsAndOutcome(t *testing.T) {
 	if in, out := reads("toolpost_call_in_bytes_total"), reads("toolpost_call_out_bytes_total"); in != float64(3*args) || out != float64(3*output) {
 		t.Errorf("%v bytes in, %v out", in, out)
 	}
-	if m := labelled(families["toolpost_info"], "version=1.2"); m.GetGauge().GetValue() != 1 {
-		t.Error("the version is missing")
-	}
+	kit.Equal(t, labelled(families["toolpost_info"], "version=1.2").GetGauge().GetValue(), 1, "the version is missing")
 }
 
 func TestCallsThatRunAreCounted(t *testing.T) {
@@ -219,9 +211,7 @@ func TestTheMetricsTellNothingOfArgumentsOutputsAndErrors(t *testing.T) {
 			t.Errorf("%s is in the metrics:\n%s", bad, text)
 		}
 	}
-	if !strings.Contains(text, `tool="[secret]"`) {
-		t.Errorf("the redacted name is missing:\n%s", text)
-	}
+	kit.Contains(t, text, `tool="[secret]"`, "the redacted name is missing")
 }
 
 func TestManyToolsTakeOnlySoMuchMemory(t *testing.T) {
@@ -265,18 +255,14 @@ func TestTheSectionIsStrict(t *testing.T) {
 		"{otlp: 'http://127.0.0.1:1', service: '" + strings.Repeat("x", 256) + "'}": "longer",
 	} {
 		cfg, err := config.Parse("toolpost.yaml", []byte("telemetry: "+text+"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		var o telemetry.Options
 		err = cfg.Section(telemetry.Section().Name).Decode(&o)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if err := (&telemetry.Options{OTLP: "ftp://x"}).Validate(); err == nil {
-		t.Error("a collector that is reached by FTP")
-	}
+	kit.Fails(t, (&telemetry.Options{OTLP: "ftp://x"}).Validate(), "", "a collector that is reached by FTP")
 }
 
 func BenchmarkStage(b *testing.B) {

@@ -3,7 +3,6 @@ package container
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -22,46 +22,33 @@ func TestArguments(t *testing.T) {
 	want := "/usr/bin/docker run --rm -i --name n --pull missing --network mine --read-only --cap-drop ALL --security-opt no-new-privileges " +
 		"--memory 1g --memory-swap 1g --cpus 0.5 --pids-limit 7 --tmpfs /tmp:size=64m --env-file vars --workdir /work --runtime runsc " +
 		"--mount type=bind,readonly,source=/srv/skill,target=/srv/skill --user nobody img run me"
-	if d := cmp.Diff(want, strings.Join(b.arguments("n", "vars", cmd, tool.Guarantees{}), " ")); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, strings.Join(b.arguments("n", "vars", cmd, tool.Guarantees{}), " ")), "")
 	b = &Box{Options: Options{Image: "img", Network: "mine"}, Engine: "podman", path: "/usr/bin/podman"}
 	want = "/usr/bin/podman run --rm -i --name n --pull missing --network none --read-only --cap-drop ALL --security-opt no-new-privileges " +
 		"--memory 512m --memory-swap 512m --cpus 1 --pids-limit 128 --read-only-tmpfs=false img"
 	g := tool.Guarantees{NoFilesystemWrite: true, NoNetwork: true}
-	if d := cmp.Diff(want, strings.Join(b.arguments("n", "", process.Command{}, g), " ")); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, strings.Join(b.arguments("n", "", process.Command{}, g), " ")), "")
 }
 
 func TestVariablesAreInAFileThatOnlyWeCanRead(t *testing.T) {
 	b := &Box{Options: Options{Image: "img"}, Engine: "podman", path: "/usr/bin/podman"}
-	cmd, err := b.Enclose(process.Command{Env: []string{"A=1", "KEY=value-of-key"}}, tool.Guarantees{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cmd := kit.Must(b.Enclose(process.Command{Env: []string{"A=1", "KEY=value-of-key"}}, tool.Guarantees{}))(t)
 	line := strings.Join(cmd.Argv, " ")
 	file := cmd.Argv[len(cmd.Argv)-2]
 	text, err := os.ReadFile(file)
 	if err != nil || string(text) != "A=1\nKEY=value-of-key\n" || strings.Contains(line, "value-of-key") || len(cmd.Env) > 0 {
 		t.Errorf("%q, %v in %s", text, err, line)
 	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
-	}
+	kit.Equal(t, kit.Must(os.Stat(file))(t).Mode().Perm(), 0o600)
 	cmd.End(false)
-	if _, err := os.Stat(filepath.Dir(file)); err == nil {
-		t.Error("the file is left")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Dir(file))), "", "the file is left")
 	if cmd, err := b.Enclose(process.Command{}, tool.Guarantees{}); err != nil || strings.Contains(strings.Join(cmd.Argv, " "), "--env-file") {
 		t.Errorf("without variables: %q, %v", cmd.Argv, err)
 	}
 	for name, cmd := range map[string]process.Command{
 		"several lines": {Env: []string{"B=two\nlines"}}, "a file": {Files: []*os.File{os.Stdin}},
 	} {
-		if _, err := b.Enclose(cmd, tool.Guarantees{}); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, kit.Err(b.Enclose(cmd, tool.Guarantees{})), tool.CodeInvalidInput, "", name)
 	}
 }
 
@@ -77,9 +64,7 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		"cannot be negative":           {PIDs: -1},
 		"start with a dash":            {Network: "--privileged"},
 	} {
-		if err := o.Check(); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v", o, err)
-		}
+		kit.Refused(t, o.Check(), tool.CodeInvalidInput, want, o)
 	}
 	for text, want := range map[string]int64{"": 512 << 20, "7": 7, "7b": 7, "2K": 2 << 10, "512m": 512 << 20, "3g": 3 << 30} {
 		if n, err := memoryOf(text); n != want || err != nil {
@@ -87,14 +72,10 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"--privileged", "a b", "-v"} {
-		if _, err := (Options{Image: bad}).Open("/", nil, nil); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%q: %v", bad, err)
-		}
+		kit.Refused(t, kit.Err((Options{Image: bad}).Open("/", nil, nil)), tool.CodeInvalidInput, "", bad)
 	}
 	_, err := (Options{Image: "x", Runtime: "no-such-engine"}).Open("/", nil, nil)
-	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "no-such-engine cannot be run") {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, err, tool.CodeUnavailable, "no-such-engine cannot be run")
 }
 
 // A config that says bwrap, which once built rooms around folders, means the same folders.
@@ -133,8 +114,6 @@ func TestStartsListsRuntimeAndRootFolder(t *testing.T) {
 		{Options{Runtime: "bwrap", Image: "/srv/root/"}, []string{"/srv/root/"}},
 		{Options{Runtime: "bwrap", Image: "/"}, nil},
 	} {
-		if got := c.o.Starts("/cfg"); !slices.Equal(got, c.want) {
-			t.Errorf("%+v: %q, not %q", c.o, got, c.want)
-		}
+		kit.EqualSlices(t, c.o.Starts("/cfg"), c.want, c.o)
 	}
 }

@@ -7,21 +7,15 @@ import (
 	"testing"
 
 	"toolpost/host/offlimits"
+	"toolpost/internal/kit"
 )
 
 func TestContainersMountNothingThatIsOffLimits(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	for _, folder := range []string{"work/sub", "work/app/tools", "state", "free", "code/tools"} {
-		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
 	}
-	if err := os.Symlink("/", filepath.Join(dir, "work/link")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink("/", filepath.Join(dir, "work/link")))
 	checker := offlimits.NewChecker(&offlimits.List{
 		Absent: []string{dir + "/state/"}, ReadOnly: []string{dir + "/code/tools/"}, Writable: []offlimits.Owned{{Path: dir + "/work"}},
 	})

@@ -7,31 +7,22 @@ import (
 	"testing"
 
 	"toolpost/host/kernel"
+	"toolpost/internal/kit"
 )
 
 func TestReleasedPagesComeBack(t *testing.T) {
 	before := fileRSS(t)
-	if err := kernel.ReleaseProgram(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, kernel.ReleaseProgram())
 	if after := fileRSS(t); after >= before {
 		t.Errorf("%d kB of files are resident, and were %d", after, before)
 	}
-	if got := strings.Repeat("ab", 3); got != "ababab" { // code and constants are still available
-		t.Error(got)
-	}
+	kit.Equal(t, strings.Repeat("ab", 3), "ababab") // code and constants are still available
 }
 
 func fileRSS(t *testing.T) int {
 	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := kit.Must(os.ReadFile("/proc/self/status"))(t)
 	_, rest, _ := strings.Cut(string(status), "RssFile:")
-	kB, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	kB := kit.Must(strconv.Atoi(strings.Fields(rest)[0]))(t)
 	return kB
 }

@@ -12,6 +12,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/model"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -37,9 +38,7 @@ func TestInvalidModelIsRefused(t *testing.T) {
 		`[{name: a, url: "http://x/v1", prices: {input: -1}}]`:           "below zero",
 		`[{name: a, url: "http://x/v1"}, {name: a, url: "http://y/v1"}]`: "two models",
 	} {
-		if _, err := read(t, "models: "+text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
-		}
+		kit.Fails(t, kit.Err(read(t, "models: "+text)), want, text, want)
 	}
 }
 
@@ -51,10 +50,7 @@ func answering(t *testing.T, api model.API, body string) *model.Model {
 			body)
 	}))
 	t.Cleanup(s.Close)
-	all, err := read(t, fmt.Sprintf("models: [{name: m, url: %q, api: %s}]", s.URL, api))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := kit.Must(read(t, fmt.Sprintf("models: [{name: m, url: %q, api: %s}]", s.URL, api)))(t)
 	return all[0]
 }
 
@@ -108,9 +104,7 @@ func TestStreamsAreReadAsServersWriteThem(t *testing.T) {
 			defer talk.Close()
 			a, err := talk.Ask(t.Context(), &model.Request{}, &model.Listener{})
 			if err != nil {
-				if !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%v, want %s", err, c.want)
-				}
+				kit.Contains(t, err.Error(), c.want, err)
 				return
 			}
 			got := ""
@@ -155,9 +149,7 @@ func TestASealIsBounded(t *testing.T) {
 		list = append(list, `{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"`+
 			strings.Repeat("s", 1<<20)+`"}}`)
 	}
-	if _, err := model.DecodeStream(model.Anthropic, []byte(events(list...))); err == nil || !strings.Contains(err.Error(), "too long") {
-		t.Errorf("%v", err)
-	}
+	kit.Fails(t, kit.Err(model.DecodeStream(model.Anthropic, []byte(events(list...)))), "too long")
 }
 
 func anthropicStream(block string) string {
@@ -170,9 +162,7 @@ func anthropicStream(block string) string {
 func TestSettingsAreTranslatedBetweenAPIs(t *testing.T) {
 	set := func(api model.API, values string) model.Settings {
 		s := model.Settings{API: api}
-		if err := json.Unmarshal([]byte(values), &s.Values); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal([]byte(values), &s.Values))
 		return s
 	}
 	said := []model.Message{{Role: model.User, Parts: []model.Part{{Kind: model.Text, Text: "hi"}}}}
@@ -228,9 +218,7 @@ func FuzzAnswer(f *testing.F) {
 				}
 			}
 			next := &model.Request{Messages: []model.Message{{Role: model.Assistant, Parts: a.Parts}}}
-			if _, err := next.Encode(api, false); err != nil {
-				t.Fatalf("it cannot be said back: %v", err)
-			}
+			kit.OK(t, kit.Err(next.Encode(api, false)), "it cannot be said back")
 		}
 	})
 }

@@ -13,12 +13,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 )
 
 func TestMain(m *testing.M) {
@@ -63,9 +63,7 @@ func newRegistry(t *testing.T, packages map[string]map[string]map[string]string)
 		all, latest := map[string]any{}, ""
 		for version, files := range versions {
 			var m map[string]any
-			if err := json.Unmarshal([]byte(files["package.json"]), &m); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, json.Unmarshal([]byte(files["package.json"]), &m))
 			m["name"], m["version"] = name, version
 			full, _ := json.Marshal(m)
 			files["package.json"] = string(full)
@@ -96,19 +94,11 @@ func pack(t *testing.T, files map[string]string) []byte {
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	for name, text := range files {
-		if err := w.WriteHeader(&tar.Header{Name: "package/" + name, Mode: 0o755, Size: int64(len(text))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, w.WriteHeader(&tar.Header{Name: "package/" + name, Mode: 0o755, Size: int64(len(text))}))
+		kit.Must(w.Write([]byte(text)))(t)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, w.Close())
+	kit.OK(t, z.Close())
 	return b.Bytes()
 }
 
@@ -136,29 +126,18 @@ func demo() map[string]map[string]map[string]string {
 func TestAPackageIsInstalledOnceAndWhole(t *testing.T) {
 	r := newRegistry(t, demo())
 	dir := filepath.Join(t.TempDir(), "npm", "demo")
-	p, err := Install(t.Context(), Request{Spec: "@acme/demo", Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(Install(t.Context(), Request{Spec: "@acme/demo", Dir: dir}))(t)
 	if p.Name != "@acme/demo" || p.Version != "2.0.0" || !filepath.IsAbs(p.Argv[0]) || p.Argv[1] != "node_modules/@acme/demo/dist/main.js" {
 		t.Errorf("%+v", p)
 	}
-	if !slices.Equal(p.Scripts, []string{"@acme/demo"}) {
-		t.Errorf("scripts that were left out: %v", p.Scripts)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "node_modules/@acme/demo/ran")); err == nil {
-		t.Error("an install script was run")
-	}
+	kit.EqualSlices(t, p.Scripts, []string{"@acme/demo"}, "scripts that were left out")
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(dir, "node_modules/@acme/demo/ran"))), "", "an install script was run")
 	r.Close() // programs started from here on need no network
 	cmd := exec.Command(p.Argv[0], p.Argv[1:]...)
 	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "two\n" {
-		t.Errorf("%v: %s", err, out)
-	}
+	kit.Equal(t, string(kit.Must(cmd.CombinedOutput())(t)), "two\n")
 	for _, path := range []string{dir, filepath.Dir(dir)} {
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("%s: %v, %v", path, info, err)
-		}
+		kit.Equal(t, kit.Must(os.Stat(path))(t).Mode().Perm(), 0o700, path)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "package.json"))
 	if err != nil || !strings.Contains(string(text), `"@acme/demo":"2.0.0"`) {
@@ -202,7 +181,5 @@ func TestInstallScriptsRunOnlyOnRequest(t *testing.T) {
 	if err != nil || len(p.Scripts) > 0 {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "node_modules/@acme/demo/ran")); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(os.Stat(filepath.Join(dir, "node_modules/@acme/demo/ran"))))
 }

@@ -8,24 +8,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 // ground returns a folder with others in it.
 func ground(t *testing.T, folders ...string) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	for _, folder := range folders {
-		must(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
+		kit.OK(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
 	}
 	return dir
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestLinksThatToolsMayHaveMadeAreNotFollowed(t *testing.T) {
@@ -34,10 +27,10 @@ func TestLinksThatToolsMayHaveMadeAreNotFollowed(t *testing.T) {
 		"own": "real", "own2": dir + "/own/deep", "towork": "work", "work/theirs": "../out", "work/inner/up": "../../out",
 		"work/venv/bin/python": dir + "/real", "work/home/python": dir + "/real", "work/both/link": dir + "/real", "loop": "loop",
 	} {
-		must(t, os.Symlink(target, filepath.Join(dir, link)))
+		kit.OK(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
-	must(t, os.Symlink("lib", dir+"/work/home/lib64"))
-	must(t, os.Symlink("lib", dir+"/work/home/open/lib64"))
+	kit.OK(t, os.Symlink("lib", dir+"/work/home/lib64"))
+	kit.OK(t, os.Symlink("lib", dir+"/work/home/open/lib64"))
 	list := &List{
 		Writable: []Owned{{Path: dir + "/towork"}, {Path: dir + "/work/home/open"}, {Path: dir + "/work/both"}},
 		ReadOnly: []string{dir + "/work/venv/"}, Homes: []Owned{{Path: dir + "/work/home/."}, {Path: dir + "/work/both/"}},
@@ -61,9 +54,7 @@ func TestLinksThatToolsMayHaveMadeAreNotFollowed(t *testing.T) {
 			t.Errorf("%s was opened: %+v, %v", path, a, err)
 		}
 	}
-	if _, err := Open(filepath.Join(dir, "loop"), list); err == nil {
-		t.Error("a loop was opened")
-	}
+	kit.Fails(t, kit.Err(Open(filepath.Join(dir, "loop"), list)), "", "a loop was opened")
 	if _, err := Open(filepath.Join(dir, "own/none"), list); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what is not there: %v", err)
 	}
@@ -74,22 +65,18 @@ func TestLinksThatToolsMayHaveMadeAreNotFollowed(t *testing.T) {
 
 func TestMakeCreatesOnlyMissingPaths(t *testing.T) {
 	dir := ground(t, "work/there")
-	must(t, os.Symlink("/", filepath.Join(dir, "work/link")))
+	kit.OK(t, os.Symlink("/", filepath.Join(dir, "work/link")))
 	list := &List{Writable: []Owned{{Path: dir + "/work"}}}
 	for path, folder := range map[string]bool{"work/a/b/": true, "work/there/": true, "work/c/file": false} {
-		thing, err := Find(filepath.Join(dir, path)+map[bool]string{true: "/"}[folder], list)
-		must(t, err)
+		thing := kit.Must(Find(filepath.Join(dir, path)+map[bool]string{true: "/"}[folder], list))(t)
 		there, err := thing.Make(true)
 		if info, statErr := os.Stat(filepath.Join(dir, path)); err != nil || !there || statErr != nil || info.IsDir() != folder {
 			t.Errorf("%s: %v, %v, %v", path, there, err, statErr)
 		}
 	}
-	if _, err := Find(dir+"/work/link/x", list); err == nil {
-		t.Error("a link was followed to what is missing")
-	}
-	thing, err := Find(dir+"/work/new/x/", list)
-	must(t, err)
-	must(t, os.Symlink("/tmp", filepath.Join(dir, "work/new")))
+	kit.Fails(t, kit.Err(Find(dir+"/work/link/x", list)), "", "a link was followed to what is missing")
+	thing := kit.Must(Find(dir+"/work/new/x/", list))(t)
+	kit.OK(t, os.Symlink("/tmp", filepath.Join(dir, "work/new")))
 	if there, err := thing.Make(true); there || err == nil {
 		t.Error("a link that came in between was followed")
 	}
@@ -97,23 +84,18 @@ func TestMakeCreatesOnlyMissingPaths(t *testing.T) {
 
 func TestStrictestBanWins(t *testing.T) {
 	dir := ground(t, "state", "real")
-	must(t, os.Symlink("real", filepath.Join(dir, "link")))
-	must(t, os.WriteFile(dir+"/state/token", nil, 0o600))
+	kit.OK(t, os.Symlink("real", filepath.Join(dir, "link")))
+	kit.OK(t, os.WriteFile(dir+"/state/token", nil, 0o600))
 	checker := NewChecker(&List{Absent: []string{dir + "/state/", dir + "/link/key"}, Config: dir + "/config", ReadOnly: []string{dir + "/app/tools/", dir + "/state"}})
 	for path, want := range map[string]Ban{
 		"state": Secret, "state/x/y": Secret, "statement": Free, "real/key": Secret, "link/key": Secret, "config": Config, "app": Free, "app/tools": Fixed, "app/tools/x": Fixed, "app/toolsx": Free,
 	} {
-		if got := checker.At(filepath.Join(dir, path)); got != want {
-			t.Errorf("%s: %d", path, got)
-		}
+		kit.Equal(t, checker.At(filepath.Join(dir, path)), want, path)
 	}
 	for path, want := range map[string]Ban{"": Secret, "app": Fixed, "real": Secret, "state": Free, "app/tools": Free} {
-		if got := checker.Inside(filepath.Join(dir, path)); got != want {
-			t.Errorf("in %s: %d", path, got)
-		}
+		kit.Equal(t, checker.Inside(filepath.Join(dir, path)), want, path)
 	}
-	a, err := Open(dir+"/state/token", nil)
-	must(t, err)
+	a := kit.Must(Open(dir+"/state/token", nil))(t)
 	defer a.Close()
 	if checker.Linked(a.ID) != Secret || checker.Folder(a.ID) != Free || (*Checker)(nil).At("/") != Free {
 		t.Error("files are not known by what they are")
@@ -124,21 +106,17 @@ func TestStrictestBanWins(t *testing.T) {
 func TestTargetOfAToolsLinkIsOffLimits(t *testing.T) {
 	dir := ground(t, "vault/deep", "state")
 	for link, target := range map[string]string{"key": "via/key", "via": "vault/deep", ".toolpost": dir + "/state", "later": "vault/later", "loop": "loop"} {
-		must(t, os.Symlink(target, filepath.Join(dir, link)))
+		kit.OK(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
-	must(t, os.WriteFile(dir+"/vault/deep/key", nil, 0o600))
+	kit.OK(t, os.WriteFile(dir+"/vault/deep/key", nil, 0o600))
 	checker := NewChecker(&List{Absent: []string{dir + "/key", dir + "/.toolpost/", dir + "/loop"},
 		ReadOnly: []string{dir + "/later"}, Writable: []Owned{{Path: dir}}})
 	for path, want := range map[string]Ban{
 		"key": Secret, "via": Secret, "vault/deep/key": Secret, "vault/deep": Free, ".toolpost": Secret, "state/token": Secret, "later": Fixed, "vault/later": Fixed, "loop": Secret,
 	} {
-		if got := checker.At(filepath.Join(dir, path)); got != want {
-			t.Errorf("%s: %d", path, got)
-		}
+		kit.Equal(t, checker.At(filepath.Join(dir, path)), want, path)
 	}
-	if checker.Inside(dir+"/vault") != Secret {
-		t.Error("the folder that a link leads to may be moved")
-	}
+	kit.Equal(t, checker.Inside(dir+"/vault"), Secret, "the folder that a link leads to may be moved")
 }
 
 func TestTheFoldersThatARunnerLoadsCodeFrom(t *testing.T) {
@@ -158,16 +136,14 @@ func TestTheFoldersThatARunnerLoadsCodeFrom(t *testing.T) {
 		for i, home := range want {
 			want[i] = dir + "/" + strings.TrimPrefix(home, "/")
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q", argv, got)
-		}
+		kit.EqualSlices(t, got, want, argv)
 	}
 }
 
 func TestStartFilesOfACommand(t *testing.T) {
 	dir := ground(t, "pkg", "out", "code", "run")
 	for _, name := range []string{"script", "data.txt", "out.db", "mod.py", "run/__main__.py"} {
-		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	for _, c := range []struct{ argv, want []string }{
 		{[]string{"interpreter", "script", "data.txt", "none"}, []string{"script", "data.txt"}},
@@ -182,19 +158,17 @@ func TestStartFilesOfACommand(t *testing.T) {
 		{[]string{"interpreter"}, nil},
 	} {
 		want := Given(dir, c.want...)
-		if got := Argv(dir, c.argv, []string{dir + "/out.db", dir + "/out"}); !slices.Equal(got, want) {
-			t.Errorf("%q: %q", c.argv, got)
-		}
+		kit.EqualSlices(t, Argv(dir, c.argv, []string{dir + "/out.db", dir + "/out"}), want, c.argv)
 	}
 }
 
 func TestTheFoldersOfArguments(t *testing.T) {
 	dir := ground(t, "lib", "data", "app", "bin")
 	for _, name := range []string{"app/run.plx", "app/index.js", "data/x.db", "lib/hook.js", "real/tool"} {
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o755))
+		kit.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), nil, 0o755))
 	}
-	must(t, os.Symlink("../real/tool", filepath.Join(dir, "bin/tool")))
+	kit.OK(t, os.Symlink("../real/tool", filepath.Join(dir, "bin/tool")))
 	t.Setenv("PATH", dir+"/bin:"+os.Getenv("PATH"))
 	for _, c := range []struct {
 		argv string
@@ -212,9 +186,7 @@ func TestTheFoldersOfArguments(t *testing.T) {
 		{"interpreter --see https://x.example/lib.js", false, nil},
 		{"tool", false, []string{"bin/", "real/"}},
 	} {
-		if got := slices.Compact(Homes(dir, strings.Fields(c.argv), nil, c.own)); !slices.Equal(got, Given(dir, c.want...)) {
-			t.Errorf("%s: %q", c.argv, got)
-		}
+		kit.EqualSlices(t, slices.Compact(Homes(dir, strings.Fields(c.argv), nil, c.own)), Given(dir, c.want...), c.argv)
 	}
 	if got := Homes(dir, []string{"interpreter", "app/index.js", "data/x.db", "lib"}, Given(dir, "data", "lib"), false); !slices.Equal(got, Given(dir, "app/")) {
 		t.Errorf("what a source may write is data: %q", got)
@@ -222,9 +194,7 @@ func TestTheFoldersOfArguments(t *testing.T) {
 	set := map[string]string{"HOOK": "--require ./lib/hook.js", "DATA": "data", "MODE": "fast", "BASE": dir}
 	got := Variables(dir, set, map[string]string{"PYTHONPATH": "app:later"}, Given(dir, "data"))
 	slices.Sort(got)
-	if !slices.Equal(got, []string{dir + "/.", dir + "/app", dir + "/later", dir + "/lib/"}) {
-		t.Errorf("variables: %q", got)
-	}
+	kit.EqualSlices(t, got, []string{dir + "/.", dir + "/app", dir + "/later", dir + "/lib/"}, "variables")
 }
 
 func TestCodeInAnArgument(t *testing.T) {
@@ -243,8 +213,6 @@ func TestCodeInAnArgument(t *testing.T) {
 		{false, []string{"sh", "run.sh", "a b"}},
 		{false, nil},
 	} {
-		if Inline(c.argv) != c.want {
-			t.Errorf("%q", c.argv)
-		}
+		kit.Equal(t, Inline(c.argv), c.want, c.argv)
 	}
 }

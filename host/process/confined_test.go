@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
@@ -67,9 +68,7 @@ func TestSweepSparesTheConfinedChildAlone(t *testing.T) {
 	p := start(t, walledIn("workshop"))
 	p.next()
 	for range 3 {
-		if _, err := p.Stdin.WriteString("work\n"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(p.Stdin.WriteString("work\n"))(t)
 		for range 4 { // three pids in the room's numbering, and the message that it is done
 			p.next()
 		}
@@ -91,9 +90,7 @@ func TestConfinedAndOtherTreesDoNotHarmEachOther(t *testing.T) {
 	walled, other := start(t, walledIn("workshop")), start(t, command("workshop"))
 	for _, p := range []*peer{walled, other} {
 		p.next()
-		if _, err := p.Stdin.WriteString("work\n"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(p.Stdin.WriteString("work\n"))(t)
 	}
 	for range 4 {
 		walled.next()
@@ -120,18 +117,13 @@ func TestAConfinedChildTellsItsLimit(t *testing.T) {
 	c := &Child{reaped: make(chan struct{}), reached: []sandbox.Violation{{Capability: "memory", Target: "64 MiB"}}, stderr: &stderr{}}
 	close(c.reaped)
 	got := c.Describe(Exit{Code: -1, Signal: syscall.SIGKILL})
-	if want := "killed by SIGKILL (killed): it reached its limit of memory (64 MiB), set by walls.memory"; got != want {
-		t.Errorf("%q and not %q", got, want)
-	}
+	kit.Equal(t, got, "killed by SIGKILL (killed): it reached its limit of memory (64 MiB), set by walls.memory")
 }
 
 func BenchmarkStartAndWaitConfined(b *testing.B) {
 	defer sandbox.Keep()()
 	for b.Loop() {
-		c, err := Start(Command{Argv: []string{"true"}, Confine: &sandbox.Confinement{}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := kit.Must(Start(Command{Argv: []string{"true"}, Confine: &sandbox.Confinement{}}))(b)
 		c.Wait()
 		c.Close()
 	}

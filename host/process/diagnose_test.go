@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -18,10 +19,7 @@ import (
 func bench(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	binary, err := os.ReadFile("/bin/true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := kit.Must(os.ReadFile("/bin/true"))(t)
 	foreign := bytes.Clone(binary)
 	foreign[18], foreign[19] = 0xF3, 0 // e_machine: RISC-V
 	noLoader := bytes.ReplaceAll(binary, []byte("/ld-linux"), []byte("/ld-nowhe"))
@@ -38,9 +36,7 @@ func bench(t *testing.T) string {
 		write(t, filepath.Join(dir, name), content, 0o755)
 	}
 	write(t, filepath.Join(dir, "plain"), "#!/bin/sh\n", 0o644)
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "folder"), 0o755), os.Symlink("nowhere", filepath.Join(dir, "link"))); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(os.Mkdir(filepath.Join(dir, "folder"), 0o755), os.Symlink("nowhere", filepath.Join(dir, "link"))))
 	return dir
 }
 
@@ -83,13 +79,9 @@ func TestAFailedStartExplainsItself(t *testing.T) {
 				c.Close()
 				t.Fatal("it started")
 			}
-			if tool.CodeOf(err) != tool.CodeUnavailable {
-				t.Errorf("the code is %s", tool.CodeOf(err))
-			}
+			kit.Refused(t, err, tool.CodeUnavailable, "")
 			for _, part := range test.want {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
-				}
+				kit.Contains(t, err.Error(), part, "%q does not say", err)
 			}
 		})
 	}
@@ -116,9 +108,7 @@ func TestDiagnoseNamesTheMissingResource(t *testing.T) {
 			t.Chdir(t.TempDir())
 			write(t, name, "", 0o755)
 		}
-		if _, err := Start(Command{Argv: []string{name}}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("with PATH=%q: %v", path, err)
-		}
+		kit.Fails(t, kit.Err(Start(Command{Argv: []string{name}})), want, "with PATH=%q", path)
 	}
 }
 
@@ -133,8 +123,6 @@ func FuzzContentOfPrograms(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		path := filepath.Join(t.TempDir(), "program")
 		write(t, path, string(content), 0o755)
-		if err := Diagnose([]string{path}, "", syscall.ENOEXEC); tool.CodeOf(err) != tool.CodeUnavailable {
-			t.Error(err)
-		}
+		kit.Refused(t, Diagnose([]string{path}, "", syscall.ENOEXEC), tool.CodeUnavailable, "")
 	})
 }

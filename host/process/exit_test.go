@@ -4,6 +4,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 func TestExitInWords(t *testing.T) {
@@ -14,9 +15,7 @@ func TestExitInWords(t *testing.T) {
 		{Code: -1, Signal: syscall.SIGTERM}:      "killed by SIGTERM (terminated)",
 		{Code: -1, Signal: syscall.Signal(0x28)}: "killed by signal 40",
 	} {
-		if got := e.String(); got != want {
-			t.Errorf("%q and not %q", got, want)
-		}
+		kit.Equal(t, e.String(), want)
 	}
 }
 
@@ -46,9 +45,7 @@ func TestDescribeSaysWhy(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := describe(test.e, test.tail, test.killed); got != test.want {
-				t.Errorf("%q and not %q", got, test.want)
-			}
+			kit.Equal(t, describe(test.e, test.tail, test.killed), test.want)
 		})
 	}
 	if got := describe(Exit{Code: 1}, strings.Repeat("é", 2000), false); len(got) > 600 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"toolpost/internal/kit"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -62,12 +63,8 @@ func TestLines(t *testing.T) {
 		} {
 			t.Run(test.name+", "+how, func(t *testing.T) {
 				got, err := readAll(reader(strings.NewReader(test.input)), test.limits)
-				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Errorf("%.500s", diff)
-				}
-				if err.Error() != test.err {
-					t.Errorf("the end is %q and not %q", err, test.err)
-				}
+				kit.Equal(t, cmp.Diff(test.want, got), "")
+				kit.Equal(t, err.Error(), test.err, "the end is %q and not", err)
 			})
 		}
 	}
@@ -121,12 +118,8 @@ func FuzzLines(f *testing.F) {
 		limits := LineLimits{Line: line, Total: max(total, 0)}
 		want, wantErr := split(data, limits)
 		got, err := readAll(&chunks{data, int(chunk)}, limits)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
-		if err.Error() != wantErr {
-			t.Errorf("the end is %q and not %q", err, wantErr)
-		}
+		kit.Equal(t, cmp.Diff(want, got), "")
+		kit.Equal(t, err.Error(), wantErr, "the end is %q and not", err)
 	})
 }
 
@@ -195,9 +188,7 @@ func TestReadDocument(t *testing.T) {
 			t.Errorf("%q with %d: %q, %v", test.input, test.max, got, err)
 		}
 	}
-	if _, err := ReadDocument(iotest.ErrReader(errors.New("broken")), 10); err == nil {
-		t.Error("a read error is lost")
-	}
+	kit.Fails(t, kit.Err(ReadDocument(iotest.ErrReader(errors.New("broken")), 10)), "", "a read error is lost")
 }
 
 func BenchmarkLines(b *testing.B) {

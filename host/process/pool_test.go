@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/host/backoff"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -67,18 +67,13 @@ func (f *factory) set(fail error) {
 // get calls Get, which must succeed.
 func get(t *testing.T, p *Pool[*fake]) *fake {
 	t.Helper()
-	w, err := p.Get(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := kit.Must(p.Get(t.Context()))(t)
 	return w
 }
 
 func closePool(t *testing.T, p *Pool[*fake]) {
 	t.Helper()
-	if err := p.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, p.Close(t.Context()))
 }
 
 func TestAWarmWorkerIsUsedAgain(t *testing.T) {
@@ -153,9 +148,7 @@ func TestAtTheLimitCallersAreServedInOrder(t *testing.T) {
 		time.Sleep(time.Minute)
 		p.Put(b, true)
 		callers.Wait()
-		if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}; !slices.Equal(order, want) {
-			t.Errorf("the order was %v", order)
-		}
+		kit.EqualSlices(t, order, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, "the order was")
 		closePool(t, p)
 	})
 }
@@ -239,14 +232,10 @@ func TestFailedStartsBackOffAndThenOpenTheBreaker(t *testing.T) {
 			t.Errorf("starts were tried at %v", f.starts())
 		}
 		_, err := p.Get(t.Context())
-		if tool.CodeOf(err) != tool.CodeBreakerOpen {
-			t.Fatalf("the breaker is not open: %v", err)
-		}
+		kit.MustEqual(t, tool.CodeOf(err), tool.CodeBreakerOpen, "the breaker is not open: %v", err)
 		until := time.Now().Add(time.Minute).Format(time.RFC3339)
 		for _, part := range []string{"greeter", "4 times in a row", "no such program", "in 1m0s", until} {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%q does not say %q", err, part)
-			}
+			kit.Contains(t, err.Error(), part, "%q does not say", err)
 		}
 		time.Sleep(time.Minute)
 		if _, err := p.Get(t.Context()); err != f.fail {
@@ -274,9 +263,7 @@ func TestWhileTheBreakerTriesOneStartOthersFailAtOnce(t *testing.T) {
 		first := make(chan *fake)
 		go func() { w, _ := p.Get(t.Context()); first <- w }()
 		synctest.Wait()
-		if _, err := p.Get(t.Context()); tool.CodeOf(err) != tool.CodeBreakerOpen {
-			t.Errorf("a second start is tried: %v", err)
-		}
+		kit.Refused(t, kit.Err(p.Get(t.Context())), tool.CodeBreakerOpen, "", "a second start is tried")
 		p.Put(<-first, true)
 		closePool(t, p)
 	})
@@ -290,12 +277,8 @@ func TestFastCrashesOpenTheBreaker(t *testing.T) {
 			p.Put(get(t, p), false)
 		}
 		_, err := p.Get(t.Context())
-		if tool.CodeOf(err) != tool.CodeBreakerOpen || !strings.Contains(err.Error(), "crashed soon after its start") {
-			t.Errorf("the breaker is not open: %v", err)
-		}
-		if want := []time.Duration{0, time.Second, 3 * time.Second}; !slices.Equal(f.starts(), want) {
-			t.Errorf("starts were at %v", f.starts())
-		}
+		kit.Refused(t, err, tool.CodeBreakerOpen, "crashed soon after its start", "the breaker is not open")
+		kit.EqualSlices(t, f.starts(), []time.Duration{0, time.Second, 3 * time.Second}, "starts were at")
 		closePool(t, p)
 	})
 }
@@ -333,9 +316,7 @@ func TestAWarmWorkerIsGivenAlthoughTheBreakerIsOpen(t *testing.T) {
 		if got := get(t, p); got != a {
 			t.Error("another one was given")
 		}
-		if _, err := p.Get(t.Context()); tool.CodeOf(err) != tool.CodeBreakerOpen {
-			t.Errorf("the breaker is not open: %v", err)
-		}
+		kit.Refused(t, kit.Err(p.Get(t.Context())), tool.CodeBreakerOpen, "", "the breaker is not open")
 		p.Retire(a)
 		closePool(t, p)
 	})
@@ -368,15 +349,11 @@ func TestCloseWaitsForWorkersInUse(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := p.Close(ctx); tool.CodeOf(err) != tool.CodeTimeout || !strings.Contains(err.Error(), "1 workers") {
-			t.Errorf("it does not say what it waits for: %v", err)
-		}
+		kit.Refused(t, p.Close(ctx), tool.CodeTimeout, "1 workers", "it does not say what it waits for")
 		if err := <-waiting; tool.CodeOf(err) != tool.CodeUnavailable {
 			t.Errorf("who waited got %v", err)
 		}
-		if _, err := p.Get(t.Context()); tool.CodeOf(err) != tool.CodeUnavailable {
-			t.Errorf("a closed pool gives %v", err)
-		}
+		kit.Refused(t, kit.Err(p.Get(t.Context())), tool.CodeUnavailable, "", "a closed pool gives")
 		go func() { time.Sleep(time.Second); p.Put(w, true) }()
 		closePool(t, p)
 		if !w.closed.Load() {

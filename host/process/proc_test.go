@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 const restOfStat = " S 7 8 9 0 -1 4194304 137 0 1 0 0 0 0 0 20 0 3 0 4711 6008832 480 18446744073709551615 1 2 3 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 4 5 6 7 8 9 10 0\n"
@@ -55,8 +56,6 @@ func TestBothWaysToFindChildrenAgree(t *testing.T) {
 func writeEntry(t *testing.T, p procfs, name, content string) {
 	t.Helper()
 	path := filepath.Join(string(p), name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	write(t, path, content, 0o644)
 }

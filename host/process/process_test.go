@@ -3,7 +3,6 @@ package process
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
@@ -85,10 +85,7 @@ type peer struct {
 
 func start(t *testing.T, cmd Command) *peer {
 	t.Helper()
-	c, err := Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(Start(cmd))(t)
 	t.Cleanup(c.Close)
 	c.Stdout.SetReadDeadline(time.Now().Add(hang))
 	return &peer{Child: c, t: t, lines: NewLines(c.Stdout, LineLimits{})}
@@ -109,10 +106,7 @@ func (p *peer) pids(n int) []int {
 	p.t.Helper()
 	var pids []int
 	for range n {
-		pid, err := strconv.Atoi(p.next())
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		pid := kit.Must(strconv.Atoi(p.next()))(p.t)
 		pids = append(pids, pid)
 	}
 	return pids
@@ -150,23 +144,11 @@ func carrying(c *Child) []int {
 	})
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(hang); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
-}
-
 func TestChildInheritsNothingElse(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, _ := filepath.EvalSymlinks(t.TempDir())
 	t.Setenv("SECRET", "not for tools")
-	inherited, err := os.Open(os.DevNull) // a descriptor of ours that must not be inherited
-	if err != nil {
-		t.Fatal(err)
-	}
+	inherited := kit.Must(os.Open(os.DevNull))(t) // a descriptor of ours that must not be inherited
 	defer inherited.Close()
 	cmd := command("report", "a b", "ü")
 	cmd.Dir = dir
@@ -180,9 +162,7 @@ func TestChildInheritsNothingElse(t *testing.T) {
 		Cwd            string
 		Argv           []string
 	}
-	if err := json.Unmarshal([]byte(p.next()), &got); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal([]byte(p.next()), &got))
 	if e := p.Wait(); e != (Exit{}) {
 		t.Errorf("it ended with %v", e)
 	}
@@ -190,9 +170,7 @@ func TestChildInheritsNothingElse(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"A": "1", "B": "x=y", "EMPTY": "", Marker: p.marker}, got.Env); diff != "" {
 		t.Errorf("the environment differs: %s", diff)
 	}
-	if diff := cmp.Diff([]int{0, 1, 2, 3, 4}, got.Fds); diff != "" {
-		t.Errorf("the descriptors differ: %s", diff)
-	}
+	kit.Equal(t, cmp.Diff([]int{0, 1, 2, 3, 4}, got.Fds), "", "the descriptors differ")
 	if got.Pid != p.Pid() || got.Sid != p.Pid() || got.Pgid != p.Pid() {
 		t.Errorf("it is not alone in a session and a group of its own: %+v", got)
 	}
@@ -206,9 +184,7 @@ func TestARelativeProgramStartsFromTheWorkingFolder(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "hello"), "#!/bin/sh\necho hello\n", 0o755)
 	p := start(t, Command{Argv: []string{"./hello"}, Dir: dir})
-	if got := p.next(); got != "hello" {
-		t.Errorf("it says %q", got)
-	}
+	kit.Equal(t, p.next(), "hello")
 	p.Wait()
 }
 
@@ -259,8 +235,7 @@ func TestConcurrentEndsReportTheSameExit(t *testing.T) {
 
 func TestRunEndsLeftoverProcesses(t *testing.T) {
 	tooltest.NoLeaks(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := kit.Context(t)
 	out, exit, _, err := Run(ctx, Command{Argv: []string{"sh", "-c", "sleep 1000 & echo said"}}, 1<<10)
 	if err != nil || string(out) != "said\n" || exit != (Exit{}) {
 		t.Errorf("%q, %v, %v", out, exit, err)
@@ -338,7 +313,7 @@ func TestAChildOutlivesTheThreadThatAskedForIt(t *testing.T) {
 		}()
 		<-done
 	}
-	eventually(t, "the thread ends", func() bool {
+	kit.Eventually(t, "the thread ends", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", thread))
 		return err != nil
 	})
@@ -350,19 +325,11 @@ func TestAChildOutlivesTheThreadThatAskedForIt(t *testing.T) {
 
 func TestAChildDiesWithUs(t *testing.T) {
 	tooltest.NoLeaks(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	parent := exec.Command(self)
 	parent.Env = append(os.Environ(), parentOnly+"=1")
-	out, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := kit.Must(parent.StdoutPipe())(t)
+	kit.OK(t, parent.Start())
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	child, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil {
@@ -371,18 +338,14 @@ func TestAChildDiesWithUs(t *testing.T) {
 	mustRun(t, child)
 	_ = parent.Process.Kill()
 	_ = parent.Wait()
-	eventually(t, "the child dies", func() bool { return !runs(child) })
+	kit.Eventually(t, "the child dies", func() bool { return !runs(child) })
 	start(t, Command{Argv: []string{"true"}}).Wait() // reaps it, in case we inherited it
 }
 
 func write(t *testing.T, path, content string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(content), mode))
+	kit.OK(t, os.Chmod(path, mode))
 }
 
 // A client is ended after the program that it started, and its files are not on this machine.
@@ -390,15 +353,10 @@ func TestTheEndOfAClientIsTold(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for script, want := range map[string]bool{"exit 0": false, "exec sleep 1000": true} {
 		told := make(chan bool, 2)
-		child, err := Start(Command{
+		child := kit.Must(Start(Command{
 			Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, End: func(killed bool) { told <- killed },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := child.Open("/", "etc/passwd"); err == nil {
-			t.Error("a file of a container was opened here")
-		}
+		}))(t)
+		kit.Fails(t, kit.Err(child.Open("/", "etc/passwd")), "", "a file of a container was opened here")
 		if !want {
 			child.Wait()
 		}

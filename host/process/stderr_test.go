@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
@@ -40,9 +41,7 @@ func TestStderrComesInLines(t *testing.T) {
 		for _, chunk := range []int{1, 7, 1 << 20} {
 			t.Run(fmt.Sprintf("%s, %d bytes at a time", test.name, chunk), func(t *testing.T) {
 				r, w, err := os.Pipe()
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, err)
 				var got []string
 				s := newStderr(r, Command{
 					Stderr: func(line []byte) { got = append(got, string(line)) }, StderrLimit: test.limit, Redraws: test.redraws,
@@ -52,9 +51,7 @@ func TestStderrComesInLines(t *testing.T) {
 				}
 				w.Close()
 				s.stop(hang)
-				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Error(diff)
-				}
+				kit.Equal(t, cmp.Diff(test.want, got), "")
 			})
 		}
 	}
@@ -143,10 +140,6 @@ func TestEveryLineIsHandedOnBeforeTheEnd(t *testing.T) {
 	var got []string
 	cmd.Stderr = func(line []byte) { got = append(got, string(line)) }
 	p := start(t, cmd)
-	if e := p.Wait(); p.Describe(e) != "exit status 1; the last it wrote to stderr: one | two | three" {
-		t.Error(p.Describe(e))
-	}
-	if diff := cmp.Diff([]string{"one", "two", "three"}, got); diff != "" {
-		t.Error(diff)
-	}
+	kit.Equal(t, p.Describe(p.Wait()), "exit status 1; the last it wrote to stderr: one | two | three")
+	kit.Equal(t, cmp.Diff([]string{"one", "two", "three"}, got), "")
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
@@ -33,9 +34,7 @@ func TestAChildThatExitsLeavesNothing(t *testing.T) {
 func mustHaveEnded(t *testing.T, p *peer) {
 	t.Helper()
 	p.Stdout.SetReadDeadline(time.Now().Add(hang))
-	if _, err := io.Copy(io.Discard, p.Stdout); err != nil {
-		t.Errorf("somebody still holds the child's stdout: %v", err)
-	}
+	kit.Check(t, kit.Err(io.Copy(io.Discard, p.Stdout)), "somebody still holds the child's stdout")
 }
 
 func TestDaemonsDieWithTheirTree(t *testing.T) {
@@ -44,7 +43,7 @@ func TestDaemonsDieWithTheirTree(t *testing.T) {
 	daemons := p.pids(2) // one with our marker, one with an empty environment
 	p.next()
 	for _, pid := range daemons {
-		eventually(t, "it has become sleep", func() bool {
+		kit.Eventually(t, "it has become sleep", func() bool {
 			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 			return string(name) == "sleep\n"
 		})
@@ -63,7 +62,7 @@ func TestClaimedDaemonDiesOnlyWithItsOwnTree(t *testing.T) {
 	daemons := p.pids(2)
 	p.next()
 	for _, pid := range daemons {
-		eventually(t, "it has become sleep", func() bool {
+		kit.Eventually(t, "it has become sleep", func() bool {
 			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 			return string(name) == "sleep\n"
 		})
@@ -96,7 +95,7 @@ func TestAProcessWithoutItsFirstThreadIsNotTakenForDead(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := start(t, command("headless"))
 	headless := p.pids(1)[0]
-	eventually(t, "the first thread is gone", func() bool {
+	kit.Eventually(t, "the first thread is gone", func() bool {
 		s, _ := ours.proc.stat(headless)
 		return s.state == 'Z'
 	})
@@ -110,9 +109,7 @@ func TestSweepSparesTheChildAlone(t *testing.T) {
 	p := start(t, command("workshop"))
 	p.next()
 	for range 3 {
-		if _, err := p.Stdin.WriteString("work\n"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(p.Stdin.WriteString("work\n"))(t)
 		left := p.pids(3)
 		p.next()
 		mustRun(t, left...)
@@ -130,7 +127,7 @@ func TestOrphansThatDieAreReaped(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := start(t, command("zombies"))
 	p.next()
-	eventually(t, "the child alone is left", func() bool {
+	kit.Eventually(t, "the child alone is left", func() bool {
 		return slices.Equal(ours.proc.scan()[os.Getpid()], []int{p.Pid()})
 	})
 	p.CloseStdin()
@@ -140,9 +137,7 @@ func TestOrphansThatDieAreReaped(t *testing.T) {
 func TestTreesDoNotHarmEachOther(t *testing.T) {
 	tooltest.NoLeaks(t)
 	stranger := exec.Command("sleep", "1000") // started by other code in this program
-	if err := stranger.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, stranger.Start())
 	var trees []*peer
 	var below [][]int
 	for range 8 {
@@ -183,7 +178,7 @@ func TestStrayKeepsItsOwnerDuringExec(t *testing.T) {
 	write(t, script, "#!/bin/sh\nexec \"$0\"\n", 0o755)
 	p := start(t, Command{Argv: []string{"sh", "-c", `(setsid "$0" & echo $!); exec sleep 1000`, script}, Env: command("").Env})
 	restless := p.pids(1)[0]
-	eventually(t, "it is a stray", func() bool {
+	kit.Eventually(t, "it is a stray", func() bool {
 		s, _ := ours.proc.stat(restless)
 		return s.parent == os.Getpid() && s.session == restless
 	})
@@ -201,10 +196,8 @@ func TestZombieTriggersAnotherLook(t *testing.T) {
 	tooltest.NoLeaks(t)
 	stray := exec.Command("true")
 	stray.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := stray.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "it is a zombie", func() bool { return !runs(stray.Process.Pid) })
+	kit.OK(t, stray.Start())
+	kit.Eventually(t, "it is a zombie", func() bool { return !runs(stray.Process.Pid) })
 	h := &hunt{registry: &registry{proc: "/proc"}, child: &Child{proc: stray.Process}}
 	if h.look(); !h.news {
 		t.Error("what it may have forked before it died would be missed")
@@ -252,20 +245,14 @@ func TestASignalNeverReachesAnotherProcessWithTheSamePid(t *testing.T) {
 
 func BenchmarkStartAndWait(b *testing.B) {
 	for b.Loop() {
-		c, err := Start(Command{Argv: []string{"true"}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := kit.Must(Start(Command{Argv: []string{"true"}}))(b)
 		c.Wait()
 		c.Close()
 	}
 }
 
 func BenchmarkSweepOfNothing(b *testing.B) {
-	c, err := Start(Command{Argv: []string{"sleep", "1000"}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	c := kit.Must(Start(Command{Argv: []string{"sleep", "1000"}}))(b)
 	defer c.Close()
 	for b.Loop() {
 		c.Sweep()

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"toolpost/internal/kit"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,9 +31,7 @@ func hierarchy(t *testing.T, groups, mounts string, files map[string]string) str
 	}
 	for name, content := range all {
 		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 	}
 	return root
 }
@@ -78,9 +77,7 @@ func TestVersion2IsEnabledForTheGroupsBelow(t *testing.T) {
 	})
 	c := findControllers(root)
 	for _, name := range controllerNames() {
-		if err := c.offer(name); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Check(t, c.offer(name), name)
 	}
 	c = findControllers(hierarchy(t, "0::/", mountV2, map[string]string{"cgroup.controllers": "cpu", "cgroup.subtree_control": ""}))
 	c.probe()
@@ -114,17 +111,11 @@ func TestLimitsAreWrittenInTheWordsOfEachVersion(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for file := range c.want {
-			if err := os.WriteFile(filepath.Join(dir, file), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.WriteFile(filepath.Join(dir, file), nil, 0o644))
 		}
-		if err := setLimit(c.name, dir, c.v2, l); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, setLimit(c.name, dir, c.v2, l))
 		for file, want := range c.want {
-			if got := readText(filepath.Join(dir, file)); got != want {
-				t.Errorf("%s is %q and not %q", file, got, want)
-			}
+			kit.Equal(t, readText(filepath.Join(dir, file)), want, file)
 		}
 	}
 	if err := setLimit(ctlPids, filepath.Join(t.TempDir(), "none"), true, l); !errors.Is(err, fs.ErrNotExist) {
@@ -135,15 +126,11 @@ func TestLimitsAreWrittenInTheWordsOfEachVersion(t *testing.T) {
 func TestOnlyGroupsOfTheDeadAreSwept(t *testing.T) {
 	dir := t.TempDir()
 	c := &controllers{v2: dir}
-	if err := enter(dir); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, enter(dir))
 	keep := []string{groupName(ourNumber(), 1), "toolpost-x-y-z", "toolpost-12-34-5", "other", "toolpost-host"}
 	gone := []string{groupName(ourNumber()+1, 1), groupName(5, 2)}
 	for _, name := range append(slices.Clone(keep), gone...) {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 	c.sweep()
 	var left []string
@@ -152,9 +139,7 @@ func TestOnlyGroupsOfTheDeadAreSwept(t *testing.T) {
 		left = append(left, e.Name())
 	}
 	slices.Sort(keep)
-	if strings.Join(left, " ") != strings.Join(keep, " ") {
-		t.Errorf("left are %v and not %v", left, keep)
-	}
+	kit.Equal(t, strings.Join(left, " "), strings.Join(keep, " "), "left are %v and not %v", left, keep)
 }
 
 // Environment variables that make this binary another program: one makes a group in a folder and stays, one clears a
@@ -168,9 +153,7 @@ const (
 func TestSweepHelper(t *testing.T) {
 	if folder := os.Getenv(sweepMake); folder != "" {
 		path := filepath.Join(folder, groupName(ourNumber(), 1))
-		if err := errors.Join(enter(folder), os.Mkdir(path, 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(enter(folder), os.Mkdir(path, 0o755)))
 		_ = writeTo(filepath.Join(path, "cgroup.procs"), "0") // joins it, if it is a real one
 		fmt.Println("made", path)
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -222,14 +205,10 @@ func TestGroupsOfAProgramWithOtherProcessNumbersAreLeftAlone(t *testing.T) {
 		_, _ = io.Copy(io.Discard, out)
 		_ = cmd.Wait()
 		in.Close()
-		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			if c.sweep(); errors.Is(exists(path), fs.ErrNotExist) {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%s: the group of a program that is gone stays", folder)
-			}
-		}
+		kit.Eventually(t, folder+": the group of a program that is gone is swept", func() bool {
+			c.sweep()
+			return errors.Is(exists(path), fs.ErrNotExist)
+		})
 	}
 }
 
@@ -241,26 +220,20 @@ func exists(path string) error {
 // A process that cannot be seen has pid 0 in the list of a group. A signal to 0 would go to ourselves.
 func TestNoSignalIsSentToProcessZero(t *testing.T) {
 	group := t.TempDir()
-	if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0\n1\n-1\nx\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0\n1\n-1\nx\n"), 0o644))
 	cmd := helper(t, nil, sweepClear+"="+group)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("the program that swept: %v\n%s", err, out)
 	}
-	if err := exists(group); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, exists(group))
 }
 
 // Without a group there is nothing to read, least of all files with the same names in our own folder.
 func TestMissingCgroupIsNotReadFromTheWorkingFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"pids.current", "memory.events", "memory.oom_control", "pids.events", "cgroup.controllers"} {
-		if err := syscall.Mkfifo(name, 0o600); err != nil { // opening it blocks for ever
-			t.Fatal(err)
-		}
+		kit.OK(t, syscall.Mkfifo(name, 0o600)) // opening it blocks for ever
 	}
 	done := make(chan struct{})
 	go func() {
@@ -268,9 +241,7 @@ func TestMissingCgroupIsNotReadFromTheWorkingFolder(t *testing.T) {
 		if g := (&group{}); g.only(1) || len(g.reached()) > 0 {
 			t.Error("a group that is not there is known")
 		}
-		if err := (&controllers{}).offer(ctlMemory); err == nil {
-			t.Error("a hierarchy that is not there has a controller")
-		}
+		kit.Fails(t, (&controllers{}).offer(ctlMemory), "", "a hierarchy that is not there has a controller")
 	}()
 	select {
 	case <-done:
@@ -287,9 +258,7 @@ func FuzzInterpreterOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		path := filepath.Join(t.TempDir(), "program")
-		if err := os.WriteFile(path, content, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, content, 0o755))
 		interpreterOf(path)
 	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 )
 
 const (
@@ -84,24 +85,21 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lab") // short, as the path of a Unix socket must be
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(os.MkdirTemp("", "lab"))(t) // short, as the path of a Unix socket must be
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	l := &lab{dir: dir, secret: dir + "/secret", tool: dir + "/tool", work: dir + "/work", read: dir + "/read", unix: dir + "/read/sock"}
 	l.python, _ = python()
 	for _, folder := range []string{l.tool, l.work, l.read} {
-		must(t, os.Mkdir(folder, 0o755))
+		kit.OK(t, os.Mkdir(folder, 0o755))
 	}
-	must(t, os.WriteFile(l.secret, []byte(canary), 0o644))
-	must(t, os.WriteFile(l.read+"/file", []byte("to be read"), 0o644))
-	must(t, os.Symlink(l.secret, l.read+"/link"))
-	must(t, os.Mkdir(l.read+"/empty", 0o755))
+	kit.OK(t, os.WriteFile(l.secret, []byte(canary), 0o644))
+	kit.OK(t, os.WriteFile(l.read+"/file", []byte("to be read"), 0o644))
+	kit.OK(t, os.Symlink(l.secret, l.read+"/link"))
+	kit.OK(t, os.Mkdir(l.read+"/empty", 0o755))
 	copyFile(t, "testdata/try.py", l.tool+"/try.py", 0o644)
 	if tries() != nil {
 		l.c = l.tool + "/try"
-		must(t, os.WriteFile(l.c, tries(), 0o755))
+		kit.OK(t, os.WriteFile(l.c, tries(), 0o755))
 	}
 	l.serve(t)
 	return l
@@ -111,8 +109,7 @@ func newLab(t *testing.T) *lab {
 func (l *lab) serve(t *testing.T) {
 	t.Helper()
 	accept := func(network, address string) net.Addr {
-		s, err := net.Listen(network, address)
-		must(t, err)
+		s := kit.Must(net.Listen(network, address))(t)
 		var work sync.WaitGroup
 		work.Go(func() {
 			for {
@@ -129,10 +126,9 @@ func (l *lab) serve(t *testing.T) {
 	l.tcp = fmt.Sprint(accept("tcp", "127.0.0.1:0").(*net.TCPAddr).Port)
 	accept("unix", l.unix)
 	accept("unix", "@"+l.abstract())
-	must(t, os.Chmod(l.unix, 0o777))
-	datagrams, err := net.ListenPacket("unixgram", l.read+"/dgram")
-	must(t, err)
-	must(t, os.Chmod(l.read+"/dgram", 0o777))
+	kit.OK(t, os.Chmod(l.unix, 0o777))
+	datagrams := kit.Must(net.ListenPacket("unixgram", l.read+"/dgram"))(t)
+	kit.OK(t, os.Chmod(l.read+"/dgram", 0o777))
 	t.Cleanup(func() { datagrams.Close() })
 }
 
@@ -147,13 +143,10 @@ func (l *lab) fill(code string) string {
 // run runs a command and returns all its output.
 func run(t *testing.T, cmd process.Command) (string, process.Exit) {
 	t.Helper()
-	c, err := process.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(process.Start(cmd))(t)
 	defer c.Close()
 	c.CloseStdin()
-	must(t, c.Stdout.SetReadDeadline(time.Now().Add(hang)))
+	kit.OK(t, c.Stdout.SetReadDeadline(time.Now().Add(hang)))
 	out, err := io.ReadAll(c.Stdout)
 	if err != nil {
 		t.Fatalf("%v: %v; %s", cmd.Argv, err, c.Tail())
@@ -162,19 +155,11 @@ func run(t *testing.T, cmd process.Command) (string, process.Exit) {
 	return string(out) + c.Tail(), exit
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func copyFile(t *testing.T, from, to string, mode os.FileMode) {
 	t.Helper()
-	b, err := os.ReadFile(from)
-	must(t, err)
-	must(t, os.WriteFile(to, b, mode))
-	must(t, os.Chmod(to, mode))
+	b := kit.Must(os.ReadFile(from))(t)
+	kit.OK(t, os.WriteFile(to, b, mode))
+	kit.OK(t, os.Chmod(to, mode))
 }
 
 // asNobody runs a test of this binary as an ordinary user.
@@ -183,17 +168,16 @@ func asNobody(t *testing.T, test string) {
 	if os.Geteuid() != 0 {
 		t.Skip("this already runs as an ordinary user")
 	}
-	dir, err := os.MkdirTemp("", "nobody")
-	must(t, err)
+	dir := kit.Must(os.MkdirTemp("", "nobody"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	must(t, os.Chmod(dir, 0o755))
-	must(t, os.Mkdir(dir+"/testdata", 0o755))
+	kit.OK(t, os.Chmod(dir, 0o755))
+	kit.OK(t, os.Mkdir(dir+"/testdata", 0o755))
 	copyFile(t, "/proc/self/exe", dir+"/sandbox.test", 0o755)
 	for _, name := range []string{"try.c", "try.py", "forks.py"} {
 		copyFile(t, "testdata/"+name, dir+"/testdata/"+name, 0o644)
 	}
-	must(t, os.Mkdir(dir+"/tmp", 0o777))
-	must(t, os.Chmod(dir+"/tmp", 0o777))
+	kit.OK(t, os.Mkdir(dir+"/tmp", 0o777))
+	kit.OK(t, os.Chmod(dir+"/tmp", 0o777))
 	cmd := exec.Command(dir+"/sandbox.test", "-test.run", "^"+test+"$", "-test.v", "-test.timeout", "8m")
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TOOLPOST_LONG=" + os.Getenv("TOOLPOST_LONG"), "TMPDIR=" + dir + "/tmp", "HOME=" + dir}

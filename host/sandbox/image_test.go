@@ -12,6 +12,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -19,15 +20,14 @@ import (
 // image makes a folder with everything that a shell needs, like an unpacked container image.
 func image(t *testing.T) string {
 	t.Helper()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	root := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	for _, folder := range []string{"usr/bin", "data", "kept"} {
-		must(t, os.MkdirAll(filepath.Join(root, folder), 0o755))
+		kit.OK(t, os.MkdirAll(filepath.Join(root, folder), 0o755))
 	}
-	must(t, os.Symlink("usr/bin", root+"/bin"))
-	must(t, os.Symlink("/usr/bin/sh", root+"/usr/bin/there")) // resolved within the image
-	must(t, os.WriteFile(root+"/data/file", []byte("of the image\n"), 0o644))
-	must(t, os.WriteFile(root+"/kept/key", []byte(canary), 0o644))
+	kit.OK(t, os.Symlink("usr/bin", root+"/bin"))
+	kit.OK(t, os.Symlink("/usr/bin/sh", root+"/usr/bin/there")) // resolved within the image
+	kit.OK(t, os.WriteFile(root+"/data/file", []byte("of the image\n"), 0o644))
+	kit.OK(t, os.WriteFile(root+"/kept/key", []byte(canary), 0o644))
 	busybox(t, root)
 	return root
 }
@@ -36,14 +36,13 @@ func image(t *testing.T) string {
 func busybox(t *testing.T, root string) {
 	t.Helper()
 	libraries, err := exec.Command("sh", "-c", `ldd "$(command -v sh)" "$(command -v cat)" "$(command -v ls)" | grep -o '/[^ ]*[.]so[^ ]*' | sort -u`).Output()
-	must(t, err)
+	kit.OK(t, err)
 	for file := range strings.FieldsSeq(string(libraries)) {
-		must(t, os.MkdirAll(root+filepath.Dir(file), 0o755))
+		kit.OK(t, os.MkdirAll(root+filepath.Dir(file), 0o755))
 		copyFile(t, file, root+file, 0o755)
 	}
 	for _, name := range []string{"sh", "cat", "ls"} {
-		path, err := exec.LookPath(name)
-		must(t, err)
+		path := kit.Must(exec.LookPath(name))(t)
 		copyFile(t, path, root+"/usr/bin/"+name, 0o755)
 	}
 }
@@ -77,14 +76,10 @@ func TestARoomWithAnImageHasNothingElse(t *testing.T) {
 		"echo /proc/[0-9]*":    "/proc/1 /proc/2\n",
 		"cat " + root + "/key": "cat: " + root + "/key: No such file or directory\n",
 	} {
-		if out := inImage(t, p, line); out != want {
-			t.Errorf("%s: %q, want %q", line, out, want)
-		}
+		kit.Equal(t, inImage(t, p, line), want, line)
 	}
 	p.Tmp = 0
-	if out := inImage(t, p, "ls /tmp; echo x >/tmp/a"); !strings.Contains(out, "Read-only file system") {
-		t.Errorf("without a /tmp of its own: %q", out)
-	}
+	kit.Contains(t, inImage(t, p, "ls /tmp; echo x >/tmp/a"), "Read-only file system", "without a /tmp of its own")
 }
 
 // A path that is off limits is also hidden under the name that the image gives it. A file of the image that only has the
@@ -92,23 +87,19 @@ func TestARoomWithAnImageHasNothingElse(t *testing.T) {
 func TestAnImageHidesWhatIsOffLimits(t *testing.T) {
 	root := image(t)
 	p := sandbox.Profile{Root: root, Off: &offlimits.List{Absent: []string{root + "/kept/", root + "/none", "/data/file"}}}
-	if out := inImage(t, p, "ls /kept; cat /none; cat /data/file"); out != "cat: /none: No such file or directory\nof the image\n" {
-		t.Errorf("%q", out)
-	}
+	kit.Equal(t, inImage(t, p, "ls /kept; cat /none; cat /data/file"), "cat: /none: No such file or directory\nof the image\n")
 }
 
 func TestRoomWithImageAlsoHasReadablePaths(t *testing.T) {
 	root, host := image(t), t.TempDir()
-	must(t, os.WriteFile(host+"/file", []byte("of the host\n"), 0o644))
+	kit.OK(t, os.WriteFile(host+"/file", []byte("of the host\n"), 0o644))
 	p := sandbox.Profile{Root: root, Readable: []string{host}}
-	if out := inImage(t, p, "cat "+host+"/file"); out != "of the host\n" {
-		t.Errorf("%q", out)
-	}
+	kit.Equal(t, inImage(t, p, "cat "+host+"/file"), "of the host\n")
 }
 
 func TestAProgramThatTheImageDoesNotHaveIsNamed(t *testing.T) {
 	root := image(t)
-	must(t, os.Symlink("/etc/passwd", root+"/usr/bin/out"))
+	kit.OK(t, os.Symlink("/etc/passwd", root+"/usr/bin/out"))
 	for name, c := range map[string]struct{ root, program, want string }{
 		"not there":            {root, "python3", "python3 was not found in " + root},
 		"a link to the host's": {root, "out", "out was not found in " + root},
@@ -118,8 +109,6 @@ func TestAProgramThatTheImageDoesNotHaveIsNamed(t *testing.T) {
 		_, err := process.Start(process.Command{
 			Argv: []string{c.program}, Env: []string{"PATH=/bin"}, Confine: &sandbox.Confinement{Profile: sandbox.Profile{Root: c.root}},
 		})
-		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, err, tool.CodeUnavailable, c.want, name)
 	}
 }

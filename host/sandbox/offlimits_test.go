@@ -17,6 +17,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -86,14 +87,13 @@ type installation struct {
 
 func install(t *testing.T) *installation {
 	t.Helper()
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	base := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	dir := base + "/work"
 	for _, folder := range []string{"/state", "/a/b/tools", "/free"} {
-		must(t, os.MkdirAll(dir+folder, 0o755))
+		kit.OK(t, os.MkdirAll(dir+folder, 0o755))
 	}
 	for _, file := range []string{"/state/token", "/a/key.pem", "/config.yaml", "/a/b/tools/tool.py", "/a/b/app.ai", "/free/file"} {
-		must(t, os.WriteFile(dir+file, []byte(canary), 0o644))
+		kit.OK(t, os.WriteFile(dir+file, []byte(canary), 0o644))
 	}
 	in := func(names ...string) []string {
 		for i, name := range names {
@@ -176,7 +176,7 @@ func TestOffLimitsFilesCannotBeChanged(t *testing.T) {
 			write, read := writes(i.dir)
 			p := sandbox.Profile{Writable: write, Readable: read}
 			total += i.vandal(t, p)
-			must(t, os.RemoveAll(i.dir+"/free/own"))
+			kit.OK(t, os.RemoveAll(i.dir+"/free/own"))
 			total += i.vandal(t, p) // with everything that the first room has left behind
 		})
 	}
@@ -212,14 +212,14 @@ func TestHiddenPathsAreHiddenBeforeTheyExist(t *testing.T) {
 			secrets := []string{i.dir + "/state", i.dir + "/state/token", i.dir + "/later", i.dir + "/a/key.pem", i.dir + "/data/store.db", i.list.Config}
 			cmd.Argv = append(cmd.Argv, secrets...)
 			c, err := process.Start(cmd)
-			must(t, err)
+			kit.OK(t, err)
 			defer c.Close()
 			lines := process.NewLines(c.Stdout, process.LineLimits{})
 			_, err = lines.Next()
-			must(t, err)
+			kit.OK(t, err)
 			// Files that the server writes while the child runs.
 			for _, file := range []string{"/later/token", "/data/store.db"} {
-				must(t, os.WriteFile(i.dir+file, []byte(canary), 0o600))
+				kit.OK(t, os.WriteFile(i.dir+file, []byte(canary), 0o600))
 			}
 			c.Feed([]byte("\n"))
 			for {
@@ -249,9 +249,7 @@ func TestOffLimitsPathsRefuseTheStartWithoutMounts(t *testing.T) {
 		if err == nil {
 			child.Close()
 		}
-		if refused := tool.AsError(err) != nil && tool.AsError(err).Reason == sandbox.CoverageMissing; refused != !strings.HasPrefix(name, "nothing") {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Equal(t, tool.AsError(err) != nil && tool.AsError(err).Reason == sandbox.CoverageMissing, !strings.HasPrefix(name, "nothing"), name, err)
 	}
 }
 
@@ -270,22 +268,21 @@ while True:
 func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 	tooltest.NoLeaks(t)
 	base, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	kit.OK(t, err)
 	secret := base + "/secret"
-	must(t, os.Mkdir(secret, 0o755))
-	must(t, os.WriteFile(secret+"/file", []byte(canary), 0o644))
+	kit.OK(t, os.Mkdir(secret, 0o755))
+	kit.OK(t, os.WriteFile(secret+"/file", []byte(canary), 0o644))
 	root := base + "/root"
-	must(t, os.MkdirAll(root+"/outer/inner"+secret, 0o755))
+	kit.OK(t, os.MkdirAll(root+"/outer/inner"+secret, 0o755))
 	list := &offlimits.List{Writable: []offlimits.Owned{{Path: root}}}
 
 	evil := confine(sandbox.Profile{Writable: []string{root}, Off: list}, swapper)
 	evil.Argv = append(evil.Argv, root, "outer")
-	c, err := process.Start(evil)
-	must(t, err)
+	c := kit.Must(process.Start(evil))(t)
 	var drained sync.WaitGroup
 	lines := process.NewLines(c.Stdout, process.LineLimits{})
 	_, err = lines.Next()
-	must(t, err)
+	kit.OK(t, err)
 	var last string
 	drained.Go(func() {
 		for line, err := lines.Next(); err == nil; line, err = lines.Next() {
@@ -319,8 +316,8 @@ func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 	drained.Wait()
 	t.Logf("%d rooms, and %d kinds of refusals, beside %s swaps: %v", started, len(refused), last, refused)
 	// On a slow machine every start may meet a link; with a folder in place again it must succeed.
-	must(t, os.RemoveAll(root+"/outer"))
-	must(t, os.MkdirAll(root+"/outer/inner", 0o755))
+	kit.OK(t, os.RemoveAll(root+"/outer"))
+	kit.OK(t, os.MkdirAll(root+"/outer/inner", 0o755))
 	if out, _ := run(t, confine(sandbox.Profile{Readable: []string{root + "/outer/inner"}, Off: list}, `print("in")`)); out != "in\n" {
 		t.Errorf("a room of what is there now: %s", out)
 	}
@@ -332,11 +329,10 @@ func TestNoLinkOfAToolLeadsOutAsAnOrdinaryUser(t *testing.T) {
 
 func TestToolsLinkIsRefusedUntilReplacedByAFolder(t *testing.T) {
 	tooltest.NoLeaks(t)
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	base := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	root, own := base+"/root", base+"/own"
-	must(t, os.MkdirAll(root+"/inner", 0o755))
-	must(t, os.Symlink(root, own)) // a link that no tool can have made
+	kit.OK(t, os.MkdirAll(root+"/inner", 0o755))
+	kit.OK(t, os.Symlink(root, own)) // a link that no tool can have made
 	list := &offlimits.List{Writable: []offlimits.Owned{{Path: own}}}
 	cat := func() (string, error) {
 		child, err := process.Start(process.Command{
@@ -351,20 +347,16 @@ func TestToolsLinkIsRefusedUntilReplacedByAFolder(t *testing.T) {
 		return string(out), err
 	}
 	for round := range 3 {
-		must(t, os.RemoveAll(root+"/inner"))
-		must(t, os.Symlink("/", root+"/inner"))
+		kit.OK(t, os.RemoveAll(root+"/inner"))
+		kit.OK(t, os.Symlink("/", root+"/inner"))
 		if out, err := cat(); err == nil || !strings.Contains(err.Error(), "symbolic link in a folder that tools may change") {
 			t.Fatalf("a link that a tool may have made: %q, %v", out, err)
 		}
-		must(t, os.Remove(root+"/inner"))
-		if _, err := cat(); err == nil {
-			t.Fatal("what is not there was given")
-		}
-		must(t, os.Mkdir(root+"/inner", 0o755))
-		must(t, os.WriteFile(root+"/inner/file", fmt.Append(nil, round), 0o644))
-		if out, err := cat(); err != nil || out != fmt.Sprint(round) {
-			t.Fatalf("made again: %q, %v", out, err)
-		}
+		kit.OK(t, os.Remove(root+"/inner"))
+		kit.Fails(t, kit.Err(cat()), "", "what is not there was given")
+		kit.OK(t, os.Mkdir(root+"/inner", 0o755))
+		kit.OK(t, os.WriteFile(root+"/inner/file", fmt.Append(nil, round), 0o644))
+		kit.MustEqual(t, kit.Must(cat())(t), fmt.Sprint(round), "made again")
 	}
 }
 
@@ -391,13 +383,12 @@ func TestLinkSwappedInDuringSetupIsNotFollowed(t *testing.T) {
 					p.Writable = nil
 				}
 			}
-			null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-			must(t, err)
+			null := kit.Must(os.OpenFile(os.DevNull, os.O_RDWR, 0))(t)
 			defer null.Close()
 			child, err := sandbox.Start(sandbox.Spawn{
 				Path: "/bin/true", Argv: []string{"true"}, Dir: i.dir + c.dir, Files: []*os.File{null, null, null}, Confinement: sandbox.Confinement{Profile: p},
 				Born: func(int) error {
-					must(t, os.Rename(i.dir+c.swap, i.dir+"/aside"))
+					kit.OK(t, os.Rename(i.dir+c.swap, i.dir+"/aside"))
 					return os.Symlink(i.dir+"/aside", i.dir+c.swap) // so that only the link is wrong
 				},
 			})
@@ -420,9 +411,9 @@ func TestHiddenPathsMayLieInSystemFolders(t *testing.T) {
 		t.Skip("not ours to write: ", err)
 	}
 	defer os.RemoveAll(dir)
-	must(t, os.MkdirAll(dir+"/state", 0o755))
+	kit.OK(t, os.MkdirAll(dir+"/state", 0o755))
 	for _, name := range []string{"/key", "/state/token", "/free"} {
-		must(t, os.WriteFile(dir+name, []byte(canary), 0o644))
+		kit.OK(t, os.WriteFile(dir+name, []byte(canary), 0o644))
 	}
 	cmd := confine(sandbox.Profile{Off: &offlimits.List{Absent: []string{dir + "/key", dir + "/state/"}}}, spy)
 	cmd.Argv = append(cmd.Argv, dir+"/key", dir+"/state", dir+"/state/token", dir+"/free")
@@ -452,10 +443,9 @@ open("/dev/null", "w").write("x"); print("done")
 // A tool's own folder is read-only in its room anyway; its parent is not.
 func TestParentOfAToolsFolderCannotBeMoved(t *testing.T) {
 	tooltest.NoLeaks(t)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	own := dir + "/skills/one"
-	must(t, os.MkdirAll(own, 0o755))
+	kit.OK(t, os.MkdirAll(own, 0o755))
 	cmd := process.Command{Argv: []string{"/bin/mv", dir + "/skills", dir + "/other"}, Confine: &sandbox.Confinement{Profile: sandbox.Profile{
 		Writable: []string{dir}, Readable: []string{own}, Subprocess: true, Off: &offlimits.List{ReadOnly: []string{own + "/"},
 			Writable: []offlimits.Owned{{Path: dir}}},

@@ -12,6 +12,7 @@ import (
 
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 )
 
 // The descriptors needed to build a room are in the places of the files of a child with many.
@@ -21,22 +22,20 @@ func TestAChildWithManyFilesHasThemAll(t *testing.T) {
 	var files []*os.File
 	for i := range n {
 		r, w, err := os.Pipe()
-		must(t, err)
+		kit.OK(t, err)
 		defer r.Close()
 		_, err = fmt.Fprint(w, i)
-		must(t, err)
-		must(t, w.Close())
+		kit.OK(t, err)
+		kit.OK(t, w.Close())
 		files = append(files, r)
 	}
 	code := fmt.Sprintf("import os; print(*[os.read(3+i, 10).decode() for i in range(%d)])", n)
-	child, err := process.Start(process.Command{
+	child := kit.Must(process.Start(process.Command{
 		Argv: []string{interpreter, "-I", "-c", code}, Dir: "/", Files: files,
 		Confine: &sandbox.Confinement{Profile: sandbox.Feasible(sandbox.Profile{Executable: needs})},
-	})
-	must(t, err)
+	}))(t)
 	defer child.Close()
-	said, err := io.ReadAll(child.Stdout)
-	must(t, err)
+	said := kit.Must(io.ReadAll(child.Stdout))(t)
 	var want []string
 	for i := range n {
 		want = append(want, fmt.Sprint(i))

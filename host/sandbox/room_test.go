@@ -20,6 +20,7 @@ import (
 	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -57,8 +58,7 @@ func TestAConfinedChildEndsAsItWouldElsewhere(t *testing.T) {
 
 func TestConfinedChildInheritsNothingElse(t *testing.T) {
 	tooltest.NoLeaks(t)
-	inherited, err := os.Open(os.DevNull)
-	must(t, err)
+	inherited := kit.Must(os.Open(os.DevNull))(t)
 	defer inherited.Close()
 	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, inherited.Fd(), syscall.F_SETFD, 0); errno != 0 { // it would be inherited
 		t.Fatal(errno)
@@ -73,16 +73,13 @@ print(fds, sorted(os.environ), os.getpid()!=1, len(pids), os.getcwd(), os.path.e
 	cmd.Dir = t.TempDir()
 	out, _ := run(t, cmd)
 	want := fmt.Sprintf("[0, 1, 2] ['LC_CTYPE', 'PATH', '%s'] True 2 %s False False\n", process.Marker, cmd.Dir)
-	if strings.ReplaceAll(out, "'LC_CTYPE', ", "") != strings.ReplaceAll(want, "'LC_CTYPE', ", "") {
-		t.Errorf("it has\n%s and not\n%s", out, want)
-	}
+	kit.Equal(t, strings.ReplaceAll(out, "'LC_CTYPE', ", ""), strings.ReplaceAll(want, "'LC_CTYPE', ", ""), out, want)
 }
 
 func TestTheNearerPathDecides(t *testing.T) {
 	tooltest.NoLeaks(t)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
-	must(t, os.MkdirAll(dir+"/a/b/c", 0o755))
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
+	kit.OK(t, os.MkdirAll(dir+"/a/b/c", 0o755))
 	cmd := process.Command{Argv: []string{"/bin/sh", "-c", `cd "$0"; for d in a a/b a/b/c; do if echo > $d/f; then echo $d; fi; done 2>/dev/null`, dir}}
 	cmd.Confine = &sandbox.Confinement{Profile: sandbox.Profile{Readable: []string{dir, dir + "/a/b"}, Writable: []string{dir + "/a", dir + "/a/b/c"}}}
 	if out, _ := run(t, cmd); out != "a\na/b/c\n" {
@@ -92,12 +89,11 @@ func TestTheNearerPathDecides(t *testing.T) {
 
 func TestHiddenPathsAreAbsent(t *testing.T) {
 	tooltest.NoLeaks(t)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	state := filepath.Join(dir, "state")
-	must(t, os.MkdirAll(filepath.Join(state, "own"), 0o755))
+	kit.OK(t, os.MkdirAll(filepath.Join(state, "own"), 0o755))
 	for _, name := range []string{"token", "state/token", "state/own/token"} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(canary), 0o644))
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(canary), 0o644))
 	}
 	for name, p := range map[string]sandbox.Profile{
 		"read":  {Readable: []string{dir, filepath.Join(state, "own")}},
@@ -118,7 +114,7 @@ print(os.listdir("state"), repr(read("token")), read("state/token"), len(read("s
 		}
 	}
 	left, err := os.ReadFile(filepath.Join(dir, "token"))
-	if must(t, err); string(left) != canary {
+	if kit.OK(t, err); string(left) != canary {
 		t.Errorf("the file that was hidden is %q now", left)
 	}
 }
@@ -126,10 +122,10 @@ print(os.listdir("state"), repr(read("token")), read("state/token"), len(read("s
 func TestLinksResolveInARoom(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
-	must(t, os.MkdirAll(dir+"/real/deep", 0o755))
-	must(t, os.WriteFile(dir+"/real/deep/file", []byte("found\n"), 0o644))
-	must(t, os.Symlink("real", dir+"/link"))
-	must(t, os.Symlink(dir+"/link/deep", dir+"/other"))
+	kit.OK(t, os.MkdirAll(dir+"/real/deep", 0o755))
+	kit.OK(t, os.WriteFile(dir+"/real/deep/file", []byte("found\n"), 0o644))
+	kit.OK(t, os.Symlink("real", dir+"/link"))
+	kit.OK(t, os.Symlink(dir+"/link/deep", dir+"/other"))
 	cmd := process.Command{Argv: []string{"/bin/cat", dir + "/other/file"}, Confine: &sandbox.Confinement{Profile: sandbox.Profile{Readable: []string{dir + "/other"}}}}
 	if out, _ := run(t, cmd); out != "found\n" {
 		t.Error(out)
@@ -150,21 +146,15 @@ func TestARoomThatCannotBeBuiltIsAnError(t *testing.T) {
 		"no such network":    {sandbox.Profile{Network: 17}, "does not exist"},
 	} {
 		_, err := process.Start(process.Command{Argv: []string{"/bin/true"}, Confine: &sandbox.Confinement{Profile: c.p}})
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Fails(t, err, c.want, name)
 	}
 	for _, cmd := range []process.Command{{Argv: []string{"/bin/echo", "a\x00b"}}, {Argv: []string{"/bin/echo"}, Env: []string{"A=\x00"}}} {
 		cmd.Confine = &sandbox.Confinement{}
-		if _, err := process.Start(cmd); err == nil || !strings.Contains(err.Error(), "NUL") {
-			t.Errorf("a NUL: %v", err)
-		}
+		kit.Fails(t, kit.Err(process.Start(cmd)), "NUL", "a NUL")
 	}
 	for path, want := range map[string]string{"/no/such": "does not exist", "/etc/passwd": "not executable", "/": "it is a folder"} {
 		_, err := process.Start(process.Command{Argv: []string{path}, Confine: &sandbox.Confinement{}})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", path, err)
-		}
+		kit.Fails(t, err, want, path)
 	}
 }
 
@@ -175,7 +165,7 @@ func manyFiles(t *testing.T, n int) []string {
 	var files []string
 	for i := range n {
 		files = append(files, filepath.Join(dir, fmt.Sprint(i)))
-		must(t, os.WriteFile(files[i], nil, 0o644))
+		kit.OK(t, os.WriteFile(files[i], nil, 0o644))
 	}
 	return files
 }
@@ -231,10 +221,9 @@ func TestLimitsHold(t *testing.T) {
 				}
 			}
 			cmd := confine(sandbox.Profile{Subprocess: true, Writable: []string{work}, Tmp: 1 << 20, Limits: c.limits}, c.code)
-			child, err := process.Start(cmd)
-			must(t, err)
+			child := kit.Must(process.Start(cmd))(t)
 			defer child.Close()
-			must(t, child.Stdout.SetReadDeadline(time.Now().Add(hang)))
+			kit.OK(t, child.Stdout.SetReadDeadline(time.Now().Add(hang)))
 			<-child.Exited()
 			exit := child.Wait()
 			out, _ := io.ReadAll(child.Stdout)
@@ -263,25 +252,22 @@ func TestNothingIsLeftWhenTheHostIsKilled(t *testing.T) {
 	host := func(name string) *exec.Cmd {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), "SANDBOX_TEST_HOST="+name)
-		out, err := cmd.StdoutPipe()
-		must(t, err)
-		must(t, cmd.Start())
+		out := kit.Must(cmd.StdoutPipe())(t)
+		kit.OK(t, cmd.Start())
 		line, _ := bufio.NewReader(out).ReadString('\n')
-		if line != "ready\n" {
-			t.Errorf("the host says %q", line)
-		}
+		kit.Equal(t, line, "ready\n", "the host says")
 		return cmd
 	}
 	name := fmt.Sprint(os.Getpid())
 	killed := host(name)
-	eventually(t, "its children sleep", func() bool { return len(running(name)) == 2 })
+	kit.Eventually(t, "its children sleep", func() bool { return len(running(name)) == 2 })
 	_ = killed.Process.Kill()
 	_ = killed.Wait()
-	eventually(t, "its children die", func() bool {
+	kit.Eventually(t, "its children die", func() bool {
 		reapAll() // they are our children now
 		return len(running(name)) == 0 && len(tooltest.Descendants(os.Getpid())) == 0
 	})
-	must(t, host("short").Wait()) // the next one sweeps
+	kit.OK(t, host("short").Wait()) // the next one sweeps
 	if left := groups(killed.Process.Pid); len(left) > 0 {
 		t.Errorf("cgroups are left: %v", left)
 	}
@@ -312,15 +298,6 @@ func running(name string) []string {
 func groups(pid int) []string {
 	out, _ := exec.Command("find", "/sys/fs/cgroup", "-maxdepth", "6", "-type", "d", "-name", fmt.Sprintf("toolpost-%d-*", pid)).Output()
 	return strings.Fields(string(out))
-}
-
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(hang); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
 }
 
 func TestNoCgroupIsLeft(t *testing.T) {
@@ -394,9 +371,7 @@ s=socket.socket(); s.bind(("127.0.0.1",0)); s.listen()
 c=socket.create_connection(s.getsockname()); print("itself")
 try: socket.create_connection(("127.0.0.1",$TCP),5); print("the host")
 except OSError: print("not the host")`)))
-	if out != "itself\nnot the host\n" {
-		t.Error(out)
-	}
+	kit.Equal(t, out, "itself\nnot the host\n")
 }
 
 func TestEgressGoesThroughTheHostAlone(t *testing.T) {
@@ -420,15 +395,14 @@ except OSError: print("nobody else")`))
 func forked(t *testing.T, l *lab, g tool.Guarantees, calls []string) string {
 	t.Helper()
 	copyFile(t, "testdata/forks.py", l.tool+"/forks.py", 0o644)
-	must(t, os.WriteFile(l.tool+"/confine.py", []byte(sandbox.ForkPython()), 0o644))
+	kit.OK(t, os.WriteFile(l.tool+"/confine.py", []byte(sandbox.ForkPython()), 0o644))
 	name, extra := python()
 	server := sandbox.Profile{
 		Readable: []string{l.read}, Writable: []string{l.work}, Executable: append([]string{l.tool}, extra...),
 		Subprocess: true, Network: sandbox.NetworkLoopback, Proc: sandbox.ProcOwn,
 	}
-	script, err := sandbox.ForkScript(server, sandbox.FromGuarantees(g, server))
-	must(t, err)
-	must(t, os.WriteFile(l.tool+"/script", script, 0o644))
+	script := kit.Must(sandbox.ForkScript(server, sandbox.FromGuarantees(g, server)))(t)
+	kit.OK(t, os.WriteFile(l.tool+"/script", script, 0o644))
 	argv := []string{name, "-I", "-S", l.tool + "/forks.py", l.tool + "/confine.py", l.tool + "/script"}
 	for _, c := range calls {
 		argv = append(argv, l.fill(c))
@@ -442,10 +416,10 @@ func forked(t *testing.T, l *lab, g tool.Guarantees, calls []string) string {
 func TestReadOnlyPathInsideAWritableOne(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l := newLab(t)
-	must(t, os.MkdirAll(l.work+"/closed/deep", 0o755))
-	must(t, os.WriteFile(l.work+"/file", nil, 0o644))
-	must(t, os.Symlink(l.dir, l.work+"/link"))
-	must(t, os.Symlink(l.work+"/closed", l.work+"/inner"))
+	kit.OK(t, os.MkdirAll(l.work+"/closed/deep", 0o755))
+	kit.OK(t, os.WriteFile(l.work+"/file", nil, 0o644))
+	kit.OK(t, os.Symlink(l.dir, l.work+"/link"))
+	kit.OK(t, os.Symlink(l.work+"/closed", l.work+"/inner"))
 	p := sandbox.Profile{Subprocess: true, Writable: []string{l.work}}
 	for _, name := range []string{"closed", "file", "link", "inner", "gone"} {
 		p.ReadOnly = append(p.ReadOnly, l.work+"/"+name)
@@ -469,9 +443,9 @@ func TestFilesCanBeMovedBetweenFolders(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, network := range []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkAll} {
 		l := newLab(t)
-		must(t, os.MkdirAll(l.work+"/a", 0o755))
-		must(t, os.MkdirAll(l.work+"/b", 0o755))
-		must(t, os.WriteFile(l.work+"/a/file", nil, 0o644))
+		kit.OK(t, os.MkdirAll(l.work+"/a", 0o755))
+		kit.OK(t, os.MkdirAll(l.work+"/b", 0o755))
+		kit.OK(t, os.WriteFile(l.work+"/a/file", nil, 0o644))
 		out, _ := run(t, confine(sandbox.Profile{Writable: []string{l.work}, Network: network}, l.fill(`
 import os
 os.rename("$WORK/a/file", "$WORK/b/file")
@@ -479,9 +453,7 @@ os.link("$WORK/b/file", "$WORK/a/again")
 try: os.link("/etc/passwd", "$WORK/a/passwd")
 except OSError as err: print(err.strerror)
 `)))
-		if out != "Invalid cross-device link\n" {
-			t.Errorf("network %s: %s", network, out)
-		}
+		kit.Equal(t, out, "Invalid cross-device link\n", "network %s", network)
 	}
 }
 
@@ -515,13 +487,9 @@ func TestForkedChildrenLeaveNothingUnseen(t *testing.T) {
 	}
 	out := forked(t, l, tool.Guarantees{}, calls)
 	for i := range calls {
-		if done := strings.Contains(out, fmt.Sprintf("%d done\n", i)); done != (i == 0 || i > 5) {
-			t.Errorf("call %d, %s: %v", i, calls[i], done)
-		}
+		kit.Equal(t, strings.Contains(out, fmt.Sprintf("%d done\n", i)), (i == 0 || i > 5), "call %d, %s", i, calls[i])
 	}
-	if !strings.Contains(out, "0 objects before, 3 after\n") {
-		t.Error("what is left is not counted")
-	}
+	kit.Contains(t, out, "0 objects before, 3 after\n", "what is left is not counted")
 }
 
 func TestForkedChildrenLeaveNothingUnseenAsAnOrdinaryUser(t *testing.T) {
@@ -533,7 +501,5 @@ func TestAForkCannotTakeTheEnvironmentAway(t *testing.T) {
 	if e := tool.AsError(err); e == nil || e.Reason != sandbox.CoverageMissing {
 		t.Error(err)
 	}
-	if _, err := sandbox.ForkScript(sandbox.Profile{}, sandbox.Profile{Subprocess: true}); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(sandbox.ForkScript(sandbox.Profile{}, sandbox.Profile{Subprocess: true})), tool.CodeInvalidInput, "")
 }

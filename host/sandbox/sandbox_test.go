@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -41,9 +42,7 @@ func TestAWallThatCannotBeBuiltRefusesTheCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := guarantees()[name]
-			if err := sandbox.Cover("greet", g); err != nil {
-				t.Errorf("this machine holds it: %v", err)
-			}
+			kit.Check(t, sandbox.Cover("greet", g), "this machine holds it")
 			sandbox.Without(t, missing.layers...)
 			err := sandbox.Cover("greet", g)
 			if e := tool.AsError(err); e == nil || e.Code != tool.CodeUnsupported || e.Reason != sandbox.CoverageMissing ||
@@ -52,9 +51,7 @@ func TestAWallThatCannotBeBuiltRefusesTheCall(t *testing.T) {
 			}
 		})
 	}
-	if err := sandbox.Cover("greet", tool.Guarantees{}); err != nil {
-		t.Errorf("nothing was asked for: %v", err)
-	}
+	kit.Check(t, sandbox.Cover("greet", tool.Guarantees{}), "nothing was asked for")
 }
 
 func TestEveryLayerIsDescribed(t *testing.T) {
@@ -105,7 +102,5 @@ func TestUnenforcedGuaranteeIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, e)
 		}
 	}
-	if err := sandbox.Elsewhere("greet", tool.Guarantees{}); err != nil {
-		t.Errorf("nothing was asked for: %v", err)
-	}
+	kit.Check(t, sandbox.Elsewhere("greet", tool.Guarantees{}), "nothing was asked for")
 }

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"encoding/binary"
 	"testing"
+	"toolpost/internal/kit"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -103,13 +104,9 @@ func TestTheFilterDecides(t *testing.T) {
 		"a call of another entry":      {shell, 0x40000000 | unix.SYS_READ, nil, deny(unix.ENOSYS)},
 		"the first of all, with rules": {strict, unix.SYS_PTRACE, nil, deny(unix.EPERM)},
 	} {
-		if got := judge(t, c.p.rules(), auditArch, uint32(c.nr), c.args...); got != c.want {
-			t.Errorf("%s: %#x and not %#x", name, got, c.want)
-		}
+		kit.Equal(t, judge(t, c.p.rules(), auditArch, uint32(c.nr), c.args...), c.want, name)
 	}
-	if got := judge(t, strict.rules(), unix.AUDIT_ARCH_I386, unix.SYS_READ); got != kill {
-		t.Errorf("another machine's call: %#x", got)
-	}
+	kit.Equal(t, judge(t, strict.rules(), unix.AUDIT_ARCH_I386, unix.SYS_READ), kill, "another machine's call")
 }
 
 // However the rules are arranged for speed, each call gets the answer of the first rule that applies.
@@ -133,9 +130,7 @@ func TestHalvingChangesNoDecision(t *testing.T) {
 				break
 			}
 		}
-		if got := judge(t, p.rules(), auditArch, nr, args...); got != want {
-			t.Fatalf("%d %v: %#x and not %#x", nr, args, got, want)
-		}
+		kit.MustEqual(t, judge(t, p.rules(), auditArch, nr, args...), want, nr, args)
 	})
 }
 

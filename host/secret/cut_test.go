@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 )
 
@@ -238,8 +239,6 @@ func TestPublicPartOfASecretIsKept(t *testing.T) {
 		"postgres://app:01234567…": "[secret DB]…", "89abcdef@db.example.org/main": "[secret DB]", "https://hooks.example.org/services/?key=01234567": "[secret HOOK]",
 		"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADA": "[secret PEM]",
 	} {
-		if got := r.String(text); got != want {
-			t.Errorf("%q became %q", text, got)
-		}
+		kit.Equal(t, r.String(text), want, "%q became", text)
 	}
 }

@@ -2,23 +2,15 @@ package secret
 
 import (
 	"os"
-	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 func TestAFileWithASecondNameIsWarnedAbout(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/key.txt", []byte("value"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(dir+"/key.txt", []byte("value"), 0o600))
 	from := From{File: "key.txt"}
-	if err := from.Links(dir); err != nil {
-		t.Errorf("with one name: %v", err)
-	}
-	if err := os.Link(dir+"/key.txt", dir+"/other"); err != nil {
-		t.Fatal(err)
-	}
-	if err := from.Links(dir); err == nil || !strings.Contains(err.Error(), "has 2 hard links") {
-		t.Errorf("with two names: %v", err)
-	}
+	kit.Check(t, from.Links(dir), "with one name")
+	kit.OK(t, os.Link(dir+"/key.txt", dir+"/other"))
+	kit.Fails(t, from.Links(dir), "has 2 hard links", "with two names")
 }

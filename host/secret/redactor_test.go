@@ -18,6 +18,7 @@ import (
 	"testing/slogtest"
 
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -231,9 +232,7 @@ func TestReplacementContainsNoSecret(t *testing.T) {
 		"with its neighbour": {"E", "xx[secret A]yy", "xxabcdefghyy", "[secret E]"},
 	} {
 		values[c.name] = c.value
-		if got := vault(t, values).Redactor().String(c.text); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
+		kit.Equal(t, vault(t, values).Redactor().String(c.text), c.want, name)
 	}
 }
 
@@ -254,9 +253,7 @@ func TestRedactedDocumentStaysValidJSON(t *testing.T) {
 		`{"a":"123"}`:                            `{"a":"123"}`,
 		`{"a":"1234567"}`:                        `{"a":"[secret PIN]"}`,
 	} {
-		if got := string(r.JSON(json.RawMessage(doc))); got != want {
-			t.Errorf("%s: %s, want %s", doc, got, want)
-		}
+		kit.Equal(t, string(r.JSON(json.RawMessage(doc))), want, doc)
 	}
 	if got := r.JSON(nil); got != nil {
 		t.Errorf("%s", got)
@@ -294,13 +291,9 @@ func TestStreamFindsSplitSecretsAndHoldsBackNoOtherText(t *testing.T) {
 		{"hello\n", "hello\n"}, {"ab", ""}, {"!", "ab!"}, {"tail abc", "tail "}, {" def.", "[secret A]."}, {"line one\n", ""}, {"and on\n", "[secret B]\nand on\n"},
 		{"50%", "50"}, {" off\\", "% off"}, {"zap.", "\\zap."}, {"abc d", ""},
 	} {
-		if got := s.Write(c.part); got != c.want {
-			t.Errorf("%d: %q gives %q, want %q", i, c.part, got, c.want)
-		}
+		kit.Equal(t, s.Write(c.part), c.want, i, c.part)
 	}
-	if got := s.Pause(); got != "[secret A]" {
-		t.Errorf("%q", got)
-	}
+	kit.Equal(t, s.Pause(), "[secret A]")
 }
 
 func TestSecretSplitAcrossLogLinesIsRedacted(t *testing.T) {
@@ -318,13 +311,9 @@ func TestSecretSplitAcrossLogLinesIsRedacted(t *testing.T) {
 		{"a whole " + value, "a whole [secret KEY]"}, {"0123", "0123"}, {"89ab", "89ab"}, {"x" + value[:20], "x[secret KEY]"}, {"something else", "something else"},
 		{value[:7], value[:7]}, {value[7:20], "[secret KEY]"}, {value[20:], "[secret KEY]"}, {"", ""},
 	} {
-		if got := l.Write(c.line) + l.Pause(); got != c.want {
-			t.Errorf("%d: %q gives %q, want %q", i, c.line, got, c.want)
-		}
+		kit.Equal(t, l.Write(c.line)+l.Pause(), c.want, i, c.line)
 	}
-	if got := (&secret.Stream{}).Write(value); got != value {
-		t.Error(got)
-	}
+	kit.Equal(t, (&secret.Stream{}).Write(value), value)
 }
 
 func TestAStreamOfOneSecretAfterAnotherDoesNotPileUp(t *testing.T) {
@@ -349,13 +338,9 @@ func TestFormerValuesStayKnown(t *testing.T) {
 	for i := range 5 {
 		r.Learn(vault(t, map[string]string{"KEY": fmt.Sprint("value-", i)}))
 	}
-	if got := r.String("value-0 value-4 value-5"); got != "[secret KEY] [secret KEY] value-5" {
-		t.Error(got)
-	}
+	kit.Equal(t, r.String("value-0 value-4 value-5"), "[secret KEY] [secret KEY] value-5")
 	r.Learn(nil)
-	if got := r.String("value-3"); got != "[secret KEY]" {
-		t.Error(got)
-	}
+	kit.Equal(t, r.String("value-3"), "[secret KEY]")
 }
 
 func TestAnErrorIsRedactedWithAllThatItWraps(t *testing.T) {
@@ -427,9 +412,7 @@ func TestLogHandlerPassesSlogtest(t *testing.T) {
 			var out bytes.Buffer
 			slogtest.Run(t, func(*testing.T) slog.Handler { out.Reset(); return secret.Handler(slog.NewJSONHandler(&out, nil), r) }, func(t *testing.T) map[string]any {
 				var m map[string]any
-				if err := json.Unmarshal(out.Bytes(), &m); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, json.Unmarshal(out.Bytes(), &m))
 				return m
 			})
 		})

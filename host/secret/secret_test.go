@@ -14,6 +14,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/process"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -23,12 +24,8 @@ const canary = "canary-7f3Q/+zz"
 func write(t *testing.T, dir, name, text string, mode os.FileMode) {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(text), mode))
+	kit.OK(t, os.Chmod(path, mode))
 }
 
 func TestASecretComesFromTheEnvironmentAFileOrACommand(t *testing.T) {
@@ -70,9 +67,7 @@ func TestBadSecretFailsAloneWithoutRevealingItsValue(t *testing.T) {
 	write(t, dir, "long", strings.Repeat(canary, secret.MaxSize/len(canary)+1), 0o600)
 	write(t, dir, "binary", canary+"\xff", 0o600)
 	write(t, dir, "nul", canary+"\x00", 0o600)
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	bad := map[string]struct {
 		from secret.From
 		want string
@@ -113,17 +108,13 @@ func TestBadSecretFailsAloneWithoutRevealingItsValue(t *testing.T) {
 			t.Errorf("%s: its error tells the value: %s", name, text)
 		}
 	}
-	if len(v.Names()) != len(from) {
-		t.Errorf("%v", v.Names())
-	}
+	kit.Equal(t, len(v.Names()), len(from), v.Names())
 }
 
 func TestACommandThatHangsEndsWithTheContext(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
-	if err := syscall.Mkfifo(filepath.Join(dir, "started"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, syscall.Mkfifo(filepath.Join(dir, "started"), 0o600))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	go func() {
@@ -131,9 +122,7 @@ func TestACommandThatHangsEndsWithTheContext(t *testing.T) {
 		cancel(errors.New("enough"))
 	}()
 	v := secret.Open(ctx, dir, map[string]secret.From{"A": {Command: []string{"sh", "-c", "echo " + canary + "; echo >started; exec sleep 1000"}}}, nil)
-	if _, err := v.Secret("A"); err == nil || !strings.Contains(err.Error(), "enough") {
-		t.Error(err)
-	}
+	kit.Fails(t, kit.Err(v.Secret("A")), "enough")
 }
 
 func TestAnUnknownSecretIsAnErrorThatNamesTheKnown(t *testing.T) {
@@ -159,9 +148,7 @@ func TestKeyUsedAsANameIsNotRevealed(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"OTHER", "shop_key", "KEY_2"} {
-		if _, err := v.Secret(name); err == nil || !strings.Contains(err.Error(), "there is no secret "+name+";") {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Fails(t, kit.Err(v.Secret(name)), "there is no secret "+name+";", name)
 	}
 }
 
@@ -229,9 +216,7 @@ func TestADescriptorHasTheValueAndCannotBeChanged(t *testing.T) {
 		if _, err := files[i].WriteAt([]byte("x"), 0); !errors.Is(err, syscall.EPERM) {
 			t.Errorf("it can be written: %v", err)
 		}
-		if err := files[i].Close(); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, files[i].Close())
 	}
 	if _, err := (secret.Grant{SecretFiles: []string{"A", "C"}, Vault: v}).Give(&cmd, nil); err == nil {
 		t.Error("a secret that is not there was handed over")
@@ -270,16 +255,12 @@ func vault(t testing.TB, values map[string]string) *secret.Vault {
 	dir := t.TempDir()
 	from := map[string]secret.From{}
 	for name, value := range values {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(value+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(value+"\n"), 0o600))
 		from[name] = secret.From{File: name}
 	}
 	v := secret.Open(t.Context(), dir, from, nil)
 	for _, name := range v.Names() {
-		if _, err := v.Secret(name); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(v.Secret(name))(t)
 	}
 	return v
 }

@@ -18,6 +18,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -41,10 +42,7 @@ func missing(t *testing.T, format string, args ...any) {
 // root makes a folder with the test program, which needs nothing else.
 func root(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "peer"), "testdata/peer/main.go")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -65,9 +63,7 @@ func image(t *testing.T, root string) string {
 		conf += "[engine]\nruntime=\"runc\"\n"
 	}
 	if os.Getenv("CONTAINERS_CONF") == "" {
-		if err := os.WriteFile(dir+"/containers.conf", []byte(conf), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(dir+"/containers.conf", []byte(conf), 0o644))
 		t.Setenv("CONTAINERS_CONF", dir+"/containers.conf")
 	}
 	name := "localhost/toolpost-test-" + tool.NewID() + ":latest"
@@ -88,10 +84,7 @@ type view struct {
 
 func look(t *testing.T, p *spawn.Program, r spawn.Run) (v view) {
 	t.Helper()
-	child, err := p.Start(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	child := kit.Must(p.Start(t.Context(), r))(t)
 	defer child.Close()
 	child.CloseStdin()
 	text, err := process.ReadDocument(child.Stdout, 1<<20)
@@ -132,25 +125,17 @@ func TestOptionsAreTheSameBehindWallsAndInContainers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := c.options()
-			if err := o.Check(); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, o.Check())
 			p, err := o.Program(t.TempDir(), spawn.Command{Argv: []string{c.program, "a"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, err)
 			c.want.Args, c.want.Given, c.want.Secret = []string{"a", "b c"}, "g", "value-of-secret"
 			got := look(t, p, spawn.Run{Name: "peer", Args: []string{"b c"}})
 			if c.name == "podman" {
 				got.Host, got.Home = false, c.want.Home // engines make some files of /etc, and choose a home
 			}
-			if d := cmp.Diff(c.want, got); d != "" {
-				t.Error(d)
-			}
+			kit.Equal(t, cmp.Diff(c.want, got), "")
 			without := look(t, p, spawn.Run{Name: "peer", Guarantees: tool.Guarantees{SecretsAllowed: []string{}}})
-			if without.Secret != "" {
-				t.Error("it got a secret that it may not have")
-			}
+			kit.Equal(t, without.Secret, "", "it got a secret that it may not have")
 			if c.name == "walls" {
 				return
 			}
@@ -165,21 +150,14 @@ func TestOptionsAreTheSameBehindWallsAndInContainers(t *testing.T) {
 // A room has a /tmp of its own. Files that a command names in this machine's /tmp are still there, and nothing else is.
 func TestContainerSeesFilesNamedInTmp(t *testing.T) {
 	tooltest.NoLeaks(t)
-	dir, err := os.MkdirTemp("/tmp", "named")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(os.MkdirTemp("/tmp", "named"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	for name, text := range map[string]string{
 		"tool": "#!/bin/sh\nexec sh " + dir + "/script\n", "script": "cd " + dir + " && echo *\n", "other": "",
 		"own/script": "echo \"$PWD\" *\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	for want, o := range map[string]struct {
 		dir  string
@@ -190,14 +168,8 @@ func TestContainerSeesFilesNamedInTmp(t *testing.T) {
 		dir + "/own script": {dir + "/own", []string{"sh", "script"}},
 	} {
 		in := spawn.Options{Dir: o.dir, Container: container.Options{Image: "/", Runtime: "sandbox"}}
-		p, err := in.Program("/", spawn.Command{Argv: o.argv})
-		if err != nil {
-			t.Fatal(err)
-		}
-		child, err := p.Start(t.Context(), spawn.Run{Name: "tool"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(in.Program("/", spawn.Command{Argv: o.argv}))(t)
+		child := kit.Must(p.Start(t.Context(), spawn.Run{Name: "tool"}))(t)
 		child.CloseStdin()
 		got, err := io.ReadAll(child.Stdout)
 		if exit := child.Wait(); err != nil || strings.TrimSpace(string(got)) != want {
@@ -206,12 +178,8 @@ func TestContainerSeesFilesNamedInTmp(t *testing.T) {
 		child.Close()
 	}
 	image := filepath.Join(dir, "image")
-	if err := os.MkdirAll(image+"/tmp", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(image+"/tmp/tool", nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(image+"/tmp", 0o755))
+	kit.OK(t, os.WriteFile(image+"/tmp/tool", nil, 0o755))
 	o := spawn.Options{Dir: "/tmp", Container: container.Options{Image: image, Runtime: "sandbox"}}
 	if _, err := o.Program("/", spawn.Command{Argv: []string{"./tool"}}); err == nil ||
 		!strings.Contains(err.Error(), "names /tmp/tool") {
@@ -224,16 +192,10 @@ func TestAContainerEndsWithItsProgram(t *testing.T) {
 	tooltest.NoLeaks(t)
 	name := image(t, root(t))
 	o := spawn.Options{Container: container.Options{Image: name, Runtime: "podman"}}
-	p, err := o.Program(t.TempDir(), spawn.Command{Argv: []string{"/peer", "hang"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(o.Program(t.TempDir(), spawn.Command{Argv: []string{"/peer", "hang"}}))(t)
 	hanging := make(chan struct{})
 	said := sync.OnceFunc(func() { close(hanging) })
-	child, err := p.Start(context.Background(), spawn.Run{Name: "peer", Stderr: func([]byte) { said() }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	child := kit.Must(p.Start(context.Background(), spawn.Run{Name: "peer", Stderr: func([]byte) { said() }}))(t)
 	select {
 	case <-hanging:
 	case <-child.Exited():
@@ -253,9 +215,7 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		"timeout cannot be":        {Timeout: -1},
 		"cannot be negative":       {Container: container.Options{CPUs: -1}},
 	} {
-		if err := o.Check(); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", want, err)
-		}
+		kit.Refused(t, o.Check(), tool.CodeInvalidInput, want, want)
 	}
 	in := container.Options{Image: "/", Runtime: "sandbox"}
 	for want, c := range map[string]struct {
@@ -265,8 +225,6 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		"must be an absolute path": {spawn.Options{Dir: "sub", Container: in}, []string{"true"}},
 		"set command":              {spawn.Options{Container: in}, nil},
 	} {
-		if _, err := c.o.Program("/", spawn.Command{Argv: c.argv}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", want, err)
-		}
+		kit.Fails(t, kit.Err(c.o.Program("/", spawn.Command{Argv: c.argv})), want, want)
 	}
 }

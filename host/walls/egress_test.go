@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/host/process"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -38,8 +39,7 @@ func out(t testing.TB, hosts ...string) *egress {
 	t.Helper()
 	var list []host
 	for _, text := range hosts {
-		h, err := parseHost(text)
-		must(t, err)
+		h := kit.Must(parseHost(text))(t)
 		list = append(list, h)
 	}
 	e := newEgress(list)
@@ -76,8 +76,7 @@ type room struct {
 
 func (e *egress) room(t testing.TB, w *Watch) *room {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	r := &room{address: l.Addr().String(), t: t}
 	serve := e.serve(w)
 	var work sync.WaitGroup
@@ -102,13 +101,10 @@ func (e *egress) room(t testing.TB, w *Watch) *room {
 // dial connects as a child does, and waits to be served.
 func (r *room) dial() *net.TCPConn {
 	r.t.Helper()
-	c, err := net.Dial("tcp", r.address)
-	must(r.t, err)
-	must(r.t, c.SetDeadline(time.Now().Add(hang)))
+	c := kit.Must(net.Dial("tcp", r.address))(r.t)
+	kit.OK(r.t, c.SetDeadline(time.Now().Add(hang)))
 	r.t.Cleanup(func() { c.Close() })
-	for r.end(c) == nil {
-		time.Sleep(time.Millisecond)
-	}
+	kit.Eventually(r.t, "the proxy serves it", func() bool { return r.end(c) != nil })
 	return c.(*net.TCPConn)
 }
 
@@ -125,9 +121,7 @@ func (r *room) ask(send string) string {
 	c := r.dial()
 	go func() { _, _ = io.WriteString(c, send) }() // ends with the connection
 	back, err := io.ReadAll(c)
-	if err != nil {
-		r.t.Errorf("%.80q: %v", send, err)
-	}
+	kit.Check(r.t, err, "%.80q", send)
 	c.Close()
 	return string(back)
 }
@@ -156,18 +150,10 @@ func (r *room) client(proxy string) *http.Client {
 	return &http.Client{Transport: way, Timeout: hang}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // peer is a server that takes connections one by one.
 func peer(t testing.TB, serve func(*net.TCPConn)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var work sync.WaitGroup
 	work.Go(func() {
 		for {
@@ -216,11 +202,9 @@ func site(t testing.TB, start func(http.Handler) *httptest.Server) (address stri
 
 func get(t testing.TB, c *http.Client, address string) (int, string) {
 	t.Helper()
-	resp, err := c.Get(address)
-	must(t, err)
+	resp := kit.Must(c.Get(address))(t)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	must(t, err)
+	body := kit.Must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(body)
 }
 
@@ -229,19 +213,15 @@ func confined(t *testing.T, hosts Network, read string, argv ...string) (string,
 	t.Helper()
 	env := []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
 	argv, code, err := Find(t.Context(), argv, "/", os.Environ())
-	must(t, err)
-	w, err := Options{Network: hosts}.Around(Needs{Dir: "/", Read: []string{read}, Run: code})
-	must(t, err)
+	kit.OK(t, err)
+	w := kit.Must(Options{Network: hosts}.Around(Needs{Dir: "/", Read: []string{read}, Run: code}))(t)
 	watch := &Watch{}
-	walls, err := w.Confine("tool", tool.Guarantees{}, watch)
-	must(t, err)
-	c, err := process.Start(process.Command{Argv: argv, Dir: "/", Env: w.Environment(env), Confine: walls})
-	must(t, err)
+	walls := kit.Must(w.Confine("tool", tool.Guarantees{}, watch))(t)
+	c := kit.Must(process.Start(process.Command{Argv: argv, Dir: "/", Env: w.Environment(env), Confine: walls}))(t)
 	defer c.Close()
 	c.CloseStdin()
-	must(t, c.Stdout.SetReadDeadline(time.Now().Add(hang)))
-	wrote, err := io.ReadAll(c.Stdout)
-	must(t, err)
+	kit.OK(t, c.Stdout.SetReadDeadline(time.Now().Add(hang)))
+	wrote := kit.Must(io.ReadAll(c.Stdout))(t)
 	exit := c.Wait()
 	if exit.Code < 0 {
 		t.Errorf("%v ended with %v", argv, exit)
@@ -253,7 +233,7 @@ func confined(t *testing.T, hosts Network, read string, argv ...string) (string,
 func certificate(t *testing.T, s *httptest.Server) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	must(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644))
+	kit.OK(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644))
 	return file
 }
 
@@ -288,9 +268,7 @@ func TestConfinedCurlReachesTheNamedHostAlone(t *testing.T) {
 		{"--noproxy * --max-time 20 http://" + other + "/hello", "curl: (7)", ""},
 	} {
 		got, stopped := confined(t, hosts, filepath.Dir(ca), append([]string{"curl", "-sS", "--cacert", ca}, strings.Fields(c.args)...)...)
-		if !strings.Contains(got, c.want) {
-			t.Errorf("curl %s: %q", c.args, got)
-		}
+		kit.Contains(t, got, c.want, "curl %s", c.args)
 		var want []Check
 		if c.stopped != "" {
 			want = []Check{{"network", false, "engine", "guarantee_blocked", c.stopped}}
@@ -354,27 +332,21 @@ for t in crowd: t.start()
 for t in crowd: t.join()
 left = [socket.create_connection(("127.0.0.1", 3128), 50) for _ in range(20)]
 print(len(answers), set(answers))`, address)
-	if got != `90 {b'HTTP/1.1 200 Connection established\r\n\r\nhello'}`+"\n" {
-		t.Error(got)
-	}
+	kit.Equal(t, got, `90 {b'HTTP/1.1 200 Connection established\r\n\r\nhello'}`+"\n")
 }
 
 func TestEnvironmentNamesTheProxy(t *testing.T) {
 	w, err := Options{Network: Network{"api.example.com"}}.Around(Needs{Dir: "/"})
-	must(t, err)
+	kit.OK(t, err)
 	env := w.Environment([]string{"A=b"})
 	want := []string{
 		"A=b", "ALL_PROXY=http://127.0.0.1:3128", "HTTPS_PROXY=http://127.0.0.1:3128", "HTTP_PROXY=http://127.0.0.1:3128", "NODE_USE_ENV_PROXY=1", "NO_PROXY=",
 		"all_proxy=http://127.0.0.1:3128", "http_proxy=http://127.0.0.1:3128", "https_proxy=http://127.0.0.1:3128", "no_proxy=",
 	}
-	if !slices.Equal(env, want) {
-		t.Error(env)
-	}
+	kit.EqualSlices(t, env, want)
 	w, err = Options{Network: Network{"all"}}.Around(Needs{Dir: "/"})
-	must(t, err)
-	if env := w.Environment([]string{"A=b"}); !slices.Equal(env, []string{"A=b"}) {
-		t.Error(env)
-	}
+	kit.OK(t, err)
+	kit.EqualSlices(t, w.Environment([]string{"A=b"}), []string{"A=b"})
 }
 
 // refusedAddresses are those that no name may lead to.
@@ -394,9 +366,7 @@ func TestANameMustNotLeadToAnInnerAddress(t *testing.T) {
 			return nil, errors.New("no")
 		}
 		_, err := e.connect(t.Context(), newHost("www.example.com", 443))
-		if tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), "not a public one") {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Refused(t, err, tool.CodeAccessDenied, "not a public one", text)
 	}
 	for _, text := range strings.Fields("1.1.1.1 8.8.8.8 172.32.0.1 172.15.0.1 100.128.0.1 169.253.0.1 192.0.1.1 ::ffff:8.8.8.8 64:ff9b::8.8.8.8 2002:808:808::1 2606:4700::1111") {
 		if !isPublic(netip.MustParseAddr(text)) {
@@ -448,9 +418,7 @@ func TestANameKeepsItsFirstAddresses(t *testing.T) {
 	}
 	names["a.example.org"] = "127.0.0.1"
 	for range 3 {
-		if err := try("a.example.org"); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Error(err)
-		}
+		kit.Refused(t, try("a.example.org"), tool.CodeAccessDenied, "")
 		d.want(t)
 		names["a.example.org"] = "8.8.8.8"
 	}
@@ -464,9 +432,7 @@ func TestNamesBelowAStarAreBounded(t *testing.T) {
 	e.dial = d.dial
 	for i := range maxNames + 1 {
 		_, err := e.connect(t.Context(), newHost(fmt.Sprintf("a%d.example.org", i), 443))
-		if full := strings.Contains(err.Error(), "names already"); full != (i == maxNames) {
-			t.Fatalf("name %d: %v", i, err)
-		}
+		kit.MustEqual(t, strings.Contains(err.Error(), "names already"), (i == maxNames), "name %d: %v", i, err)
 	}
 	if _, err := e.connect(t.Context(), newHost("a7.example.org", 443)); !strings.Contains(err.Error(), "cannot be reached") {
 		t.Error(err)
@@ -511,9 +477,7 @@ func TestUnlistedHostIsNotResolved(t *testing.T) {
 			}
 		}
 		name = strings.Trim(name, "[]")
-		if back := r.ask(socksAsk(socksName, name, 443)); back != "\x05\x00"+socksSays(socksDenied) {
-			t.Errorf("%s: %q", name, back)
-		}
+		kit.Equal(t, r.ask(socksAsk(socksName, name, 443)), "\x05\x00"+socksSays(socksDenied), name)
 		d.want(t)
 		if len(watch.Checks()) == 0 {
 			t.Errorf("nobody saw that %s was refused", name)
@@ -606,9 +570,7 @@ func TestRefusedClientMayKeepSending(t *testing.T) {
 		fmt.Fprint(c, send)
 		readUntil(t, c, "\n\r\n")
 		for range 20 { // a closed connection takes one of them, and no more
-			if _, err := c.Write(make([]byte, 1<<10)); err != nil {
-				t.Fatalf("%.40q: %v", send, err)
-			}
+			kit.OK(t, kit.Err(c.Write(make([]byte, 1<<10))), "%.40q", send)
 			time.Sleep(time.Millisecond)
 		}
 		c.Close()
@@ -644,7 +606,7 @@ func TestHalfARequestAndThenTheEnd(t *testing.T) {
 	for send, want := range map[string]string{"": "", "GET http://www.exa": "HTTP/1.1 400 ", "\x05": "", "\x05\x01\x00\x05\x01": "\x05\x00"} {
 		c := r.dial()
 		_, _ = io.WriteString(c, send)
-		must(t, c.CloseWrite())
+		kit.OK(t, c.CloseWrite())
 		if back, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(back), want) || want == "" && len(back) > 0 {
 			t.Errorf("%q: %q: %v", send, back, err)
 		}
@@ -655,12 +617,10 @@ func TestHalfARequestAndThenTheEnd(t *testing.T) {
 // shut returns an address at which no server listens, or can.
 func shut(t *testing.T) netip.AddrPort {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	fd := kit.Must(unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	t.Cleanup(func() { unix.Close(fd) })
-	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	name, err := unix.Getsockname(fd)
-	must(t, err)
+	kit.OK(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	name := kit.Must(unix.Getsockname(fd))(t)
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*unix.SockaddrInet4).Port))
 }
 
@@ -690,10 +650,8 @@ func TestSOCKSProtocol(t *testing.T) {
 	} {
 		conn := r.dial()
 		_, _ = io.WriteString(conn, c.send)
-		must(t, conn.CloseWrite())
-		if back, err := io.ReadAll(conn); err != nil || string(back) != c.want {
-			t.Errorf("%q: %q and not %q: %v", c.send, back, c.want, err)
-		}
+		kit.OK(t, conn.CloseWrite())
+		kit.Equal(t, string(kit.Must(io.ReadAll(conn))(t)), c.want, c.send)
 		conn.Close()
 	}
 }
@@ -714,13 +672,12 @@ func TestPlainHTTPGoesThroughWhole(t *testing.T) {
 		for _, expect := range []string{"", "100-continue"} {
 			for _, length := range []int64{int64(size), -1} {
 				req, err := http.NewRequest("PUT", "http://"+address+"/echo", io.MultiReader(bytes.NewReader(make([]byte, size))))
-				must(t, err)
+				kit.OK(t, err)
 				req.ContentLength = length
 				if expect != "" {
 					req.Header.Set("Expect", expect)
 				}
-				resp, err := c.Do(req)
-				must(t, err)
+				resp := kit.Must(c.Do(req))(t)
 				body, err := io.ReadAll(resp.Body)
 				resp.Body.Close()
 				if want := fmt.Sprintf("PUT /echo %d <nil>", size); string(body) != want || err != nil {
@@ -761,16 +718,10 @@ func TestHopByHopHeadersAreNotForwarded(t *testing.T) {
 		"Proxy-Authorization: Basic c2VjcmV0\r\nProxy-Connection: keep-alive\r\nKeep-Alive: 5\r\nTE: trailers\r\nUpgrade: websocket\r\nX-Theirs: 2\r\n\r\n" +
 		"GET http://" + address + "/hello HTTP/1.1\r\n\r\n")
 	_, body, _ := strings.Cut(back, "\r\n\r\n")
-	if want := address + ` map["Connection":["close"] "X-Theirs":["2"]]`; body != want {
-		t.Errorf("%s and not %s", body, want)
-	}
-	if strings.Count(back, "HTTP/1.1") != 1 {
-		t.Error(back)
-	}
+	kit.Equal(t, body, address+` map["Connection":["close"] "X-Theirs":["2"]]`)
+	kit.Equal(t, strings.Count(back, "HTTP/1.1"), 1, back)
 	back = r.ask("GET http://" + answers + "/ HTTP/1.1\r\n\r\n")
-	if back != "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\nX-End: to end\r\n\r\nok" {
-		t.Errorf("%q", back)
-	}
+	kit.Equal(t, back, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\nX-End: to end\r\n\r\nok")
 }
 
 func TestAnAnswerThatBreaksOffDoesNotLookWhole(t *testing.T) {
@@ -791,8 +742,7 @@ func TestAnAnswerThatBreaksOffDoesNotLookWhole(t *testing.T) {
 	r := out(t, address, short, garbage, endless, upgrade).room(t, nil)
 	c := r.client("http")
 	for _, whole := range []string{address + "/stream?break=1", short + "/"} {
-		resp, err := c.Get("http://" + whole)
-		must(t, err)
+		resp := kit.Must(c.Get("http://" + whole))(t)
 		if body, err := io.ReadAll(resp.Body); err == nil || !strings.HasPrefix("first", string(body)) {
 			t.Errorf("%q: %v", body, err)
 		}
@@ -826,11 +776,8 @@ func (r *room) tunnel(address string) (*net.TCPConn, *bufio.Reader) {
 	c := r.dial()
 	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", address, address)
 	in := bufio.NewReader(c)
-	resp, err := http.ReadResponse(in, &http.Request{Method: "CONNECT"})
-	must(r.t, err)
-	if resp.StatusCode != 200 {
-		r.t.Fatal(resp.Status)
-	}
+	resp := kit.Must(http.ReadResponse(in, &http.Request{Method: "CONNECT"}))(r.t)
+	kit.MustEqual(r.t, resp.StatusCode, 200, resp.Status)
 	return c, in
 }
 
@@ -844,22 +791,15 @@ func TestEachDirectionEndsByItself(t *testing.T) {
 		fmt.Fprint(c, "mine")
 		_ = c.CloseWrite()
 		all, _ := io.ReadAll(c)
-		if string(all) != "yours" {
-			t.Errorf("the host got %q", all)
-		}
+		kit.Equal(t, string(all), "yours", "the host got %q", all)
 	})
 	r := out(t, address, first).room(t, nil)
 	c, in := r.tunnel(address)
-	_, err := c.Write(make([]byte, 3<<20))
-	must(t, err)
-	must(t, c.CloseWrite())
-	if back, err := io.ReadAll(in); err != nil || string(back) != "3145728 bytes" {
-		t.Errorf("%q: %v", back, err)
-	}
+	kit.Must(c.Write(make([]byte, 3<<20)))(t)
+	kit.OK(t, c.CloseWrite())
+	kit.Equal(t, string(kit.Must(io.ReadAll(in))(t)), "3145728 bytes")
 	c, in = r.tunnel(first)
-	if back, err := io.ReadAll(in); err != nil || string(back) != "mine" {
-		t.Errorf("%q: %v", back, err)
-	}
+	kit.Equal(t, string(kit.Must(io.ReadAll(in))(t)), "mine")
 	fmt.Fprint(c, "yours")
 	c.Close()
 	r.quiet()
@@ -880,7 +820,7 @@ func TestATunnelThatBreaksDoesNotLookWhole(t *testing.T) {
 	c, in = r.tunnel(sees)
 	fmt.Fprint(c, "first")
 	readUntil(t, in, "first")
-	must(t, c.SetLinger(0))
+	kit.OK(t, c.SetLinger(0))
 	c.Close()
 	if err := <-seen; err == nil {
 		t.Error("the host saw the end")
@@ -967,8 +907,7 @@ func readUntil(t *testing.T, r io.Reader, text string) {
 	t.Helper()
 	var all []byte
 	for one := make([]byte, 1); !bytes.Contains(all, []byte(text)); all = append(all, one...) {
-		_, err := io.ReadFull(r, one)
-		must(t, err)
+		kit.Must(io.ReadFull(r, one))(t)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -29,9 +30,7 @@ func TestANetworkIsOneWordOrAListOfHosts(t *testing.T) {
 	} {
 		kind, hosts, err := c.network.kind()
 		if c.wrong != "" {
-			if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.wrong) {
-				t.Errorf("%v: %v", c.network, err)
-			}
+			kit.Refused(t, err, tool.CodeInvalidInput, c.wrong, c.network)
 			continue
 		}
 		if err != nil || kind != c.want || len(hosts) != c.hosts {
@@ -72,9 +71,7 @@ func TestInvalidHostsAreErrors(t *testing.T) {
 		"127.1", "2130706433", "0x7f.1", "0x7f000001", "127.0.0.0x1", "0177.0.0.01", "1.2.3.4.5", "0x", "*.1", "256.1.1.1", "a\x00b", "a\nb",
 	} {
 		h, err := parseHost(text)
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "api.example.com") {
-			t.Errorf("%q is %+v: %v", text, h, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, "api.example.com", text, h)
 	}
 }
 
@@ -106,13 +103,8 @@ func TestAnEntryCoversItsNamesAndPorts(t *testing.T) {
 		{"::1", "0:0:0:0:0:0:0:1", 80, true},
 		{"::1", "::1%lo", 80, false},
 	} {
-		h, err := parseHost(c.entry)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := h.covers(newHost(c.name, c.port)); got != c.want {
-			t.Errorf("%s covers %s:%d: %v", c.entry, c.name, c.port, got)
-		}
+		h := kit.Must(parseHost(c.entry))(t)
+		kit.Equal(t, h.covers(newHost(c.name, c.port)), c.want, "%s covers %s:%d", c.entry, c.name, c.port)
 	}
 }
 

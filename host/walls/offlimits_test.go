@@ -6,24 +6,23 @@ import (
 	"testing"
 
 	"toolpost/host/offlimits"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
 func TestConfigCannotExposeHiddenPaths(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(dir, ".toolpost/sub"), 0o755))
-	must(t, os.MkdirAll(filepath.Join(dir, "free"), 0o755))
-	must(t, os.Symlink(".toolpost/sub", filepath.Join(dir, "link")))
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, ".toolpost/sub"), 0o755))
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, "free"), 0o755))
+	kit.OK(t, os.Symlink(".toolpost/sub", filepath.Join(dir, "link")))
 	checker := offlimits.NewChecker(&offlimits.List{Absent: []string{dir + "/.toolpost/", dir + "/key"}})
 	for path, refused := range map[string]bool{".toolpost": true, ".toolpost/sub": true, ".toolpost/none": true, "link": true, "key": true, "free": false, ".": false} {
 		for _, o := range []Options{{Read: []string{path}}, {Write: []string{path}}, {Run: []string{path}}} {
 			o.OffLimits = checker
 			w, err := o.Around(Needs{Dir: dir, Read: []string{dir}})
-			must(t, err)
+			kit.OK(t, err)
 			_, err = w.Confine("tool", tool.Guarantees{}, nil)
-			if got := tool.CodeOf(err) == tool.CodeAccessDenied; got != refused {
-				t.Errorf("%+v: %v", o, err)
-			}
+			kit.Equal(t, tool.CodeOf(err) == tool.CodeAccessDenied, refused, o, err)
 		}
 	}
 }

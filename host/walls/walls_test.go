@@ -3,11 +3,11 @@ package walls
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"toolpost/host/process"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -27,11 +27,8 @@ func TestWallsListTheGuaranteesTheyAlreadyHold(t *testing.T) {
 		"none at all":   {Options{Off: true}, ""},
 		"hosts by name": {Options{Network: Network{"example.com"}}, "no_env_write sandbox"},
 	} {
-		w, err := c.o.Around(needs)
-		must(t, err)
-		if got := strings.Join(w.Holds().Asked(), " "); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
+		w := kit.Must(c.o.Around(needs))(t)
+		kit.Equal(t, strings.Join(w.Holds().Asked(), " "), c.want, name)
 	}
 }
 
@@ -39,13 +36,10 @@ func TestWallsListTheGuaranteesTheyAlreadyHold(t *testing.T) {
 func TestGuaranteesHoldWithWallsOff(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, outside := t.TempDir(), t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "own"), []byte("own"), 0o600))
-	must(t, os.WriteFile(filepath.Join(outside, "other"), []byte("other"), 0o600))
-	w, err := Options{Off: true}.Around(Needs{Dir: dir, Read: []string{dir}, Run: []string{dir}})
-	must(t, err)
-	if w.String() != "none" {
-		t.Errorf("it calls itself %q", w)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "own"), []byte("own"), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(outside, "other"), []byte("other"), 0o600))
+	w := kit.Must(Options{Off: true}.Around(Needs{Dir: dir, Read: []string{dir}, Run: []string{dir}}))(t)
+	kit.Equal(t, w.String(), "none", "it calls itself %q", w)
 	for name, c := range map[string]struct {
 		g    tool.Guarantees
 		want string
@@ -60,24 +54,17 @@ func TestGuaranteesHoldWithWallsOff(t *testing.T) {
 		"no files in either way": {tool.Guarantees{NoFilesystemRead: true, NoFilesystemWrite: true}, "own"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			confine, err := w.Confine("it", c.g, nil)
-			must(t, err)
-			if (confine != nil) != w.Stand(c.g) {
-				t.Errorf("walls: %v", confine != nil)
-			}
-			child, err := process.Start(process.Command{
+			confine := kit.Must(w.Confine("it", c.g, nil))(t)
+			kit.Equal(t, (confine != nil), w.Stand(c.g), "walls: %v", confine != nil)
+			child := kit.Must(process.Start(process.Command{
 				Argv: []string{"/bin/sh", "-c", `cat own; echo; cat "$0/other"; echo; touch "$0/new" && echo wrote`, outside}, Dir: dir,
 				Env: []string{"PATH=/usr/bin:/bin"}, Confine: confine,
-			})
-			must(t, err)
+			}))(t)
 			defer child.Close()
 			child.CloseStdin()
-			said, err := process.ReadDocument(child.Stdout, 1<<10)
-			must(t, err)
+			said := kit.Must(process.ReadDocument(child.Stdout, 1<<10))(t)
 			child.Wait()
-			if got := strings.Join(strings.Fields(string(said)), " "); got != c.want {
-				t.Errorf("%q, and not %q", got, c.want)
-			}
+			kit.Equal(t, strings.Join(strings.Fields(string(said)), " "), c.want)
 			_ = os.Remove(filepath.Join(outside, "new"))
 		})
 	}
@@ -86,14 +73,12 @@ func TestGuaranteesHoldWithWallsOff(t *testing.T) {
 func TestWallsDescribeThemselves(t *testing.T) {
 	w, err := Options{Read: []string{"maps", "/srv/x", "/srv/x/y"}, Write: []string{"out"}, Network: Network{"a.example", "10.0.0.7:80"}, Memory: 1 << 30, Processes: -1}.
 		Around(Needs{Dir: "/base", Read: []string{"/base/tool"}})
-	must(t, err)
+	kit.OK(t, err)
 	if got, want := w.String(), "reads /base/tool, /base/maps, /srv/x; changes /base/out; network a.example, 10.0.0.7:80; 1024 MiB"; got != want {
 		t.Errorf("%q, and not %q", got, want)
 	}
 	for _, bad := range []Network{{"none", "a.example"}, {"a b"}, {"127.1"}, {""}} {
-		if _, err := (Options{Network: bad}).Around(Needs{}); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%q: %v", bad, err)
-		}
+		kit.Refused(t, kit.Err((Options{Network: bad}).Around(Needs{})), tool.CodeInvalidInput, "", bad)
 	}
 }
 
@@ -101,18 +86,16 @@ func TestWallsDescribeThemselves(t *testing.T) {
 func TestCodeFilesOfAProgramAreFound(t *testing.T) {
 	home := t.TempDir()
 	for _, folder := range []string{"opt/py/bin", "opt/py/lib", "opt/py/share", "venv/bin", "venv/lib"} {
-		must(t, os.MkdirAll(filepath.Join(home, folder), 0o755))
+		kit.OK(t, os.MkdirAll(filepath.Join(home, folder), 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(home, "opt/py/bin/python3"), nil, 0o755))
-	must(t, os.WriteFile(filepath.Join(home, "venv/pyvenv.cfg"), nil, 0o644))
-	must(t, os.Symlink(filepath.Join(home, "opt/py/bin/python3"), filepath.Join(home, "venv/bin/python")))
+	kit.OK(t, os.WriteFile(filepath.Join(home, "opt/py/bin/python3"), nil, 0o755))
+	kit.OK(t, os.WriteFile(filepath.Join(home, "venv/pyvenv.cfg"), nil, 0o644))
+	kit.OK(t, os.Symlink(filepath.Join(home, "opt/py/bin/python3"), filepath.Join(home, "venv/bin/python")))
 	var want []string
 	for _, part := range []string{"venv/bin", "venv/lib", "venv/pyvenv.cfg", "opt/py/bin", "opt/py/lib"} {
 		want = append(want, filepath.Join(home, part))
 	}
-	if got := Code(filepath.Join(home, "venv/bin/python")); !slices.Equal(got, want) {
-		t.Errorf("%q, and not %q", got, want)
-	}
+	kit.EqualSlices(t, Code(filepath.Join(home, "venv/bin/python")), want)
 	if got := Code("/usr/bin/env"); got != nil {
 		t.Errorf("%q", got)
 	}

@@ -21,6 +21,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/jsonrpc"
@@ -108,15 +109,9 @@ func (nobody) Events() *tool.Relay { return nil }
 func supervise(t *testing.T, mode string, o Options) *Supervisor {
 	t.Helper()
 	tooltest.NoLeaks(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	start := spawn.Options{Env: map[string]string{modeEnv: mode}, Walls: walls.Options{Off: true}}
-	program, err := start.Program("/", spawn.Command{Argv: []string{self}, Dir: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := kit.Must(start.Program("/", spawn.Command{Argv: []string{self}, Dir: "/"}))(t)
 	o.Find = func() (*spawn.Program, error) { return program, nil }
 	o.Name, o.Log, o.Hello, o.MaxLine = "prog", slog.New(slog.DiscardHandler), "hello", 1<<20
 	o.StartTime, o.Grace = cmp.Or(o.StartTime, patience), cmp.Or(o.Grace, 300*time.Millisecond)
@@ -138,9 +133,7 @@ func supervise(t *testing.T, mode string, o Options) *Supervisor {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, s.Close(ctx))
 	})
 	return s
 }
@@ -156,9 +149,7 @@ func call(ctx context.Context, s *Supervisor, method, params string) (string, er
 
 func refused(t *testing.T, err error, code tool.Code, words ...string) {
 	t.Helper()
-	if tool.CodeOf(err) != code {
-		t.Errorf("want an error of class %s, got %v", code, err)
-	}
+	kit.Refused(t, err, code, "", "want an error of class %s, got", code)
 	for _, w := range words {
 		if err == nil || !strings.Contains(err.Error(), w) {
 			t.Errorf("%v does not say %q", err, w)
@@ -172,9 +163,7 @@ func TestOneWorkerTakesAllCalls(t *testing.T) {
 	for n := range 100 {
 		all.Go(func() {
 			want := fmt.Sprintf(`{"n":%d}`, n)
-			if got, err := call(t.Context(), s, "echo", want); err != nil || got != want {
-				t.Errorf("got %s, %v", got, err)
-			}
+			kit.Equal(t, kit.Must(call(t.Context(), s, "echo", want))(t), want)
 		})
 	}
 	all.Wait()
@@ -182,10 +171,7 @@ func TestOneWorkerTakesAllCalls(t *testing.T) {
 
 func TestAWorkerTakesNoMoreCallsThanItHasPlaces(t *testing.T) {
 	s := supervise(t, "fine", Options{Places: func() int { return 1 }})
-	w, err := s.Get(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := kit.Must(s.Get(t.Context()))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := s.Get(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -215,9 +201,7 @@ func TestRequestOfAProgramIsServedInItsCallsScope(t *testing.T) {
 		`{"a":1}`:  `{"jsonrpc":"2.0","id":1,"result":{"a":1}}`,
 		`{"no":1}`: `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}`,
 	} {
-		if got, err := call(t.Context(), s, "ask", params); err != nil || got != want {
-			t.Errorf("got %s, %v", got, err)
-		}
+		kit.Equal(t, kit.Must(call(t.Context(), s, "ask", params))(t), want)
 	}
 	if len(scopes) != 2 || scopes[0] != Scope(nobody{}) {
 		t.Errorf("served in %v", scopes)
@@ -233,16 +217,14 @@ func TestOutputOfACrashStaysWithItsCaller(t *testing.T) {
 		_, err := call(t.Context(), s, "never", `{}`)
 		other <- err
 	}()
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		if w := s.Current(); w != nil {
-			if n, _ := w.conn.Pending(); n == 1 {
-				break
-			}
+	kit.Eventually(t, "the call arrives", func() bool {
+		w := s.Current()
+		if w == nil {
+			return false
 		}
-		if time.Since(start) > patience {
-			t.Fatal("the call does not arrive")
-		}
-	}
+		n, _ := w.conn.Pending()
+		return n == 1
+	})
 	_, err := call(t.Context(), s, "die", `{}`)
 	_, later := call(t.Context(), s, "echo", `{}`)
 	for who, err := range map[string]error{"one": err, "another": <-other, "a later": later} {
@@ -257,19 +239,13 @@ func TestCrashFailsTheCallAndTheProgramRestarts(t *testing.T) {
 	s := supervise(t, "fine", Options{})
 	_, err := call(t.Context(), s, "die", `{}`)
 	refused(t, err, tool.CodeCrash, "prog crashed", "exit status 3", "my last words")
-	for start := time.Now(); s.Current() == nil; time.Sleep(5 * time.Millisecond) {
-		if time.Since(start) > patience {
-			t.Fatal("it did not come back")
-		}
-	}
+	kit.Eventually(t, "it comes back", func() bool { return s.Current() != nil })
 }
 
 // After the pause one start is tried, and if it succeeds all is as before.
 func TestAnOpenBreakerClosesAfterItsTime(t *testing.T) {
 	flag := filepath.Join(t.TempDir(), "flag")
-	if err := os.WriteFile(flag, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(flag, nil, 0o600))
 	open := 2 * time.Second
 	s := supervise(t, flag, Options{Restart: backoff.Breaker{Failures: 2, First: time.Millisecond, Open: open}})
 	for range 2 {
@@ -281,13 +257,9 @@ func TestAnOpenBreakerClosesAfterItsTime(t *testing.T) {
 	if wait := tool.AsError(err).Retry(); wait <= 0 || wait > open {
 		t.Errorf("to be tried again in %v", wait)
 	}
-	if err := os.Remove(flag); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(flag))
 	time.Sleep(open)
-	if got, err := call(t.Context(), s, "echo", `{"a":1}`); err != nil || got != `{"a":1}` {
-		t.Errorf("got %s, %v", got, err)
-	}
+	kit.Equal(t, kit.Must(call(t.Context(), s, "echo", `{"a":1}`))(t), `{"a":1}`)
 }
 
 func TestAProgramThatDoesNotStartSaysWhy(t *testing.T) {
@@ -330,24 +302,16 @@ func TestAnAbandonedCallIsCancelledAndASilentProgramIsReplaced(t *testing.T) {
 	s := supervise(t, "fine", Options{Grace: 3 * time.Second, Cancel: func(w *Worker, id uint64) {
 		w.Tell("cancel", fmt.Appendf(nil, `{"id":%d}`, id))
 	}})
-	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(call(t.Context(), s, "echo", `{}`))(t)
 	first := s.Current()
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if _, err := call(ctx, s, "never", `{}`); !errors.Is(err, jsonrpc.ErrAbandoned) {
 		t.Errorf("got %v", err)
 	}
-	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // it is notified in the background
-		got, err := first.Ask(t.Context(), "cancelled", nil, nobody{})
-		if err == nil && string(got) == `["{\"id\":3}"]` {
-			break
-		}
-		if err != nil || time.Since(start) > patience {
-			t.Fatalf("got %s, %v", got, err)
-		}
-	}
+	kit.Eventually(t, "it is notified, in the background", func() bool {
+		return string(kit.Must(first.Ask(t.Context(), "cancelled", nil, nobody{}))(t)) == `["{\"id\":3}"]`
+	})
 	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, _ = call(ctx, s, "never", `{}`)
@@ -362,9 +326,7 @@ func TestAProgramThatAnswersAProbeStays(t *testing.T) {
 		Places: func() int { return 1 }, Grace: 3 * time.Second,
 		Probe: func(ctx context.Context, w *Worker) { _, _ = w.Ask(ctx, "echo", nil, nil) },
 	})
-	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(call(t.Context(), s, "echo", `{}`))(t)
 	first := s.Current()
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -375,11 +337,7 @@ func TestAProgramThatAnswersAProbeStays(t *testing.T) {
 		}
 	}
 	judged := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return first.alarm == nil }
-	for start := time.Now(); !judged(); time.Sleep(5 * time.Millisecond) { // when its grace is over
-		if time.Since(start) > patience {
-			t.Fatal("nobody judged it")
-		}
-	}
+	kit.Eventually(t, "it is judged, when its grace is over", judged)
 	if _, err := call(t.Context(), s, "echo", `{}`); err != nil || s.Current() != first {
 		t.Errorf("it was replaced: %v", err)
 	}
@@ -387,9 +345,7 @@ func TestAProgramThatAnswersAProbeStays(t *testing.T) {
 
 func TestAProgramWithoutCallsIsEndedUntilThereIsOne(t *testing.T) {
 	s := supervise(t, "fine", Options{Idle: 50 * time.Millisecond})
-	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(call(t.Context(), s, "echo", `{}`))(t)
 	first := s.Current()
 	select {
 	case <-first.Dead():
@@ -399,20 +355,14 @@ func TestAProgramWithoutCallsIsEndedUntilThereIsOne(t *testing.T) {
 	if s.Current() != nil {
 		t.Error("another was started for nobody")
 	}
-	if got, err := call(t.Context(), s, "echo", `{"a":1}`); err != nil || got != `{"a":1}` {
-		t.Errorf("%s, %v", got, err)
-	}
+	kit.Equal(t, kit.Must(call(t.Context(), s, "echo", `{"a":1}`))(t), `{"a":1}`)
 }
 
 func TestCloseEndsAProgramThatStays(t *testing.T) {
 	s := supervise(t, "stays", Options{})
-	if _, err := call(t.Context(), s, "echo", `{}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(call(t.Context(), s, "echo", `{}`))(t)
 	pid := s.Current().Pid()
-	if err := s.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, s.Close(t.Context()))
 	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("it is still there: %v", err)
 	}

@@ -8,14 +8,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
 func TestAFullDiskIsUnavailable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "small")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Mkdir(dir, 0o755))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,nr_inodes=6"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
@@ -24,14 +23,10 @@ func TestAFullDiskIsUnavailable(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	w, err := Open(dir, Options{Roots: []RootOptions{{Path: ".", Write: true}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer w.Close()
 	v := w.View(&tool.Call{})
-	if err := v.Write("old", []byte("old"), WriteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, v.Write("old", []byte("old"), WriteOptions{}))
 	full := func(what string, err error) {
 		t.Helper()
 		if e := tool.AsError(err); e == nil || e.Code != tool.CodeUnavailable || e.Reason != "disk_full" {

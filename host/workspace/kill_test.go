@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -47,9 +48,7 @@ func contents(n int) []byte { return bytes.Repeat([]byte{byte('a' + n%26)}, vict
 func TestChildWritesForEver(t *testing.T) {
 	w := inChild(t)
 	for n := 0; ; n++ {
-		if err := w.view().Write("victim", contents(n), WriteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, w.view().Write("victim", contents(n), WriteOptions{}))
 		if _, err := os.Stdout.Write([]byte{'.'}); err != nil {
 			return
 		}
@@ -74,13 +73,9 @@ func TestAWriteKilledAtAnyMomentLeavesTheOldFileOrTheNewOne(t *testing.T) {
 	t.Logf("%d of %d killed writers left an unfinished file", len(left), kills)
 	old := time.Now().Add(-2 * staleAge)
 	for _, path := range left {
-		if err := os.Chtimes(path, old, old); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Chtimes(path, old, old))
 	}
-	if err := w.view().Write("victim", nil, WriteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, w.view().Write("victim", nil, WriteOptions{}))
 	w.noTemps()
 }
 
@@ -88,16 +83,9 @@ func TestAWriteKilledAtAnyMomentLeavesTheOldFileOrTheNewOne(t *testing.T) {
 func (w *world) killAWriter() {
 	w.t.Helper()
 	cmd := w.child("TestChildWritesForEver")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err := io.ReadFull(out, make([]byte, 1+rand.IntN(4))); err != nil {
-		w.t.Error(err)
-	}
+	out := kit.Must(cmd.StdoutPipe())(w.t)
+	kit.OK(w.t, cmd.Start())
+	kit.Check(w.t, kit.Err(io.ReadFull(out, make([]byte, 1+rand.IntN(4)))))
 	time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond) // any moment will do
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // its error is that it was killed
@@ -113,9 +101,7 @@ func TestChildWritesTooMuch(t *testing.T) {
 	if err := w.view().Write("notes.txt", contents(0), WriteOptions{}); tool.CodeOf(err) != tool.CodeInternal {
 		t.Fatalf("err = %v; want an error of the system", err)
 	}
-	if err := w.view().Write("new/victim", contents(0), WriteOptions{}); err == nil {
-		t.Fatal("no error")
-	}
+	kit.Fails(t, w.view().Write("new/victim", contents(0), WriteOptions{}), "", "no error")
 }
 
 func TestAWriteThatFailsLeavesTheOldFileAndNothingElse(t *testing.T) {
@@ -123,11 +109,7 @@ func TestAWriteThatFailsLeavesTheOldFileAndNothingElse(t *testing.T) {
 	if out, err := w.child("TestChildWritesTooMuch").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if got := w.onDisk("root/notes.txt"); got != "hello\n" {
-		t.Errorf("%q", got)
-	}
-	if _, err := os.Stat(filepath.Join(w.root, "new/victim")); err == nil {
-		t.Error("half a file was left")
-	}
+	kit.Equal(t, w.onDisk("root/notes.txt"), "hello\n")
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(w.root, "new/victim"))), "", "half a file was left")
 	w.noTemps()
 }

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"toolpost/host/offlimits"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -42,9 +42,7 @@ func TestOffLimitsFilesAreNotReadOrFound(t *testing.T) {
 	w.link("state", "way")
 	w.link("keys/door", "plain")
 	for _, link := range []string{"state/token", "keys/door"} {
-		if err := os.Link(filepath.Join(w.root, link), filepath.Join(w.root, "hard-"+filepath.Base(link))); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Link(filepath.Join(w.root, link), filepath.Join(w.root, "hard-"+filepath.Base(link))))
 	}
 	for _, path := range []string{
 		"state/token", "state/single", "./state/../state/token", "way/token", "way/single", "plain", "keys/door", "hard-token", "hard-door", w.root + "/state/token", "data/store.db",
@@ -111,9 +109,7 @@ func TestOffLimitsFilesAreNotChanged(t *testing.T) {
 	}
 	refused("put a folder where one is to be", v.Rename(t.Context(), "evil", "later", false))
 	refused("put a folder in the place of one", v.Rename(t.Context(), "evil/tools", "app/tools", true))
-	if err := v.Write("app/data.txt", []byte("other"), WriteOptions{}); err != nil {
-		t.Errorf("the rest of an app cannot be written: %v", err)
-	}
+	kit.Check(t, v.Write("app/data.txt", []byte("other"), WriteOptions{}), "the rest of an app cannot be written")
 	t.Logf("%d attempts", tries)
 }
 
@@ -122,32 +118,27 @@ func errOf(_ bool, err error) error { return err }
 func TestARootThatWasMadeAgainWorksAgain(t *testing.T) {
 	w := newWorld(t)
 	for round := range 3 {
-		must(t, os.RemoveAll(w.root))
-		if _, err := w.read("notes.txt"); tool.CodeOf(err) != tool.CodeUnavailable {
-			t.Fatalf("round %d: a root that is gone: %v", round, err)
-		}
+		kit.OK(t, os.RemoveAll(w.root))
+		kit.Refused(t, kit.Err(w.read("notes.txt")), tool.CodeUnavailable, "", "round %d: a root that is gone", round)
 		w.write("root/notes.txt", "again")
 		if text, err := w.read("notes.txt"); text != "again" {
 			t.Fatalf("round %d: a root that was made again: %q, %v", round, text, err)
 		}
-		must(t, w.view().Write("new.txt", []byte("new"), WriteOptions{}))
+		kit.OK(t, w.view().Write("new.txt", []byte("new"), WriteOptions{}))
 		if _, err := os.Stat(filepath.Join(w.root, "new.txt")); err != nil {
 			t.Fatal("it was written into the old folder")
 		}
 	}
 	before := descriptors(t)
 	for range 100 {
-		must(t, os.RemoveAll(w.root))
+		kit.OK(t, os.RemoveAll(w.root))
 		w.write("root/notes.txt", "again")
-		if _, err := w.read("notes.txt"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(w.read("notes.txt"))(t)
 	}
-	for deadline := time.Now().Add(time.Minute); descriptors(t) > before+20; time.Sleep(time.Millisecond) {
-		if runtime.GC(); time.Now().After(deadline) {
-			t.Fatalf("%d descriptors were open, and now %d", before, descriptors(t))
-		}
-	}
+	kit.Eventually(t, "descriptors are closed", func() bool {
+		runtime.GC()
+		return descriptors(t) <= before+20
+	})
 }
 
 func TestLinkInPlaceOfAWritableRootIsRefused(t *testing.T) {
@@ -167,8 +158,8 @@ func TestLinkInPlaceOfAWritableRootIsRefused(t *testing.T) {
 		b, err := f.ReadAll(1 << 20)
 		return string(b), err
 	}
-	must(t, os.Rename(w.root+"/sub", w.root+"/aside"))
-	must(t, os.Symlink(w.by, w.root+"/sub"))
+	kit.OK(t, os.Rename(w.root+"/sub", w.root+"/aside"))
+	kit.OK(t, os.Symlink(w.by, w.root+"/sub"))
 	if text, err := inner(); err == nil || !strings.Contains(err.Error(), "symbolic link in a folder that tools may change") {
 		t.Fatalf("a link in the place of a root: %q, %v", text, err)
 	}
@@ -176,17 +167,10 @@ func TestLinkInPlaceOfAWritableRootIsRefused(t *testing.T) {
 		ws.Close()
 		t.Fatal("a link in the place of a root is opened at the next start")
 	}
-	must(t, os.Remove(w.root+"/sub"))
-	must(t, os.Rename(w.root+"/aside", w.root+"/sub"))
+	kit.OK(t, os.Remove(w.root+"/sub"))
+	kit.OK(t, os.Rename(w.root+"/aside", w.root+"/sub"))
 	w.write("root/sub/secret.txt", "none")
 	if text, err := inner(); text != "none" {
 		t.Fatalf("the folder is back: %q, %v", text, err)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

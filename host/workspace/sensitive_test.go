@@ -1,13 +1,13 @@
 package workspace
 
-import "testing"
+import (
+	"testing"
+	"toolpost/internal/kit"
+)
 
 func defaults(t testing.TB, o Sensitive) *sensitive {
 	t.Helper()
-	s, err := newSensitive(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(newSensitive(o))(t)
 	return s
 }
 
@@ -49,18 +49,14 @@ func TestTheConfigAddsAndAllowsNamesButNeverOurOwnState(t *testing.T) {
 		".env.example": false, "x.pem": false, ".env": true, ".env.local": true,
 		".toolpost": true, ".toolpost-x": true,
 	} {
-		if s.name(name) != want {
-			t.Errorf("%q: %v", name, !want)
-		}
+		kit.Equal(t, s.name(name), want, name, !want)
 	}
 }
 
 func TestSensitiveNamesMatchAnyPartOfAPath(t *testing.T) {
 	s := defaults(t, Sensitive{})
 	for path, want := range map[string]bool{".ssh/config": true, "a/.env/b": true, "a/b/x.key": true, "a/b/c": false, "": false} {
-		if s.path(path) != want {
-			t.Errorf("%q: %v", path, !want)
-		}
+		kit.Equal(t, s.path(path), want, path, !want)
 	}
 }
 

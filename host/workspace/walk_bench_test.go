@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -15,10 +16,7 @@ func BenchmarkWalk(b *testing.B) {
 	}
 	for name, parallel := range map[string]int{"in-order": 1, "parallel": 2} {
 		b.Run(name, func(b *testing.B) {
-			w, err := Open(dir, Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			w := kit.Must(Open(dir, Options{}))(b)
 			defer w.Close()
 			var n atomic.Int64
 			for b.Loop() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -25,15 +26,12 @@ func (w *world) walked(v *View, path string, o WalkOptions) []string {
 	w.t.Helper()
 	var mu sync.Mutex
 	bySeq := map[int]string{}
-	err := v.Walk(w.t.Context(), path, o, func(e *Entry) error {
+	kit.OK(w.t, v.Walk(w.t.Context(), path, o, func(e *Entry) error {
 		mu.Lock()
 		defer mu.Unlock()
 		bySeq[e.Seq] = e.Below()
 		return nil
-	})
-	if err != nil {
-		w.t.Fatalf("walk %s: %v", path, err)
-	}
+	}), "walk %s", path)
 	got := make([]string, len(bySeq))
 	for i, p := range bySeq {
 		got[i] = p
@@ -65,7 +63,7 @@ func TestAnEntryKnowsItsPaths(t *testing.T) {
 	w := newWorld(t)
 	w.link("sub", "alias")
 	for start, shown := range map[string]string{"sub": "sub/deep/a.go", "alias/": "alias/deep/a.go", "./sub/": "./sub/deep/a.go", w.root + "/sub": w.root + "/sub/deep/a.go"} {
-		err := w.view().Walk(t.Context(), start, WalkOptions{Recursive: true}, func(e *Entry) error {
+		kit.Check(t, w.view().Walk(t.Context(), start, WalkOptions{Recursive: true}, func(e *Entry) error {
 			if e.Name != "a.go" {
 				return nil
 			}
@@ -82,10 +80,7 @@ func TestAnEntryKnowsItsPaths(t *testing.T) {
 				t.Errorf("from %s: %q, %v", start, b, err)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Errorf("from %s: %v", start, err)
-		}
+		}), "from %s", start)
 	}
 }
 
@@ -107,14 +102,10 @@ func TestWalkOptionsSelectEntries(t *testing.T) {
 		{WalkOptions{Recursive: true, Globs: []string{"!src", "!sub"}}, "link notes.txt top.ts"},
 		{WalkOptions{Recursive: true, Globs: []string{"src/**"}}, "src src/a.go src/a_test.go src/b.ts src/node_modules src/node_modules/x.ts"},
 	} {
-		if got := strings.Join(w.walked(w.view(), "", c.o), " "); got != c.want {
-			t.Errorf("%+v: %s; want %s", c.o, got, c.want)
-		}
+		kit.Equal(t, strings.Join(w.walked(w.view(), "", c.o), " "), c.want, c.o)
 	}
 	for _, bad := range []WalkOptions{{Globs: []string{"[a"}}, {Globs: []string{""}}, {Globs: []string{"!"}}, {Globs: make([]string, MaxGlobs+1)}} {
-		if err := w.view().Walk(t.Context(), "", bad, nil); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%q: %v", bad.Globs, err)
-		}
+		kit.Refused(t, w.view().Walk(t.Context(), "", bad, nil), tool.CodeInvalidInput, "", bad.Globs)
 	}
 }
 
@@ -128,9 +119,7 @@ func TestAWalkIsBounded(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := w.view().Walk(t.Context(), "", WalkOptions{Recursive: true, MaxDepth: 5, MaxEntries: 100}, nothing); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, w.view().Walk(t.Context(), "", WalkOptions{Recursive: true, MaxDepth: 5, MaxEntries: 100}, nothing))
 }
 
 func TestAWalkEndsWhenItIsTold(t *testing.T) {
@@ -161,32 +150,26 @@ func TestAWalkEndsWhenItIsTold(t *testing.T) {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := kit.Must(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }
 
 func TestWalkToleratesAFolderRemovedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/zz/x", "")
-	err := w.view().Walk(t.Context(), "", WalkOptions{Recursive: true}, func(e *Entry) error {
+	kit.Check(t, w.view().Walk(t.Context(), "", WalkOptions{Recursive: true}, func(e *Entry) error {
 		if e.Name == "zz" {
 			return os.RemoveAll(filepath.Join(w.root, "zz"))
 		}
 		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }
 
 // After the walk has reached a folder, a link takes its place.
 func TestAWalkDoesNotGoDownThroughALink(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/zz/x", "")
-	err := w.view().Walk(t.Context(), "", WalkOptions{Recursive: true}, func(e *Entry) error {
+	kit.Check(t, w.view().Walk(t.Context(), "", WalkOptions{Recursive: true}, func(e *Entry) error {
 		if e.Name == "secret.txt" {
 			t.Errorf("the walk went out: %s", e.Abs())
 		}
@@ -197,10 +180,7 @@ func TestAWalkDoesNotGoDownThroughALink(t *testing.T) {
 			return err
 		}
 		return os.Symlink(w.by, filepath.Join(w.root, "zz"))
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }
 
 // After the walk has reached a file, something else takes its place.
@@ -210,7 +190,7 @@ func TestAnEntryIsOpenedWithoutFollowingALinkOrWaiting(t *testing.T) {
 		"a link": func(path string) error { return os.Symlink(filepath.Join(w.by, "secret.txt"), path) },
 		"a pipe": func(path string) error { return mkfifo(path) },
 	} {
-		err := w.view().Walk(t.Context(), "", WalkOptions{}, func(e *Entry) error {
+		kit.Check(t, w.view().Walk(t.Context(), "", WalkOptions{}, func(e *Entry) error {
 			if e.Name != "notes.txt" {
 				return nil
 			}
@@ -223,13 +203,8 @@ func TestAnEntryIsOpenedWithoutFollowingALinkOrWaiting(t *testing.T) {
 				t.Errorf("%s was opened", what)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		if err := errors.Join(os.Remove(filepath.Join(w.root, "notes.txt")), os.WriteFile(filepath.Join(w.root, "notes.txt"), nil, 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		}))
+		kit.OK(t, errors.Join(os.Remove(filepath.Join(w.root, "notes.txt")), os.WriteFile(filepath.Join(w.root, "notes.txt"), nil, 0o644)))
 	}
 }
 
@@ -261,12 +236,8 @@ func TestLinkedOrHugeIgnoreFileIsIgnored(t *testing.T) {
 	w.write("outside/rules", "notes.txt\n")
 	w.link("../outside/rules", ".gitignore")
 	w.write("root/sub/.ignore", "deep\n"+strings.Repeat("#", maxIgnoreFile))
-	if err := mkfifo(filepath.Join(w.root, ".ignore")); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(w.walked(w.view(), "", WalkOptions{Recursive: true, Ignore: true}), " "); got != "notes.txt sub sub/deep sub/deep/a.go" {
-		t.Error(got)
-	}
+	kit.OK(t, mkfifo(filepath.Join(w.root, ".ignore")))
+	kit.Equal(t, strings.Join(w.walked(w.view(), "", WalkOptions{Recursive: true, Ignore: true}), " "), "notes.txt sub sub/deep sub/deep/a.go")
 }
 
 // For a random tree, a walk lists the same as git.
@@ -299,9 +270,7 @@ func TestWalkAgreesWithGit(t *testing.T) {
 		cmd := exec.Command("git", "-c", "core.excludesFile=/dev/null", "ls-files", "-z", "--others", "--exclude-standard")
 		cmd.Dir = w.root
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		theirs := strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
 		slices.Sort(theirs)
 		ours := []string{}
@@ -332,9 +301,7 @@ func FuzzGlob(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern, path string) {
 		g, err := NewGlobs([]string{pattern})
 		if err != nil {
-			if tool.CodeOf(err) != tool.CodeInvalidInput {
-				t.Errorf("%q: %v", pattern, err)
-			}
+			kit.Refused(t, err, tool.CodeInvalidInput, "", pattern)
 			return
 		}
 		if len(path) > 300 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -26,10 +27,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	top, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	top := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	w := &world{t: t, top: top, root: filepath.Join(top, "root"), by: filepath.Join(top, "outside")}
 	w.write("root/notes.txt", "hello\n")
 	w.write("root/sub/deep/a.go", "package a\n")
@@ -40,10 +38,7 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) open(o Options) {
 	w.t.Helper()
-	ws, err := Open(w.top, o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	ws := kit.Must(Open(w.top, o))(w.t)
 	w.t.Cleanup(func() { ws.Close() })
 	w.ws = ws
 }
@@ -51,19 +46,12 @@ func (w *world) open(o Options) {
 func (w *world) write(name, content string) {
 	w.t.Helper()
 	path := filepath.Join(w.top, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		w.t.Fatal(err)
-	}
+	kit.Write(w.t, path, content)
 }
 
 func (w *world) link(target, name string) {
 	w.t.Helper()
-	if err := os.Symlink(target, filepath.Join(w.root, name)); err != nil {
-		w.t.Fatal(err)
-	}
+	kit.OK(w.t, os.Symlink(target, filepath.Join(w.root, name)))
 }
 
 func (w *world) view() *View { return w.ws.View(&tool.Call{}) }
@@ -80,26 +68,17 @@ func (w *world) read(path string) (string, error) {
 
 func (w *world) onDisk(name string) string {
 	w.t.Helper()
-	b, err := os.ReadFile(filepath.Join(w.top, name))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	b := kit.Must(os.ReadFile(filepath.Join(w.top, name)))(w.t)
 	return string(b)
 }
 
 func TestARootThatIsNotThereIsNamed(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "plain"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "plain"), nil, 0o644))
+	kit.OK(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
 	for name, root := range map[string]string{"missing": "nowhere", "a file": "plain", "a pipe": "fifo"} {
 		_, err := Open(dir, Options{Roots: []RootOptions{{Path: root}}})
-		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), root) {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, err, tool.CodeUnavailable, root, name)
 	}
 }
 
@@ -111,9 +90,7 @@ func TestBadOptionsAreInvalidInput(t *testing.T) {
 		{Sensitive: Sensitive{Add: []string{"a/b"}}},
 		{Sensitive: Sensitive{Allow: []string{""}}},
 	} {
-		if _, err := Open(t.TempDir(), o); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%+v: %v", o, err)
-		}
+		kit.Refused(t, kit.Err(Open(t.TempDir(), o)), tool.CodeInvalidInput, "", o)
 	}
 }
 
@@ -126,9 +103,7 @@ func TestEveryRootIsACodebaseWithAnIDOfItsOwn(t *testing.T) {
 	for _, r := range w.ws.Roots() {
 		got = append(got, r.Codebase)
 	}
-	if diff := cmp.Diff([]string{"src", "src-2", "main"}, got); diff != "" {
-		t.Error(diff)
-	}
+	kit.Equal(t, cmp.Diff([]string{"src", "src-2", "main"}, got), "")
 	v, err := w.view().Codebase("main")
 	if err != nil || len(v.Roots()) != 1 || v.Roots()[0].Dir != w.root {
 		t.Errorf("codebase main: %v, %v", v, err)
@@ -143,9 +118,7 @@ func TestACallerSeesItsOwnRootsOnly(t *testing.T) {
 		v := w.ws.View(&tool.Call{Caller: tool.Principal{ID: caller}})
 		for _, path := range []string{"p.txt", filepath.Join(w.top, "private/p.txt")} {
 			f, err := v.Open(path)
-			if (err == nil) != sees {
-				t.Errorf("%q opens %s: %v", caller, path, err)
-			}
+			kit.Equal(t, (err == nil), sees, "%q opens %s: %v", caller, path, err)
 			if err == nil {
 				f.Close()
 			}
@@ -182,9 +155,7 @@ func TestLinksWithinTheRootAreFollowedAndOthersNot(t *testing.T) {
 		w.link("gone", "dangling")
 		w.link("loop", "loop")
 		for path, want := range map[string]string{"inner": "package a\n", "folder/deep/a.go": "package a\n", "folder/../notes.txt": "hello\n"} {
-			if got, err := w.read(path); err != nil || got != want {
-				t.Errorf("%s: %q, %v", path, got, err)
-			}
+			kit.Equal(t, kit.Must(w.read(path))(t), want, path)
 		}
 		for path, code := range map[string]tool.Code{
 			"out": tool.CodeAccessDenied, "outdir/secret.txt": tool.CodeAccessDenied, "absolute": tool.CodeAccessDenied,
@@ -201,10 +172,7 @@ func TestOpenFileKnowsItsRealPath(t *testing.T) {
 	bothWays(t, func(t *testing.T, w *world) {
 		w.link("sub", "folder")
 		for path, want := range map[string]string{"sub/deep/a.go": "sub/deep/a.go", "folder/deep/a.go": "sub/deep/a.go"} {
-			f, err := w.view().Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := kit.Must(w.view().Open(path))(t)
 			if f.Abs() != filepath.Join(w.root, want) || f.Shown() != path || f.Size() != 10 || f.Info().Name() != "a.go" {
 				t.Errorf("%s: %s, %s, %d", path, f.Abs(), f.Shown(), f.Size())
 			}
@@ -219,14 +187,9 @@ func TestOpenFileKnowsItsRealPath(t *testing.T) {
 func TestDeletedSensitiveFileIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/.env", secret)
-	f, err := os.Open(filepath.Join(w.root, ".env"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(os.Open(filepath.Join(w.root, ".env")))(t)
 	defer f.Close()
-	if err := os.Remove(f.Name()); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(f.Name()))
 	at := Place{w.ws.roots[0], "harmless.txt", "harmless.txt"}
 	if _, err := w.ws.checkReal(at, int(f.Fd())); tool.CodeOf(err) != tool.CodeAccessDenied {
 		t.Errorf("err = %v; want access_denied", err)
@@ -235,9 +198,7 @@ func TestDeletedSensitiveFileIsRefused(t *testing.T) {
 
 func TestHardLinksAreRefusedUnlessTheRootAllowsThem(t *testing.T) {
 	w := newWorld(t)
-	if err := os.Link(filepath.Join(w.by, "secret.txt"), filepath.Join(w.root, "hard")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Link(filepath.Join(w.by, "secret.txt"), filepath.Join(w.root, "hard")))
 	walked := func() error {
 		var opened error
 		err := w.view().Walk(t.Context(), "", WalkOptions{}, func(e *Entry) error {
@@ -263,9 +224,7 @@ func TestHardLinksAreRefusedUnlessTheRootAllowsThem(t *testing.T) {
 		}
 	}
 	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true, HardLinks: "allow"}}})
-	if got, err := w.read("hard"); err != nil || got != secret {
-		t.Errorf("allowed: %q, %v", got, err)
-	}
+	kit.Equal(t, kit.Must(w.read("hard"))(t), secret, "allowed")
 	if err := w.view().Write("hard", []byte("mine"), WriteOptions{}); err != nil || w.onDisk("outside/secret.txt") != secret {
 		t.Errorf("a write replaces the name, not the file behind it: %v", err)
 	}
@@ -323,14 +282,10 @@ func TestFolderWithADeniedFileIsNotMoved(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/open/closed/x.txt", secret)
 	v := w.ws.View(&tool.Call{Scope: deny{"/open/closed"}})
-	if err := v.Rename(t.Context(), "open", "other", false); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("moved away: %v", err)
-	}
+	kit.Refused(t, v.Rename(t.Context(), "open", "other", false), tool.CodeAccessDenied, "", "moved away")
 	w.write("root/x/closed/y.txt", "")
 	v = w.ws.View(&tool.Call{Scope: deny{"/new/closed"}})
-	if err := v.Rename(t.Context(), "x", "new", false); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("moved there: %v", err)
-	}
+	kit.Refused(t, v.Rename(t.Context(), "x", "new", false), tool.CodeAccessDenied, "", "moved there")
 }
 
 // unreadable is a policy that denies reading some paths, but allows writing them.
@@ -348,18 +303,13 @@ func TestUnreadableFileCannotBeMovedToAReadablePlace(t *testing.T) {
 	w.write("root/open/closed/x.txt", secret)
 	v := w.ws.View(&tool.Call{Scope: unreadable{"/closed"}})
 	for _, from := range []string{"open", "open/closed", "open/closed/x.txt"} {
-		if err := v.Rename(t.Context(), from, "other", false); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%s was moved: %v", from, err)
-		}
+		kit.Refused(t, v.Rename(t.Context(), from, "other", false), tool.CodeAccessDenied, "", "%s was moved", from)
 	}
 }
 
 func TestReadAtKeepsTheContractOfReaderAt(t *testing.T) {
 	w := newWorld(t)
-	f, err := w.view().Open("notes.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(w.view().Open("notes.txt"))(t)
 	defer f.Close()
 	buf := make([]byte, 10)
 	if n, err := f.ReadAt(buf, 2); n != 4 || err != io.EOF || string(buf[:n]) != "llo\n" {
@@ -377,22 +327,15 @@ func TestWorkingFolderDefaultsToTheFirstRoot(t *testing.T) {
 	w := newWorld(t)
 	w.link("../outside", "out")
 	for path, want := range map[string]string{"": w.root, "sub": filepath.Join(w.root, "sub")} {
-		f, err := w.view().WorkDir(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if f.Abs() != want {
-			t.Errorf("%q: %s", path, f.Abs())
-		}
+		f := kit.Must(w.view().WorkDir(path))(t)
+		kit.Equal(t, f.Abs(), want, path)
 		if entries, err := os.ReadDir(f.ProcPath()); err != nil || len(entries) == 0 {
 			t.Errorf("%q: %v, %v", path, entries, err)
 		}
 		f.Close()
 	}
 	for path, code := range map[string]tool.Code{"out": tool.CodeAccessDenied, "notes.txt": tool.CodeInvalidInput, "/etc": tool.CodeAccessDenied} {
-		if _, err := w.view().WorkDir(path); tool.CodeOf(err) != code {
-			t.Errorf("%s: %v", path, err)
-		}
+		kit.Refused(t, kit.Err(w.view().WorkDir(path)), code, "", path)
 	}
 }
 
@@ -417,12 +360,7 @@ func TestGitsOwnFolderIsNotWritten(t *testing.T) {
 			t.Errorf("%s: %v; want access_denied", what, err)
 		}
 	}
-	if err := v.Write(".github/b.yml", nil, WriteOptions{}); err != nil {
-		t.Error(err)
-	}
-	f, err := v.Open(".git/config")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Check(t, v.Write(".github/b.yml", nil, WriteOptions{}))
+	f := kit.Must(v.Open(".git/config"))(t)
 	f.Close()
 }

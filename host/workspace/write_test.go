@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -53,18 +54,12 @@ func (w *world) temps() (left []string) {
 func TestAWriteKeepsModeAndOwner(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(w.root, "notes.txt")
-	if err := os.Chmod(path, 0o754); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Chmod(path, 0o754))
 	asRoot := os.Geteuid() == 0
 	if asRoot {
-		if err := os.Chown(path, 12345, 54321); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Chown(path, 12345, 54321))
 	}
-	if err := w.view().Write("notes.txt", []byte("x"), WriteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, w.view().Write("notes.txt", []byte("x"), WriteOptions{}))
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o754 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
@@ -72,9 +67,7 @@ func TestAWriteKeepsModeAndOwner(t *testing.T) {
 	if st := info.Sys().(*syscall.Stat_t); asRoot && (st.Uid != 12345 || st.Gid != 54321) {
 		t.Errorf("owner %d:%d", st.Uid, st.Gid)
 	}
-	if err := w.view().Write("script", nil, WriteOptions{Mode: 0o700}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, w.view().Write("script", nil, WriteOptions{Mode: 0o700}))
 	if info, err := os.Stat(filepath.Join(w.root, "script")); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
@@ -90,18 +83,14 @@ func TestRefusedWriteLeavesNothingBehind(t *testing.T) {
 		w.link("../outside/new", "dangling-out")
 		w.link("../outside/dir", "outdir")
 		w.link(".env", "to-env")
-		if err := mkfifo(filepath.Join(w.root, "fifo")); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, mkfifo(filepath.Join(w.root, "fifo")))
 		denied, invalid, conflict := tool.CodeAccessDenied, tool.CodeInvalidInput, tool.CodeConflict
 		for path, code := range map[string]tool.Code{
 			"link": denied, "out": denied, "dangling": denied, "dangling-out": denied, "outdir/x": denied, "outdir/new": denied, "to-env": denied,
 			".env": denied, ".ENV": denied, "sub/.ssh/config": denied, ".toolpost/x": denied, ".toolpost-x.tmp": denied, "../outside/secret.txt": denied, "/etc/x": denied,
 			"sub": invalid, ".": invalid, "new/": invalid, "fifo": invalid, "notes.txt/x": conflict, "fifo/x": conflict, "dangling/x": conflict,
 		} {
-			if err := w.view().Write(path, []byte("hostile"), WriteOptions{}); tool.CodeOf(err) != code {
-				t.Errorf("%s: %v; want %s", path, err, code)
-			}
+			kit.Refused(t, w.view().Write(path, []byte("hostile"), WriteOptions{}), code, "", path, code)
 		}
 		if w.onDisk("outside/secret.txt") != secret || w.onDisk("outside/dir/x") != secret || w.onDisk("root/.env") != "KEY=1" || w.onDisk("root/notes.txt") != "hello\n" {
 			t.Error("something was written")
@@ -167,16 +156,12 @@ func TestEditsOfOneFileDoNotLoseEachOther(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 10 {
-				if err := w.view().Edit("notes.txt", 1<<20, func(old []byte) ([]byte, error) { return append(old, '+'), nil }); err != nil {
-					t.Error(err)
-				}
+				kit.Check(t, w.view().Edit("notes.txt", 1<<20, func(old []byte) ([]byte, error) { return append(old, '+'), nil }))
 			}
 		})
 	}
 	wg.Wait()
-	if got := w.onDisk("root/notes.txt"); got != "hello\n"+strings.Repeat("+", 80) {
-		t.Errorf("%q", got)
-	}
+	kit.Equal(t, w.onDisk("root/notes.txt"), "hello\n"+strings.Repeat("+", 80))
 }
 
 func TestAnEditThatMeetsAnotherWriterWritesNothing(t *testing.T) {
@@ -191,9 +176,7 @@ func TestAnEditThatMeetsAnotherWriterWritesNothing(t *testing.T) {
 		}
 	}
 	err := w.view().Edit("notes.txt", 1<<20, func([]byte) ([]byte, error) { return nil, os.Remove(filepath.Join(w.root, "notes.txt")) })
-	if tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("removed: %v", err)
-	}
+	kit.Refused(t, err, tool.CodeConflict, "", "removed")
 	w.noTemps()
 }
 
@@ -206,23 +189,14 @@ func TestSweepRemovesOnlyStaleTemporaryFiles(t *testing.T) {
 		w.write(name, "half")
 		paths[what] = filepath.Join(w.top, name)
 		if what != "young" {
-			if err := os.Chtimes(paths[what], old, old); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.Chtimes(paths[what], old, old))
 		}
 	}
-	f, err := os.Open(paths["held"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(os.Open(paths["held"]))(t)
 	defer f.Close()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	w.link("../outside/secret.txt", TempPrefix+"link"+tempSuffix)
-	if err := w.view().Write("x", nil, WriteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, w.view().Write("x", nil, WriteOptions{}))
 	for what, want := range map[string]bool{"stale": false, "held": true, "young": true} {
 		if _, err := os.Stat(paths[what]); (err == nil) != want {
 			t.Errorf("%s: %v", what, err)
@@ -236,17 +210,13 @@ func TestFoldersAreMadeAsFarAsTheyAreMissing(t *testing.T) {
 		w.link("../outside", "out")
 		w.link("nowhere", "dangling")
 		for path, made := range map[string]bool{"a/b/c": true, "sub": false, "alias/new": true, ".": false, "sub/deep": false} {
-			if got, err := w.view().Mkdir(path); err != nil || got != made {
-				t.Errorf("%s: %v, %v", path, got, err)
-			}
+			kit.Equal(t, kit.Must(w.view().Mkdir(path))(t), made, path)
 		}
 		for path, code := range map[string]tool.Code{
 			"notes.txt": tool.CodeConflict, "notes.txt/x": tool.CodeConflict, "dangling": tool.CodeConflict, "out": tool.CodeAccessDenied, "out/x": tool.CodeAccessDenied,
 			"../x": tool.CodeAccessDenied, ".ssh": tool.CodeAccessDenied, "a/.env/b": tool.CodeAccessDenied,
 		} {
-			if _, err := w.view().Mkdir(path); tool.CodeOf(err) != code {
-				t.Errorf("%s: %v; want %s", path, err, code)
-			}
+			kit.Refused(t, kit.Err(w.view().Mkdir(path)), code, "", path, code)
 		}
 	})
 }
@@ -256,27 +226,19 @@ func TestRemoveTakesFilesLinksAndEmptyFolders(t *testing.T) {
 	w.write("root/sub/file", "")
 	w.link("../outside/secret.txt", "link")
 	w.link("../outside", "dirlink")
-	if err := os.Mkdir(filepath.Join(w.root, "empty"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := mkfifo(filepath.Join(w.root, "fifo")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Mkdir(filepath.Join(w.root, "empty"), 0o755))
+	kit.OK(t, mkfifo(filepath.Join(w.root, "fifo")))
 	for path, code := range map[string]tool.Code{
 		"notes.txt": "", "link": "", "dirlink": "", "empty": "", "sub": tool.CodeConflict, "none": tool.CodeNotFound, "fifo": tool.CodeInvalidInput,
 		".": tool.CodeInvalidInput, "../outside/secret.txt": tool.CodeAccessDenied, w.by: tool.CodeAccessDenied,
 	} {
 		err := w.view().Remove(path)
-		if tool.CodeOf(err) != code {
-			t.Errorf("%s: %v; want %q", path, err, code)
-		}
+		kit.Refused(t, err, code, "", path)
 		if _, statErr := os.Lstat(filepath.Join(w.root, path)); err == nil && statErr == nil {
 			t.Errorf("%s is still there", path)
 		}
 	}
-	if w.onDisk("outside/secret.txt") != secret {
-		t.Error("the file outside was touched")
-	}
+	kit.Equal(t, w.onDisk("outside/secret.txt"), secret, "the file outside was touched")
 }
 
 func TestRenameMovesFilesFoldersAndLinks(t *testing.T) {
@@ -304,9 +266,7 @@ func TestRenameMovesFilesFoldersAndLinks(t *testing.T) {
 		{"other.txt", ".env", false, tool.CodeAccessDenied},
 		{".", "x", false, tool.CodeInvalidInput},
 	} {
-		if err := w.view().Rename(t.Context(), c.from, c.to, c.overwrite); tool.CodeOf(err) != c.code {
-			t.Errorf("%s to %s: %v; want %q", c.from, c.to, err, c.code)
-		}
+		kit.Refused(t, w.view().Rename(t.Context(), c.from, c.to, c.overwrite), c.code, "", c.from, c.to, c.code)
 	}
 	if w.onDisk("root/other.txt") != "hello\n" || w.onDisk("root/moved/deep/a.go") != "package a\n" || w.onDisk("outside/secret.txt") != secret {
 		t.Error("the files are not where they should be")
@@ -327,25 +287,17 @@ func TestStatDescribesTheEntryItself(t *testing.T) {
 		t.Error("the size of the file outside was told")
 	}
 	for path, code := range map[string]tool.Code{"dir/secret.txt": tool.CodeAccessDenied, "none": tool.CodeNotFound, ".env": tool.CodeAccessDenied} {
-		if _, err := w.view().Stat(path); tool.CodeOf(err) != code {
-			t.Errorf("%s: %v", path, err)
-		}
+		kit.Refused(t, kit.Err(w.view().Stat(path)), code, "", path)
 	}
 }
 
 // Another process makes the file after our check and before we are done.
 func TestCreateOnlyDoesNotReplaceAConcurrentFile(t *testing.T) {
 	w := newWorld(t)
-	s, err := w.view().newSpot("new")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(w.view().newSpot("new"))(t)
 	defer s.close()
 	o := WriteOptions{CreateOnly: true}
-	temp, err := newTemp(s, nil, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	temp := kit.Must(newTemp(s, nil, o))(t)
 	w.write("root/new", "theirs")
 	if err := temp.commit(s, o); tool.CodeOf(err) != tool.CodeConflict || w.onDisk("root/new") != "theirs" {
 		t.Errorf("%v, %q", err, w.onDisk("root/new"))

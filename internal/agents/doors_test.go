@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -122,15 +123,9 @@ func trial(t *testing.T, bin string, d driver, api string, change func(*script))
 	keep(t, "agent", tap)
 	keep(t, "model", m.recorder)
 	out := d.start(r, url, d.model, "say one, write two")
-	if !strings.Contains(out, "all done") {
-		t.Errorf("the agent did not finish: %s", out)
-	}
-	if text, err := os.ReadFile(filepath.Join(r.work, "two.txt")); err != nil || string(text) != "two\n" {
-		t.Errorf("two.txt: %q, %v", text, err)
-	}
-	if log := p.toolpost("audit", "export"); log != "" {
-		t.Errorf("a tool of ours ran: %s", log)
-	}
+	kit.Contains(t, out, "all done", "the agent did not finish")
+	kit.Equal(t, string(kit.Must(os.ReadFile(filepath.Join(r.work, "two.txt")))(t)), "two\n", "two.txt")
+	kit.Equal(t, p.toolpost("audit", "export"), "", "a tool of ours ran")
 	return tap, m
 }
 
@@ -176,9 +171,7 @@ func TestCodexWorksWithAModelOfTheChatAPI(t *testing.T) {
 		}
 	}
 	for _, e := range m.exchanges() {
-		if e.path != "/v1/chat/completions" {
-			t.Errorf("the model was asked at %s", e.path)
-		}
+		kit.Equal(t, e.path, "/v1/chat/completions", "the model was asked at")
 	}
 }
 

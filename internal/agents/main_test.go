@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -30,10 +31,7 @@ func long() bool { return os.Getenv("TOOLPOST_LONG") != "" }
 // program returns the path of a program that `.ci/setup agents` has installed.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	lock, err := os.ReadFile(filepath.Join("testdata", "js", "package-lock.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := kit.Must(os.ReadFile(filepath.Join("testdata", "js", "package-lock.json")))(t)
 	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(os.Getenv("HOME"), ".cache"))
 	sum := sha256.Sum256(lock)
 	path := filepath.Join(cache, "toolpost", "agents-"+hex.EncodeToString(sum[:6]), "node_modules", ".bin", name)
@@ -57,15 +55,10 @@ type room struct {
 
 func newRoom(t *testing.T) *room {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	r := &room{t: t, home: filepath.Join(dir, "home"), work: filepath.Join(dir, "work"), outside: newOutside(t)}
 	for _, dir := range []string{r.home, r.work} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Mkdir(dir, 0o700))
 	}
 	r.env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + r.home, "XDG_CONFIG_HOME=" + r.home + "/config", "XDG_CACHE_HOME=" + r.home + "/cache",
@@ -80,12 +73,7 @@ func newRoom(t *testing.T) *room {
 func (r *room) write(name, text string) {
 	r.t.Helper()
 	path := filepath.Join(r.home, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	kit.Write(r.t, path, text)
 }
 
 // run runs an agent until it and all its processes have ended, and returns its output.
@@ -181,10 +169,7 @@ type post struct {
 // newPost writes a config, with files beside it by name and text, and serves it.
 func newPost(t *testing.T, bin, config string, files map[string]string) *post {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	p := &post{t: t, bin: bin, dir: dir}
 	for name, text := range files {
 		p.write(name, text)
@@ -196,9 +181,7 @@ func newPost(t *testing.T, bin, config string, files map[string]string) *post {
 
 func (p *post) write(name, text string) {
 	p.t.Helper()
-	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o700); err != nil {
-		p.t.Fatal(err)
-	}
+	kit.OK(p.t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o700))
 }
 
 // toolpost runs a command of the program there, with the owner's token for requests to the server.

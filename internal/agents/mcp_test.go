@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -99,9 +99,7 @@ func useTools(t *testing.T, bin string, d driver, web bool) {
 		caller = "agent"
 		r.mcp.url, r.mcp.token = p.URL()+"/mcp", strings.TrimSpace(p.toolpost("token", "issue", caller, "--tools", "*"))
 	}
-	if out := d.start(r, m.url, "deep", "use the tools"); !strings.Contains(out, "all done") {
-		t.Errorf("the agent did not finish: %s", out)
-	}
+	kit.Contains(t, d.start(r, m.url, "deep", "use the tools"), "all done", "the agent did not finish")
 	told := ""
 	for _, e := range m.exchanges() {
 		if len(e.body) > len(told) && strings.Contains(string(e.body), "the guarded one ran") {
@@ -109,14 +107,10 @@ func useTools(t *testing.T, bin string, d driver, web bool) {
 		}
 	}
 	for _, want := range []string{"it shouts hello", pixel, "it is drawn", "it is too dangerous", "has to be approved", "the guarded one ran"} {
-		if !strings.Contains(told, want) {
-			t.Errorf("the model was not told %q", want)
-		}
+		kit.Contains(t, told, want, "the model was not told")
 	}
 	want := []string{"shout ok " + caller, "draw ok " + caller, "shout refused " + caller, "guarded asked " + caller, "guarded ok " + caller}
-	if got := p.record(); !slices.Equal(got, want) {
-		t.Errorf("on record: %q, want %q", got, want)
-	}
+	kit.EqualSlices(t, p.record(), want, "on record")
 }
 
 // record returns the records, oldest first, without our own tools.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 // An exchange is a request and its answer, as they were on the wire.
@@ -80,10 +81,7 @@ func (c *copied) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
 // newTap puts a recording proxy in front of a server.
 func newTap(t *testing.T, to string) (*recorder, string) {
 	t.Helper()
-	target, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := kit.Must(url.Parse(to))(t)
 	// Rewrite, not Director: nothing is added to the headers.
 	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
 	rec := &recorder{next: func(w http.ResponseWriter, r *http.Request, _ []byte) { proxy.ServeHTTP(w, r) }}
@@ -102,9 +100,7 @@ func keep(t *testing.T, side string, rec *recorder) {
 		for i, e := range rec.exchanges() {
 			name := fmt.Sprintf("%s-%s-%02d.txt", strings.ReplaceAll(t.Name(), "/", "-"), side, i)
 			text := fmt.Appendf(nil, "%s %s\n%v\n\n%s\n\n%d\n%v\n\n%s\n", e.method, e.path, e.header, e.body, e.status, e.answered, e.answer)
-			if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -100,10 +101,8 @@ func (r room) attack(t *testing.T, s *served.Server, o order) string {
 	if r.args != nil {
 		args = r.args(o)
 	}
-	text, err := json.Marshal(args)
-	must(t, err)
-	said, err := s.Raw(t.Context(), r.name, string(text))
-	must(t, err)
+	text := kit.Must(json.Marshal(args))(t)
+	said := kit.Must(s.Raw(t.Context(), r.name, string(text)))(t)
 	return said
 }
 
@@ -115,7 +114,7 @@ func tries(said string) int {
 // TestNoRoomGivesAwayProtectedFiles makes every attempt in every room, as root and as an ordinary user.
 func TestNoRoomGivesAwayProtectedFiles(t *testing.T) {
 	bin := served.Build(t)
-	must(t, os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755))
+	kit.OK(t, os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755))
 	users := map[string]int{"as ourselves": os.Geteuid()}
 	if os.Geteuid() == 0 {
 		users["as an ordinary user"] = nobody
@@ -202,10 +201,9 @@ func TestWithoutWallsEveryAttemptSucceeds(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("some attempts need root")
 	}
-	out, err := exec.Command(newPlace(t, 0).prog, "names").Output()
-	must(t, err)
+	out := kit.Must(exec.Command(newPlace(t, 0).prog, "names").Output())(t)
 	var plans map[string][]string
-	must(t, json.Unmarshal(out, &plans))
+	kit.OK(t, json.Unmarshal(out, &plans))
 	for _, how := range plans["change"] {
 		t.Run(how, func(t *testing.T) { succeeds(t, "change", how) })
 	}
@@ -226,8 +224,7 @@ func succeeds(t *testing.T, what, how string) {
 	for _, path := range []string{"app/tools/attack.py", "app/.venv", "keys/secret.txt", "work"} {
 		o := p.order(what, path)
 		o.Only = how
-		text, err := json.Marshal(o)
-		must(t, err)
+		text := kit.Must(json.Marshal(o))(t)
 		out, err := exec.Command(o.Program, string(text)).CombinedOutput()
 		reports = append(reports, string(out))
 		if err == nil && (len(p.differences(t, before)) > 0 || strings.Contains(string(out), canary[1:]) || len(p.marked(t)) > 0) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/protocol/all"
 )
@@ -204,26 +205,25 @@ func newStreet(t *testing.T, victims []victim) *street {
 	p := newPlace(t, os.Geteuid())
 	s := &street{place: p, victims: victims}
 	s.env = []string{fmt.Sprintf("PATH=%s:%s/files/tools:%[2]s/links", os.Getenv("PATH"), p.dir), "PYTHONPATH=" + p.dir + "/files/passed"}
-	must(t, os.RemoveAll(p.dir))
-	must(t, os.MkdirAll(p.dir+"/envs", 0o755))
+	kit.OK(t, os.RemoveAll(p.dir))
+	kit.OK(t, os.MkdirAll(p.dir+"/envs", 0o755))
 	venv := exec.Command("python3", "-m", "venv", "--without-pip", p.dir+"/envs/py")
 	if out, err := venv.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	libs, err := filepath.Glob(p.dir + "/envs/py/lib/python3*")
-	must(t, err)
+	libs := kit.Must(filepath.Glob(p.dir + "/envs/py/lib/python3*"))(t)
 	s.put(t, "put/put.py", putter)
-	must(t, os.MkdirAll(p.dir+"/links", 0o755))
-	must(t, os.Symlink("../files/seven/real.py", p.dir+"/links/seven"))
+	kit.OK(t, os.MkdirAll(p.dir+"/links", 0o755))
+	kit.OK(t, os.Symlink("../files/seven/real.py", p.dir+"/links/seven"))
 	s.put(t, "files/notes.txt", "notes")
 	s.put(t, "key.txt", besideSecret)
-	must(t, os.Chmod(p.dir+"/key.txt", 0o600))
+	kit.OK(t, os.Chmod(p.dir+"/key.txt", 0o600))
 	for i, v := range s.victims {
 		for name, text := range v.files {
 			s.put(t, filepath.Join(v.name, name), text)
-			must(t, os.Chmod(filepath.Join(p.dir, v.name, name), 0o755))
+			kit.OK(t, os.Chmod(filepath.Join(p.dir, v.name, name), 0o755))
 		}
-		must(t, os.MkdirAll(filepath.Join(p.dir, v.name, "data"), 0o755))
+		kit.OK(t, os.MkdirAll(filepath.Join(p.dir, v.name, "data"), 0o755))
 		plants := map[string]string{}
 		for name, text := range v.plants {
 			plants[filepath.Join(v.name, strings.ReplaceAll(name, "PYTHON", filepath.Base(libs[0])))] = text
@@ -236,8 +236,7 @@ func newStreet(t *testing.T, victims []victim) *street {
 func (s *street) put(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte(text), 0o644))
+	kit.Write(t, path, text)
 }
 
 // config writes the config: the victims, each with more walls and more fields, and the writers.
@@ -310,8 +309,8 @@ func (s *street) draft(path string) string { return s.dir + "/files/draft/" + fi
 // try makes an attempt, with its draft in place, and reports whether it changed a folder.
 func (s *street) try(t *testing.T, server *served.Server, path, content string, c toolCall, before map[string]string) (said string, changed map[string]string) {
 	t.Helper()
-	must(t, os.RemoveAll(s.dir+"/files/away"))
-	must(t, os.RemoveAll(s.dir+"/files/draft"))
+	kit.OK(t, os.RemoveAll(s.dir+"/files/away"))
+	kit.OK(t, os.RemoveAll(s.dir+"/files/draft"))
 	s.put(t, "files/draft/"+filepath.Base(path), cmp.Or(content, "# a draft\n"))
 	said = call(t, server, c["tool"].(string), c["args"])
 	now := s.trees(t)
@@ -330,10 +329,8 @@ func (s *street) try(t *testing.T, server *served.Server, path, content string, 
 // call calls a tool, and returns everything that its caller receives.
 func call(t *testing.T, s *served.Server, name string, args any) string {
 	t.Helper()
-	text, err := json.Marshal(args)
-	must(t, err)
-	said, err := s.Raw(t.Context(), name, string(text))
-	must(t, err)
+	text := kit.Must(json.Marshal(args))(t)
+	said := kit.Must(s.Raw(t.Context(), name, string(text)))(t)
 	return said
 }
 
@@ -341,7 +338,7 @@ func call(t *testing.T, s *served.Server, name string, args any) string {
 func (s *street) trees(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	must(t, filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(s.dir, path)
 		top, _, _ := strings.Cut(rel, "/")
 		switch {
@@ -436,7 +433,7 @@ func TestPlantedFileIsNotLoadedByAProgram(t *testing.T) {
 				}
 			}
 			for _, c := range s.attempts("files/free/lib.py", plantedPython) { // each attempt is effective if nothing forbids it
-				must(t, os.RemoveAll(s.dir+"/files/free"))
+				kit.OK(t, os.RemoveAll(s.dir+"/files/free"))
 				s.put(t, "files/free/lib.py", "")
 				said, changed := s.try(t, server, "lib.py", plantedPython, c, before)
 				if changed == nil {
@@ -515,13 +512,12 @@ func TestAReloadRebuildsTheRoomsOfServers(t *testing.T) {
 	bin := served.Build(t)
 	s := newStreet(t, victims())
 	s.put(t, "added/main.py", ranPython)
-	must(t, os.MkdirAll(s.dir+"/added/data", 0o755))
+	kit.OK(t, os.MkdirAll(s.dir+"/added/data", 0o755))
 	for i := range s.victims {
 		s.victims[i].env = fmt.Sprintf(`, TARGETS: "%s/toolpost.yaml %[1]s/added/colorsys.py"`, s.dir)
 	}
 	s.config(t, "", "", "files")
-	config, err := os.ReadFile(s.dir + "/toolpost.yaml")
-	must(t, err)
+	config := kit.Must(os.ReadFile(s.dir + "/toolpost.yaml"))(t)
 	text := strings.ReplaceAll(string(config), "walls: {write: [", "walls: {write: [., ")
 	s.write(t, s.dir+"/toolpost.yaml", text, 0o600)
 	server := served.Start(t, bin, s.dir, s.env...)
@@ -547,12 +543,13 @@ func TestAReloadRebuildsTheRoomsOfServers(t *testing.T) {
 	tried(text)
 	saved := text + fmt.Sprintf("- {name: added, protocol: command, command: [python3, main.py], dir: added, env: {DATA: %q}, walls: {write: [added/data]}}\n", s.dir+"/added/data")
 	s.write(t, s.dir+"/saved", saved, 0o600)
-	must(t, os.Rename(s.dir+"/saved", s.dir+"/toolpost.yaml"))
-	for end := time.Now().Add(served.Hang); !strings.Contains(call(t, server, "added", toolCall{}), `"ok":true`); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the config was not reloaded: %s", server.Log())
+	kit.OK(t, os.Rename(s.dir+"/saved", s.dir+"/toolpost.yaml"))
+	kit.Until(t, func() error {
+		if !strings.Contains(call(t, server, "added", toolCall{}), `"ok":true`) {
+			return fmt.Errorf("the config was not reloaded: %s", server.Log())
 		}
-	}
+		return nil
+	})
 	tried(saved)
 }
 
@@ -577,7 +574,7 @@ func TestReplaceableProgramGetsNoSecretOrNetwork(t *testing.T) {
 			var roots []string
 			for _, v := range s.victims {
 				roots = append(roots, fmt.Sprintf(c.root, v.name))
-				must(t, os.MkdirAll(filepath.Join(s.dir, roots[len(roots)-1]), 0o755))
+				kit.OK(t, os.MkdirAll(filepath.Join(s.dir, roots[len(roots)-1]), 0o755))
 			}
 			s.config(t, c.walls, c.more, roots...)
 			server := served.Start(t, bin, s.dir)
@@ -591,9 +588,7 @@ func TestReplaceableProgramGetsNoSecretOrNetwork(t *testing.T) {
 					t.Errorf("%s: %.400s\n%s", v.name, said, server.Log())
 				}
 				said = call(t, server, "writeFile", toolCall{"path": filepath.Join(s.dir, roots[i], "new.txt"), "content": "x"})
-				if !strings.Contains(said, `"ok":true`) {
-					t.Errorf("a folder that the config offers cannot be written: %.400s", said)
-				}
+				kit.Contains(t, said, `"ok":true`, "a folder that the config offers cannot be written")
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -22,16 +23,13 @@ func TestFileToolsCannotTouchProtectedFiles(t *testing.T) {
 	p.config(t, append([]room{files}, slices.DeleteFunc(rooms(), func(r room) bool { return r.name == "execShell" })...))
 	links := p.link(t)
 	s := served.Start(t, served.Build(t), p.dir)
-	_, err := s.Raw(t.Context(), "listFiles", "{}") // the first call creates the store
-	must(t, err)
+	kit.Must(s.Raw(t.Context(), "listFiles", "{}"))(t) // the first call creates the store
 	before := p.state(t)
 	total := 0
 	call := func(name string, args map[string]any) string {
 		total++
-		text, err := json.Marshal(args)
-		must(t, err)
-		said, err := s.Raw(t.Context(), name, string(text))
-		must(t, err)
+		text := kit.Must(json.Marshal(args))(t)
+		said := kit.Must(s.Raw(t.Context(), name, string(text)))(t)
 		return said
 	}
 	for _, args := range lookups(append(slices.DeleteFunc(absent(), isConfig), links...)) {
@@ -63,9 +61,9 @@ func (p *place) link(t *testing.T) (names []string) {
 	t.Helper()
 	for i, name := range []string{"keys/secret.txt", "store.key", "tls/key.pem", ".toolpost/canary"} {
 		link, hard, dir := fmt.Sprintf("work/link%d", i), fmt.Sprintf("work/hard%d", i), fmt.Sprintf("work/dir%d", i)
-		must(t, os.Symlink(filepath.Join(p.dir, name), filepath.Join(p.dir, link)))
-		must(t, os.Link(filepath.Join(p.dir, name), filepath.Join(p.dir, hard)))
-		must(t, os.Symlink(filepath.Dir(filepath.Join(p.dir, name)), filepath.Join(p.dir, dir)))
+		kit.OK(t, os.Symlink(filepath.Join(p.dir, name), filepath.Join(p.dir, link)))
+		kit.OK(t, os.Link(filepath.Join(p.dir, name), filepath.Join(p.dir, hard)))
+		kit.OK(t, os.Symlink(filepath.Dir(filepath.Join(p.dir, name)), filepath.Join(p.dir, dir)))
 		names = append(names, link, hard, dir+"/"+filepath.Base(name))
 	}
 	return names
@@ -122,15 +120,12 @@ func TestNoCommandReplacesTheConfig(t *testing.T) {
 	p.config(t, append([]room{files}, slices.DeleteFunc(rooms(), func(r room) bool { return r.name == "execShell" })...))
 	p.archives(t)
 	s := served.Start(t, served.Build(t), p.dir, "PATH=/usr/local/bin:/usr/bin:/bin")
-	_, err := s.Raw(t.Context(), "listFiles", "{}") // the first call creates the store
-	must(t, err)
+	kit.Must(s.Raw(t.Context(), "listFiles", "{}"))(t) // the first call creates the store
 	before := p.state(t)
 	ran := 0
 	for _, argv := range commands() {
-		text, err := json.Marshal(map[string]any{"command": argv[0], "args": argv[1:]})
-		must(t, err)
-		said, err := s.Raw(t.Context(), "execShell", string(text))
-		must(t, err)
+		text := kit.Must(json.Marshal(map[string]any{"command": argv[0], "args": argv[1:]}))(t)
+		said := kit.Must(s.Raw(t.Context(), "execShell", string(text)))(t)
 		if changed := p.differences(t, before); len(changed) > 0 {
 			t.Fatalf("%q changed %s: %.500s", argv, strings.Join(changed, "\n"), said)
 		}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/tool"
 )
@@ -38,10 +39,10 @@ func (p *place) image(t *testing.T) (string, error) {
 	if _, err := exec.LookPath("runc"); err == nil {
 		conf += "[engine]\nruntime=\"runc\"\n"
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "containers.conf"), []byte(conf), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "containers.conf"), []byte(conf), 0o600))
 	t.Setenv("CONTAINERS_CONF", filepath.Join(dir, "containers.conf"))
-	must(t, os.MkdirAll(dir+"/image/work", 0o777))
-	must(t, os.WriteFile(dir+"/image/attacker", []byte(attacker()), 0o755))
+	kit.OK(t, os.MkdirAll(dir+"/image/work", 0o777))
+	kit.OK(t, os.WriteFile(dir+"/image/attacker", []byte(attacker()), 0o755))
 	name := "localhost/toolpost-attacks-" + tool.NewID() + ":latest"
 	for _, argv := range [][]string{
 		{"tar", "-C", dir + "/image", "-cf", dir + "/image.tar", "."},

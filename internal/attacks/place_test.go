@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -62,14 +63,13 @@ type place struct {
 // newPlace writes a place that belongs to a user.
 func newPlace(t *testing.T, uid int) *place {
 	t.Helper()
-	top, err := os.MkdirTemp("/var/tmp", "attacks") // not in /tmp, because every room has its own
-	must(t, err)
+	top := kit.Must(os.MkdirTemp("/var/tmp", "attacks"))(t) // not in /tmp, because every room has its own
 	t.Cleanup(func() { os.RemoveAll(top) })
-	must(t, os.Chmod(top, 0o755))
+	kit.OK(t, os.Chmod(top, 0o755))
 	p := &place{dir: top + "/place", prog: top + "/prog/attacker", beyond: top + "/beyond", uid: uid}
-	must(t, os.CopyFS(p.dir, os.DirFS("testdata/place")))
+	kit.OK(t, os.CopyFS(p.dir, os.DirFS("testdata/place")))
 	for _, dir := range []string{p.beyond, p.dir + "/tls", p.dir + "/data", p.dir + "/keys", p.dir + "/work/inner", p.dir + "/.toolpost", top + "/prog"} {
-		must(t, os.MkdirAll(dir, 0o755))
+		kit.OK(t, os.MkdirAll(dir, 0o755))
 	}
 	p.write(t, p.beyond+"/canary", canary, 0o644)
 	p.write(t, p.dir+"/.toolpost/canary", canary, 0o600)
@@ -105,7 +105,7 @@ func (p *place) own(t *testing.T) {
 	if p.uid == os.Geteuid() {
 		return
 	}
-	must(t, filepath.WalkDir(filepath.Dir(p.dir), func(path string, _ fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(filepath.Dir(p.dir), func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, p.uid, p.uid))
 	}))
 }
@@ -123,20 +123,17 @@ func (p *place) serve(t *testing.T, bin string) *served.Server {
 
 func (p *place) write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	must(t, os.WriteFile(path, []byte(text), mode))
+	kit.OK(t, os.WriteFile(path, []byte(text), mode))
 }
 
 // certificate makes a certificate for the NATS door. Its key has the canary before its first line: PEM allows any text
 // there.
 func (p *place) certificate(t *testing.T) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), Subject: pkix.Name{CommonName: "localhost"}}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
+	cert := kit.Must(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))(t)
+	der := kit.Must(x509.MarshalPKCS8PrivateKey(key))(t)
 	p.write(t, p.dir+"/tls/cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})), 0o644)
 	p.write(t, p.dir+"/tls/key.pem", canary+"\n"+string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), 0o600)
 }
@@ -152,7 +149,7 @@ func (p *place) state(t *testing.T) map[string]string {
 			state[name] = "not there"
 			continue
 		}
-		must(t, err)
+		kit.OK(t, err)
 		st := info.Sys().(*syscall.Stat_t)
 		state[name] = fmt.Sprintf("%v, inode %d, %s", info.Mode(), st.Ino, contents(t, path, info))
 	}
@@ -165,14 +162,12 @@ func contents(t *testing.T, path string, info fs.FileInfo) string {
 	t.Helper()
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
-		target, err := os.Readlink(path)
-		must(t, err)
+		target := kit.Must(os.Readlink(path))(t)
 		return "a link to " + target
 	case info.IsDir() || strings.HasSuffix(path, ".db"):
 		return "open"
 	}
-	b, err := os.ReadFile(path)
-	must(t, err)
+	b := kit.Must(os.ReadFile(path))(t)
 	return fmt.Sprintf("%x, of %v", sha256.Sum256(b), info.ModTime())
 }
 
@@ -196,7 +191,7 @@ func (p *place) isEmptyFolder(name string) bool {
 // marked lists the setuid and setgid files of the place.
 func (p *place) marked(t *testing.T) (all []string) {
 	t.Helper()
-	must(t, filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -210,11 +205,4 @@ func (p *place) marked(t *testing.T) (all []string) {
 		return err
 	}))
 	return all
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
-	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -26,18 +26,16 @@ func TestRemovedCallerIsCutOffAtEveryDoor(t *testing.T) {
 		}
 		return []byte(text + "}}\n")
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("a note"), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), config("ada", "ben"), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "keep.yaml"), config("ben"), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("a note"), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), config("ada", "ben"), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "keep.yaml"), config("ben"), 0o600))
 	s := served.Start(t, served.Build(t), dir)
 	var nats []string
-	for end := time.Now().Add(served.Hang); nats == nil; time.Sleep(20 * time.Millisecond) {
-		if nats = regexp.MustCompile(`nats://(\S+)`).FindStringSubmatch(s.Log()); time.Now().After(end) {
-			t.Fatal(s.Log())
-		}
-	}
-	peer, err := filepath.Abs("testdata/removed/peer.py")
-	must(t, err)
+	kit.Eventually(t, "the log has the address of NATS", func() bool {
+		nats = regexp.MustCompile(`nats://(\S+)`).FindStringSubmatch(s.Log())
+		return nats != nil
+	})
+	peer := kit.Must(filepath.Abs("testdata/removed/peer.py"))(t)
 	cmd := exec.Command("python3", peer, s.URL(), nats[1])
 	cmd.Dir = dir
 	if said, err := cmd.CombinedOutput(); err != nil || len(said) > 0 {

@@ -8,16 +8,14 @@ import (
 	"testing"
 
 	"toolpost/internal/conformance"
+	"toolpost/internal/kit"
 )
 
 var update = flag.Bool("update", false, "write docs/conformance.md")
 
 func TestEveryLineOfTheContractsHasAProof(t *testing.T) {
 	const root = "../.."
-	claims, err := conformance.Claims(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	claims := kit.Must(conformance.Claims(root))(t)
 	contracts, err := conformance.Contracts()
 	if err != nil || len(contracts) == 0 {
 		t.Fatalf("%d contracts, %v", len(contracts), err)
@@ -42,9 +40,7 @@ func TestEveryLineOfTheContractsHasAProof(t *testing.T) {
 	}
 	page, path := conformance.Page(contracts, claims), filepath.Join(root, "docs", "conformance.md")
 	if *update {
-		if err := os.WriteFile(path, page, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, page, 0o644))
 	}
 	if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, page) {
 		t.Errorf("docs/conformance.md is stale: run go test ./internal/conformance -update")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"toolpost/internal/browser"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/wire/strictjson"
 )
@@ -29,18 +30,13 @@ func asCI(t *testing.T, s *served.Server, path, resume string) (said string, ask
 	if resume != "" {
 		headers = append(headers, "Toolpost-Resume", resume)
 	}
-	said, err := s.Raw(t.Context(), "deleteFile", fmt.Sprintf(`{"path":%q}`, path), headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	said = kit.Must(s.Raw(t.Context(), "deleteFile", fmt.Sprintf(`{"path":%q}`, path), headers...))(t)
 	var r struct {
 		Ask struct {
 			ID string `json:"id"`
 		} `json:"ask"`
 	}
-	if err := strictjson.Unmarshal([]byte(said), &r); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, strictjson.Unmarshal([]byte(said), &r))
 	return said, r.Ask.ID
 }
 
@@ -49,9 +45,7 @@ func callIsApprovedAndDenied(t *testing.T, w world) {
 	for name, text := range map[string]string{
 		"toolpost.yaml": fmt.Sprintf(needsApproval, sha256.Sum256([]byte(ciToken))), "a.txt": "a", "b.txt": "b", "<img src=x onerror=alert(1)>": "c",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	there := func(name string) bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
 	s := served.Start(t, w.bin, dir)

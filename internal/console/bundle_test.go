@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 // The committed bundle must be what its sources build: no reader has to trust a bundle that cannot be read.
@@ -53,7 +54,7 @@ func node(t *testing.T, args ...string) {
 func filesOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -61,9 +62,6 @@ func filesOf(t *testing.T, dir string) map[string]string {
 		name, _ := filepath.Rel(dir, path)
 		files[name] = string(b)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return files
 }

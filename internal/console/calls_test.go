@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/internal/browser"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -43,9 +44,7 @@ func (w world) demo(t *testing.T, more string) *served.Server {
 	if err == nil {
 		err = os.WriteFile(path, []byte(strings.Replace(string(config), "\nsources:\n", "\nsources:"+kinds, 1)+more), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	return served.Start(t, w.bin, dir)
 }
 
@@ -98,9 +97,7 @@ func callIsWatchedAndCancelled(t *testing.T, w world) {
 	p.WaitText("the call was cancelled by its caller")
 	p.Wait("[...document.querySelectorAll('[role=option]')].some((r) => /cancelled[^]*nap/.test(r.innerText))")
 	// A call of another caller appears by itself.
-	if _, err := s.Raw(t.Context(), "shout", `{"text":"x"}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(s.Raw(t.Context(), "shout", `{"text":"x"}`))(t)
 	p.Wait("document.querySelector('[role=option]')?.innerText.includes('shout')")
 }
 

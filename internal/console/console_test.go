@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"toolpost/internal/browser"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -64,9 +65,7 @@ type world struct {
 func (w world) serve(t *testing.T, config string) *served.Server {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(config), 0o600))
 	return served.Start(t, w.bin, dir)
 }
 

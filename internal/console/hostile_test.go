@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/internal/browser"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/wire/strictjson"
 )
@@ -114,9 +115,7 @@ func hostileContentIsText(t *testing.T, w world) {
 		for _, one := range found {
 			t.Errorf("%s: %s", where, one)
 		}
-		if !strings.Contains(p.Text(), plainly) {
-			t.Errorf("%s does not show what is hostile as text:\n%s", where, p.Text())
-		}
+		kit.Contains(t, p.Text(), plainly, "%s does not show what is hostile as text", where)
 	}
 	visit := func(hash, until string) {
 		t.Helper()
@@ -262,9 +261,7 @@ doors: {http: {}}
 `,
 		"wicked.py": wickedTool, "server.py": wickedServer,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	s := served.Start(t, w.bin, dir)
 	seen, _, _ := strings.Cut(wicked, "\u202e") // names have no invisible characters
@@ -286,9 +283,6 @@ doors: {http: {}}
 
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
-	b, err := strictjson.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(strictjson.Marshal(v))(t)
 	return string(b)
 }

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	_ "modernc.org/sqlite" // to alter a log behind the server's back
 
 	"toolpost/internal/browser"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -91,12 +91,11 @@ func watchersLeftWell(t *testing.T, p *browser.Page, s *served.Server) {
 	p.Eval("void (location.hash = '#/tools')", nil)
 	for _, name := range []string{"audit.watch", "watchLoad"} {
 		var calls []any
-		for end := time.Now().Add(browser.Hang); len(calls) == 0; time.Sleep(20 * time.Millisecond) {
-			log, err := s.Call(t.Context(), "audit.log", `{"tool":"`+name+`"}`)
-			if calls, _ = log.Output["calls"].([]any); err != nil || time.Now().After(end) {
-				t.Fatalf("%s: %+v, %v", name, log, err)
-			}
-		}
+		kit.Eventually(t, name+" is in the log", func() bool {
+			log := kit.Must(s.Call(t.Context(), "audit.log", `{"tool":"`+name+`"}`))(t)
+			calls, _ = log.Output["calls"].([]any)
+			return len(calls) > 0
+		})
 		for _, c := range calls {
 			if outcome := c.(map[string]any)["outcome"]; outcome != "ok" {
 				t.Errorf("%s ended with %v: %v", name, outcome, c)
@@ -107,25 +106,15 @@ func watchersLeftWell(t *testing.T, p *browser.Page, s *served.Server) {
 
 func alteredLogIsSeen(t *testing.T, w world) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(plain), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(plain), 0o600))
 	s := served.Start(t, w.bin, dir)
 	someCalls(t, s, 5, 0)
-	if _, err := s.Call(t.Context(), "audit.verify", `{}`); err != nil { // a query of the log flushes it first
-		t.Fatal(err)
-	}
+	kit.Must(s.Call(t.Context(), "audit.verify", `{}`))(t) // a query of the log flushes it first
 	db, err := sql.Open("sqlite", filepath.Join(dir, ".toolpost", "toolpost.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	_, err = db.ExecContext(t.Context(), "UPDATE audit SET bytes_in = bytes_in + 1 WHERE seq = 3")
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, db.Close())
+	kit.OK(t, err)
 	p := w.browser.Page(t, browser.Look{})
 	p.SignIn(s, "#/audit")
 	p.WaitText("Broken at row 3")
@@ -198,17 +187,13 @@ func jobIsAnswered(t *testing.T, w world) {
 	dir := t.TempDir()
 	config := "sources: [{name: greeter, protocol: narratoria, command: [python3, greeter.py], input: {type: object}}]\ndoors: {http: {}}\n"
 	for name, content := range map[string]string{"toolpost.yaml": config, "greeter.py": asking} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	s := served.Start(t, w.bin, dir)
 	p := w.browser.Page(t, browser.Look{})
 	p.SignIn(s, "#/operate")
 	p.WaitText("Tools that ask before they go on") // there are none yet; later ones must appear too
-	if _, err := s.Call(t.Context(), "startJob", `{"tool": "greeter"}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(s.Call(t.Context(), "startJob", `{"tool": "greeter"}`))(t)
 	p.WaitText("1 job with a question")
 	p.Click("button", "Answer")
 	p.WaitText("What is your name?")
@@ -223,9 +208,7 @@ func configShowsItsErrors(t *testing.T, w world) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "toolpost.yaml")
 	write := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write(plain)
 	s := served.Start(t, w.bin, dir)

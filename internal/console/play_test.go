@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"toolpost/internal/browser"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -162,9 +163,7 @@ func axeFindsNothingInStories(t *testing.T, w world) {
 	axe := axeSource(t)
 	s := w.odd(t)
 	played(t, s, "odd", "Knock")
-	if _, err := s.Call(t.Context(), "plan.run", `{"plan": `+failing+`}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(s.Call(t.Context(), "plan.run", `{"plan": `+failing+`}`))(t)
 	for _, look := range []browser.Look{{}, {Phone: true, Dark: true}} { // each device and each colour scheme once
 		p := w.browser.Page(t, look)
 		p.SignIn(s, "#/play/odd")
@@ -210,10 +209,7 @@ say("done", ok=True, summary=text)
 
 func hostileStoryIsText(t *testing.T, w world) {
 	dir := t.TempDir()
-	quoted, err := json.Marshal(hostile) // JSON is YAML
-	if err != nil {
-		t.Fatal(err)
-	}
+	quoted := kit.Must(json.Marshal(hostile))(t) // JSON is YAML
 	for name, content := range map[string]string{
 		"toolpost.yaml": `sources:
   - {name: evil, protocol: narratoria, tool: evil, command: [python3, evil.py], input: {type: object}}
@@ -231,9 +227,7 @@ doors: {http: {}}
 		if name == "story.yaml" {
 			content = strings.Replace(content, "toolId: "+string(quoted), `toolId: "<img src=x onerror=window.pwned=1>"`, 1)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	s := served.Start(t, w.bin, dir)
 	p := w.browser.Page(t, browser.Look{})

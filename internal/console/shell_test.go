@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/internal/browser"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/internal/served"
 )
@@ -82,9 +83,7 @@ func revokedTokenEndsSession(t *testing.T, w world) {
 	p.Click("button", "Sign in")
 	p.WaitFor("navigation", "Views")
 	p.WaitText("ada")
-	if _, err := s.Call(t.Context(), "token.revoke", `{"id":"`+id+`"}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(s.Call(t.Context(), "token.revoke", `{"id":"`+id+`"}`))(t)
 	p.Wait("fetch('v1/session').then((r) => r.status === 401)")
 	p.Reload()
 	p.WaitText("Sign in to Toolpost")
@@ -130,9 +129,7 @@ func foreignPageChangesNothing(t *testing.T, w world) {
 	} {
 		var read string // any part of the answer that it could read
 		p.Eval("("+strings.Replace(attempt, "URL", "'"+s.URL()+"'", 1)+").then((r) => r.text()).catch(() => '')", &read)
-		if read != "" {
-			t.Errorf("%s: %s", attempt, read)
-		}
+		kit.Equal(t, read, "", attempt)
 	}
 	p.Click("button", "Win")
 	p.WaitText("access_denied")
@@ -249,9 +246,7 @@ func restartAsksToSignIn(t *testing.T, w world) {
 func serverComesBack(t *testing.T, w world) {
 	dir := t.TempDir()
 	config := strings.Replace(plain, "[{", "[{name: long, protocol: command, tool: nap, command: [sleep, '60']}, {", 1)
-	if err := os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(config), 0o600))
 	s := served.Start(t, w.bin, dir)
 	p := w.browser.Page(t, browser.Look{})
 	p.Forgive(refusals, "ERR_")

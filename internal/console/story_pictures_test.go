@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/internal/browser"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -42,9 +43,7 @@ func (w world) odd(t *testing.T) *served.Server {
 	dir := t.TempDir()
 	config := strings.Replace(colours, "doors:", oddDoor+"doors:", 1)
 	for name, content := range map[string]string{"toolpost.yaml": config, "odd.py": oddTool, "story.yaml": oddStory} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	return served.Start(t, w.bin, dir)
 }
@@ -53,9 +52,7 @@ func (w world) odd(t *testing.T) *served.Server {
 func played(t *testing.T, s *served.Server, session string, prompts ...string) {
 	t.Helper()
 	for _, prompt := range prompts {
-		if _, err := s.Call(t.Context(), "story.turn", `{"prompt": `+strconv.Quote(prompt)+`}`, "Toolpost-Session", session); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(s.Call(t.Context(), "story.turn", `{"prompt": `+strconv.Quote(prompt)+`}`, "Toolpost-Session", session))(t)
 	}
 }
 
@@ -71,9 +68,7 @@ func TestPicturesOfStories(t *testing.T) {
 	played(t, sample, "book", "Begin", "Light the torch and go in", "Follow the smell of old paper", "Borrow a book about dragons")
 	played(t, sample, "end", "Begin", "Go home")
 	played(t, odd, "odd", "Knock")
-	if _, err := odd.Call(t.Context(), "plan.run", `{"prompt": "Mend what is broken", "plan": `+failing+`}`); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(odd.Call(t.Context(), "plan.run", `{"prompt": "Mend what is broken", "plan": `+failing+`}`))(t)
 	waiting := `{"prompt": "Wait for it", "plan": {"requestId": "r", "tools": [{"toolId": "first", "tool": "good"},
 		{"toolId": "long", "tool": "slow", "dependencies": ["first"]}, {"toolId": "last", "tool": "good", "dependencies": ["long"]}]}}`
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -45,16 +46,15 @@ func TestOneRequestTakesLittleMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			config := "sources: [{name: s, protocol: command, tools: [{tool: t, description: d, command: [sleep, '0'], output: json, input: " + c.schema + "}]}]\n"
-			must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(config), 0o600))
+			kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(config), 0o600))
 			s := &server{served.Start(t, bin, dir)}
-			_, err := s.Call(t.Context(), "t", `{}`)
-			must(t, err)
+			kit.Must(s.Call(t.Context(), "t", `{}`))(t)
 			before := s.memory(t, "VmRSS")
 			o, err := s.Call(t.Context(), "t", c.args)
 			if grown := s.memory(t, "VmHWM") - before; err != nil || o.OK || o.Error.Code != "invalid_input" || grown > most {
 				t.Errorf("%v, %+v; the server's memory grew by %d MiB", err, o.Error, grown>>20)
 			}
-			eventually(t, func() error {
+			kit.Until(t, func() error {
 				if kept := s.memory(t, "VmRSS") - before; kept > 48<<20 {
 					return fmt.Errorf("%d MiB are not given back", kept>>20)
 				}

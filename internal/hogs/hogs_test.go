@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/internal/served"
 	"toolpost/tool/tooltest"
@@ -132,17 +133,16 @@ func requirePython(t *testing.T) string {
 // newPlace writes the folder of a server.
 func newPlace(t *testing.T, bin, python string, m machine) place {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	p := place{mark: fmt.Sprintf("hog-of-%d-%d", os.Getpid(), time.Now().UnixNano()), dir: dir, bin: bin, mounts: mounts()}
 	t.Cleanup(p.clear)
-	must(t, os.CopyFS(dir, os.DirFS("testdata")))
-	must(t, errors.Join(os.Mkdir(p.temp(), 0o755), os.Mkdir(filepath.Join(dir, "full"), 0o755)))
+	kit.OK(t, os.CopyFS(dir, os.DirFS("testdata")))
+	kit.OK(t, errors.Join(os.Mkdir(p.temp(), 0o755), os.Mkdir(filepath.Join(dir, "full"), 0o755)))
 	text := "limits: {timeout: 10m, breaker: {off: true}}\nsources:\n- {name: echo, protocol: narratoria, command: [sh, echo.sh]}\n"
 	for _, h := range append(slices.Clone(m.hogs), hog{name: stays}) {
 		text += h.source(python, p.mark)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(text), 0o644))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(text), 0o644))
 	return p
 }
 
@@ -190,7 +190,7 @@ func (s *server) among(t *testing.T, hogs []hog) time.Duration {
 	p99, err := s.echo(ctx, all)
 	enough()
 	work.Wait()
-	must(t, err)
+	kit.OK(t, err)
 	return p99
 }
 
@@ -216,8 +216,7 @@ func (s *server) hold(ctx context.Context, t *testing.T, h hog, stopped func()) 
 // alone calls the innocent tool while nothing else runs.
 func (s *server) alone(t *testing.T) time.Duration {
 	t.Helper()
-	p99, err := s.echo(t.Context(), nil)
-	must(t, err)
+	p99 := kit.Must(s.echo(t.Context(), nil))(t)
 	return p99
 }
 
@@ -259,7 +258,7 @@ func killed(t *testing.T, p place, m machine) {
 			}
 		})
 	}
-	eventually(t, func() error {
+	kit.Until(t, func() error {
 		if daemons, all := len(p.processes(stays)), len(p.processes("")); daemons < 3 || all < 5 {
 			return fmt.Errorf("only %d processes of hogs run, %d of them daemons", all, daemons)
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"toolpost/internal/kit"
 )
 
 // A place is the folder of a server, and what is checked for leftovers.
@@ -25,7 +27,7 @@ func (p place) temp() string { return filepath.Join(p.dir, "tmp") }
 // nothingLeft waits until nothing is left of servers that have ended, and of their tools.
 func (p place) nothingLeft(t *testing.T, servers ...int) {
 	t.Helper()
-	eventually(t, func() error {
+	kit.Until(t, func() error {
 		for what, left := range map[string][]string{
 			"processes of hogs": p.processes(""), "processes of the server": p.own(), "cgroups": groups(servers),
 			"temporary files": list(p.temp()), "mounts": p.newMounts(),

@@ -1,14 +1,13 @@
 package hogs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -23,29 +22,8 @@ func serve(t *testing.T, p place) *server {
 // memory returns a number of /proc/PID/status, in bytes: VmRSS is the current size, VmHWM the peak.
 func (s *server) memory(t *testing.T, name string) int64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Pid()))
-	must(t, err)
+	status := kit.Must(os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Pid())))(t)
 	_, rest, _ := strings.Cut(string(status), name+":")
-	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-	must(t, err)
+	kib := kit.Must(strconv.ParseInt(strings.Fields(rest)[0], 10, 64))(t)
 	return kib << 10
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually waits until cond returns no error.
-func eventually(t *testing.T, cond func() error) {
-	t.Helper()
-	err := errors.New("not tried")
-	for deadline := time.Now().Add(served.Hang); err != nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		err = cond()
-	}
-	if err != nil {
-		t.Error(err)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/wire/strictjson"
 )
@@ -85,8 +86,7 @@ func (b bulk) body(n, bytes int) string {
 
 func (s *server) post(t *testing.T, path, body string) (status int, text string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+path, strings.NewReader(body))
-	must(t, err)
+	r := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+path, strings.NewReader(body)))(t)
 	r.Header.Set("Authorization", "Bearer "+served.Token)
 	r.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(r)
@@ -101,13 +101,13 @@ func (s *server) post(t *testing.T, path, body string) (status int, text string)
 // settled waits until the server has returned the memory of earlier requests, forgets its peak, and returns what is left.
 func (s *server) settled(t *testing.T, base int64) int64 {
 	t.Helper()
-	eventually(t, func() error {
+	kit.Until(t, func() error {
 		if kept := s.memory(t, "VmRSS") - base; base > 0 && kept > 48<<20 {
 			return fmt.Errorf("%d MiB are not given back", kept>>20)
 		}
 		return nil
 	})
-	must(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Pid()), []byte("5"), 0o600))
+	kit.OK(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Pid()), []byte("5"), 0o600))
 	return s.memory(t, "VmRSS")
 }
 
@@ -183,7 +183,7 @@ func TestManyRequestsOfOneCallerAreWeighed(t *testing.T) {
 	for range total - atOnce {
 		send()
 	}
-	eventually(t, func() error {
+	kit.Until(t, func() error {
 		mu.Lock()
 		defer mu.Unlock()
 		if answers[http.StatusTooManyRequests] != total-atOnce {
@@ -209,7 +209,7 @@ func TestManyRequestsOfOneCallerAreWeighed(t *testing.T) {
 func serveModels(t *testing.T, url string) *server {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, `
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, `
 sources: [{name: files, protocol: builtin, roots: [{path: .}]}]
 models:
   - {name: chat, url: "%[1]s/v1", tools: offer}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/all"
 )
 
@@ -37,10 +38,7 @@ func rowsOf(page, heading string) (rows [][]string) {
 
 func design(t *testing.T, heading string) [][]string {
 	t.Helper()
-	page, err := os.ReadFile(designPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := kit.Must(os.ReadFile(designPage))(t)
 	rows := rowsOf(string(page), heading)
 	if len(rows) == 0 {
 		t.Fatalf("%s has no table below %q", designPage, heading)
@@ -110,9 +108,7 @@ func TestWrongRowsOfTheChainAreFound(t *testing.T) {
 		"audit resolve policy approval redact":    "approval is not a stage",
 		"audit resolve audit audit policy redact": "audit is not in the order of the chain",
 	} {
-		if got := strings.Join(chainFaults(chain, strings.Fields(rows)), "; "); got != want {
-			t.Errorf("%s: %q, want %q", rows, got, want)
-		}
+		kit.Equal(t, strings.Join(chainFaults(chain, strings.Fields(rows)), "; "), want, rows)
 	}
 }
 
@@ -120,16 +116,10 @@ func TestWrongRowsOfTheChainAreFound(t *testing.T) {
 // the tool.
 func chainOf(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("../../engine/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := kit.Must(filepath.Glob("../../engine/*.go"))(t)
 	constants, lists := map[string]string{}, map[string]*ast.CompositeLit{}
 	for _, name := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := kit.Must(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))(t)
 		ast.Inspect(f, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
@@ -278,9 +268,7 @@ func TestDesignPageListsTheDoors(t *testing.T) {
 		got := strings.Split(rows[i][2], ", ")
 		slices.Sort(got)
 		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: doors %s: %v, want %v", designPage, rows[i][0], got, want)
-		}
+		kit.EqualSlices(t, got, want, "%s: doors %s", designPage, rows[i][0])
 	}
 }
 
@@ -297,7 +285,5 @@ func TestDesignPageListsTheFloors(t *testing.T) {
 			t.Errorf("%s: floor %q has the packages %v, want %v", designPage, f.name, got, f.rooms)
 		}
 	}
-	if got := column(rows, 0); !slices.Equal(got, names) {
-		t.Errorf("%s: the floors are %q, want %q", designPage, got, names)
-	}
+	kit.EqualSlices(t, column(rows, 0), names, "%s: the floors are", designPage)
 }

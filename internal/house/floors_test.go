@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 // A floor is a layer of packages. A package may import packages of the floors below it, and its neighbours only if the
@@ -92,9 +93,7 @@ func TestImportsOnlyGoDown(t *testing.T) {
 			continue
 		}
 		for _, imported := range p.Imports {
-			if why := forbidden(module, from, imported); why != "" {
-				t.Errorf("%s imports %s: %s", from, imported, why)
-			}
+			kit.Equal(t, forbidden(module, from, imported), "", "%s imports %s", from, imported)
 		}
 	}
 }
@@ -166,9 +165,7 @@ type listed struct {
 func listPackages(t *testing.T) (module string, packages []listed) {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,Doc,Imports,Module", "toolpost/...").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
+	kit.OK(t, err, "go list")
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p listed
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 	"unicode"
 )
 
@@ -27,10 +28,7 @@ func eachFile(t *testing.T, mode parser.Mode, do func(*token.FileSet, *ast.File)
 	_, packages := listPackages(t)
 	fset := token.NewFileSet()
 	for _, p := range packages {
-		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := kit.Must(filepath.Glob(filepath.Join(p.Dir, "*.go")))(t)
 		for _, name := range files {
 			f, err := parser.ParseFile(fset, name, nil, mode|parser.SkipObjectResolution)
 			if err != nil {
@@ -59,10 +57,7 @@ func TestALongFunctionIsFound(t *testing.T) {
 	for lines, found := range map[int]bool{maxLines: false, maxLines + 1: true} {
 		src := "package p\nfunc f() {" + strings.Repeat("\n", lines-1) + "}\n"
 		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, "p.go", src, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := kit.Must(parser.ParseFile(fset, "p.go", src, 0))(t)
 		if long := longFunctions(fset, f); (len(long) > 0) != found {
 			t.Errorf("a function of %d lines: %v", lines, long)
 		}
@@ -89,10 +84,7 @@ func TestOnlyWebMakesAnHTTPServer(t *testing.T) {
 // eachProgramFile parses the files of a package that are not tests.
 func eachProgramFile(t *testing.T, p listed, do func(*token.FileSet, *ast.File)) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := kit.Must(filepath.Glob(filepath.Join(p.Dir, "*.go")))(t)
 	fset := token.NewFileSet()
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
@@ -146,10 +138,7 @@ func TestAnHTTPServerIsFound(t *testing.T) {
 		`import "net/http"; func f(h *http.Server) { h.Close() }`:         1,
 		`import "net/http"; var _ = http.ServeContent; var _ http.Header`: 0,
 	} {
-		f, err := parser.ParseFile(token.NewFileSet(), "p.go", "package p; "+src, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := kit.Must(parser.ParseFile(token.NewFileSet(), "p.go", "package p; "+src, 0))(t)
 		if found := serversIn(f); len(found) != n {
 			t.Errorf("%s: %d found", src, len(found))
 		}
@@ -199,10 +188,7 @@ func TestOperatorLiteralIsFound(t *testing.T) {
 		`func f(p tool.Principal) { p.Operates, p.ID = true, "" }`:          1,
 		`func f(p tool.Principal) bool { return p.Operates && p.ID != "" }`: 0,
 	} {
-		f, err := parser.ParseFile(token.NewFileSet(), "p.go", "package p; "+src, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := kit.Must(parser.ParseFile(token.NewFileSet(), "p.go", "package p; "+src, 0))(t)
 		if found := operatorsIn(f); len(found) != n {
 			t.Errorf("%s: %d found", src, len(found))
 		}
@@ -271,9 +257,7 @@ func hardWordsIn(fset *token.FileSet, f *ast.File) map[string][]string {
 func TestAHardWordIsFound(t *testing.T) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, "p.go", "// Package p is for whoever asks.\npackage p\n\n// contract(x): where\nvar nobody = 1\n", parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	if found := hardWordsIn(fset, f); len(found) != 1 || len(found["whoever"]) != 1 {
 		t.Error(found)
 	}

@@ -16,6 +16,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/audit"
 	"toolpost/engine/job"
+	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/internal/served"
 	"toolpost/node"
@@ -49,9 +50,9 @@ func TestServersInOtherPIDNamespacesAreNotTakenForDead(t *testing.T) {
 func serversApart(t *testing.T, url string) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(dir, "out"), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, apartYAML, url, sha256.Sum256([]byte(served.Token))), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "slow.sh"), []byte(slow), 0o600))
+	kit.OK(t, os.Mkdir(filepath.Join(dir, "out"), 0o755))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, apartYAML, url, sha256.Sum256([]byte(served.Token))), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "slow.sh"), []byte(slow), 0o600))
 	bin := served.Build(t)
 	words := append(otherPids(t), bin)
 	first := served.StartBy(t, words, dir)
@@ -60,18 +61,16 @@ func serversApart(t *testing.T, url string) {
 	defer call.Wait()
 	defer stop()
 	call.Go(func() { _, _ = first.Call(ctx, "slow", `{}`) })
-	o, err := first.Call(ctx, "startJob", `{"tool":"slow"}`)
-	must(t, err)
+	o := kit.Must(first.Call(ctx, "startJob", `{"tool":"slow"}`))(t)
 	job, _ := o.Output["job"].(string)
-	until(t, "both run", func() bool {
+	kit.Eventually(t, "both run", func() bool {
 		text, _ := os.ReadFile(filepath.Join(dir, "out", "marks"))
 		return strings.Count(string(text), "begun") == 2
 	})
 	second := served.StartBy(t, words, dir)
-	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
-	must(t, err)
+	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(t)
 	db, _, err := node.OpenStore(cfg)
-	must(t, err)
+	kit.OK(t, err)
 	defer db.Close()
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if n, state := lost(t, db, job); n != 0 || state != "running" {
@@ -79,7 +78,7 @@ func serversApart(t *testing.T, url string) {
 		}
 	}
 	first.Kill()
-	until(t, "the other one finds what was lost", func() bool {
+	kit.Eventually(t, "the other one finds what was lost", func() bool {
 		n, state := lost(t, db, job)
 		return n >= 2 && state == "lost" // the call, and the one that the job made
 	})
@@ -88,23 +87,13 @@ func serversApart(t *testing.T, url string) {
 // lost counts the calls that are recorded as lost, and returns the state of a job.
 func lost(t *testing.T, db *store.DB, id string) (calls int, state string) {
 	t.Helper()
-	must(t, db.Audit().Log(t.Context(), audit.Filter{Outcome: tool.OutcomeLost}, false, func(*tool.Record) error { calls++; return nil }))
-	all, err := db.Jobs().All(t.Context(), "", 0)
-	must(t, err)
+	kit.OK(t, db.Audit().Log(t.Context(), audit.Filter{Outcome: tool.OutcomeLost}, false, func(*tool.Record) error { calls++; return nil }))
+	all := kit.Must(db.Jobs().All(t.Context(), "", 0))(t)
 	i := slices.IndexFunc(all, func(x job.Job) bool { return x.ID == id })
 	if i < 0 {
 		t.Fatalf("there is no job %q", id)
 	}
 	return calls, all[i].State
-}
-
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it does not happen: %s", what)
-		}
-	}
 }
 
 // otherPids returns the command that starts a program in its own PID namespace.

@@ -17,6 +17,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/approval"
 	"toolpost/engine/job"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/node"
 	"toolpost/store"
@@ -67,7 +68,7 @@ func (c *crowd) folder() string {
 				sha256.Sum256([]byte(tokenOf(fmt.Sprintf("a-%s-%d", team, i))))))
 		}
 	}
-	must(c.t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, approvalsYAML, strings.Join(list, ", ")), 0o600))
+	kit.OK(c.t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, approvalsYAML, strings.Join(list, ", ")), 0o600))
 	return dir
 }
 
@@ -275,19 +276,17 @@ func (c *crowd) progress(n int) {
 }
 
 func (c *crowd) open(dir string) *store.DB {
-	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
-	must(c.t, err)
+	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(c.t)
 	db, _, err := node.OpenStore(cfg)
-	must(c.t, err)
+	kit.OK(c.t, err)
 	return db
 }
 
 // jobsEnd returns how each job ended, once all have.
 func (c *crowd) jobsEnd(db *store.DB) map[string]string {
 	states := map[string]string{}
-	until(c.t, "all jobs have ended", func() bool {
-		all, err := db.Jobs().All(c.t.Context(), "", 0)
-		must(c.t, err)
+	kit.Eventually(c.t, "all jobs have ended", func() bool {
+		all := kit.Must(db.Jobs().All(c.t.Context(), "", 0))(c.t)
 		for _, j := range all {
 			states[j.ID] = j.State
 		}
@@ -300,8 +299,7 @@ func (c *crowd) jobsEnd(db *store.DB) map[string]string {
 func (c *crowd) check(db *store.DB, states map[string]string, marks map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	entries, err := db.Approvals().List(c.t.Context(), approval.Filter{})
-	must(c.t, err)
+	entries := kit.Must(db.Approvals().List(c.t.Context(), approval.Filter{}))(c.t)
 	of := map[string][]string{}
 	for _, e := range entries {
 		team, _, _ := strings.Cut(e.Caller, "-")

@@ -15,6 +15,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/audit"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/internal/served"
 	"toolpost/node"
@@ -117,10 +118,10 @@ func newFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, folder := range []string{"data", "out"} {
-		must(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
+		kit.OK(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, yaml, sha256.Sum256([]byte(served.Token))), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "mark.sh"), []byte(mark), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, yaml, sha256.Sum256([]byte(served.Token))), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "mark.sh"), []byte(mark), 0o600))
 	return dir
 }
 
@@ -221,10 +222,9 @@ func (m *model) start(ctx context.Context, t *testing.T, s *served.Server) {
 // check compares the stored state with what was acknowledged.
 func (m *model) check(t *testing.T, dir string) {
 	t.Helper()
-	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
-	must(t, err)
+	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(t)
 	db, _, err := node.OpenStore(cfg)
-	must(t, err)
+	kit.OK(t, err)
 	defer db.Close()
 	m.checkLog(t, db)
 	m.checkSessions(t, db)
@@ -248,7 +248,7 @@ func (m *model) check(t *testing.T, dir string) {
 func (m *model) checkLog(t *testing.T, db *store.DB) {
 	t.Helper()
 	rows := map[string]int{}
-	must(t, db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error {
+	kit.OK(t, db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error {
 		rows[r.Call]++
 		return nil
 	}))
@@ -266,8 +266,7 @@ func (m *model) checkLog(t *testing.T, db *store.DB) {
 func (m *model) checkSessions(t *testing.T, db *store.DB) {
 	t.Helper()
 	for session, tried := range m.tried {
-		st, err := db.Sessions().Get(t.Context(), "tester", session)
-		must(t, err)
+		st := kit.Must(db.Sessions().Get(t.Context(), "tester", session))(t)
 		told, ok := m.told[session], false
 		for n := told; n <= tried; n++ {
 			ok = ok || strings.ReplaceAll(string(st.State), " ", "") == fmt.Sprintf(`{"n":%d}`, n)
@@ -281,10 +280,10 @@ func (m *model) checkSessions(t *testing.T, db *store.DB) {
 // waitForJobs returns how each job ended, once all have.
 func (m *model) waitForJobs(t *testing.T, db *store.DB) map[string]string {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		states, open := map[string]string{}, 0
-		all, err := db.Jobs().All(t.Context(), "", 0)
-		must(t, err)
+	states := map[string]string{}
+	kit.Until(t, func() error {
+		open := 0
+		all := kit.Must(db.Jobs().All(t.Context(), "", 0))(t)
 		for _, j := range all {
 			if states[j.ID] = j.State; j.State == "queued" || j.State == "running" {
 				open++
@@ -295,31 +294,22 @@ func (m *model) waitForJobs(t *testing.T, db *store.DB) map[string]string {
 				t.Fatalf("job %s is lost", job)
 			}
 		}
-		if open == 0 {
-			return states
+		if open > 0 {
+			return fmt.Errorf("%d jobs of %d are stuck", open, len(all))
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d jobs of %d are stuck", open, len(all))
-		}
-	}
+		return nil
+	})
+	return states
 }
 
 // marksOf counts the runs of the tool, by id.
 func marksOf(t *testing.T, dir string) map[string]int {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, "out", "marks"))
-	must(t, err)
+	text := kit.Must(os.ReadFile(filepath.Join(dir, "out", "marks")))(t)
 	marks := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		_, id, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(line), `"`), `:`)
 		marks[strings.Trim(id, ` "`)]++
 	}
 	return marks
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

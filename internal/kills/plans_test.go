@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/tool/tooltest"
 )
@@ -50,11 +51,11 @@ func planServer(t *testing.T, bin string) (s *served.Server, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for _, folder := range []string{"out", "go"} {
-		must(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
+		kit.OK(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
 	}
 	config := fmt.Appendf(nil, planYAML, sha256.Sum256([]byte(served.Token)))
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), config, 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "step.sh"), []byte(stepSh), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), config, 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "step.sh"), []byte(stepSh), 0o600))
 	return served.Start(t, bin, dir), dir
 }
 
@@ -63,7 +64,7 @@ func killAndGoOn(t *testing.T, s *served.Server, bin, dir string, told <-chan st
 	t.Helper()
 	s.Kill()
 	<-told
-	must(t, os.WriteFile(filepath.Join(dir, "go", "on"), nil, 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "go", "on"), nil, 0o600))
 	next := served.Start(t, bin, dir)
 	t.Cleanup(next.Kill)
 	return next
@@ -72,8 +73,7 @@ func killAndGoOn(t *testing.T, s *served.Server, bin, dir string, told <-chan st
 // plansOf lists the plans of a server.
 func plansOf(t *testing.T, s *served.Server) (plans []map[string]any) {
 	t.Helper()
-	o, err := s.Call(t.Context(), "plan.list", `{}`)
-	must(t, err)
+	o := kit.Must(s.Call(t.Context(), "plan.list", `{}`))(t)
 	list, _ := o.Output["plans"].([]any)
 	for _, p := range list {
 		plans = append(plans, p.(map[string]any))
@@ -88,7 +88,7 @@ func killPlan(t *testing.T, bin, as string) {
 	if as == "job" {
 		close(told)
 		o, err := s.Call(t.Context(), "startJob", `{"tool":"plan.run","session":"s","arguments":{"plan":`+killedPlan+`}}`)
-		must(t, err)
+		kit.OK(t, err)
 		job, _ = o.Output["job"].(string)
 	} else {
 		go func() {
@@ -96,18 +96,17 @@ func killPlan(t *testing.T, bin, as string) {
 			_, _ = s.Call(t.Context(), "plan.run", `{"plan":`+killedPlan+`}`, "Toolpost-Session", "s") // it gets no answer
 		}()
 	}
-	until(t, "both wait", func() bool { m := runsOf(t, dir); return m["c"] == 1 && m["d"] == 1 })
+	kit.Eventually(t, "both wait", func() bool { m := runsOf(t, dir); return m["c"] == 1 && m["d"] == 1 })
 	s = killAndGoOn(t, s, bin, dir, told)
 	var one map[string]any
-	until(t, "the plan goes on, and ends", func() bool {
+	kit.Eventually(t, "the plan goes on, and ends", func() bool {
 		plans := plansOf(t, s)
 		if len(plans) == 1 {
 			one = plans[0]
 		}
 		return one != nil && one["state"] != "running"
 	})
-	o, err := s.Call(t.Context(), "plan.show", fmt.Sprintf(`{"plan":%q}`, one["planId"]))
-	must(t, err)
+	o := kit.Must(s.Call(t.Context(), "plan.show", fmt.Sprintf(`{"plan":%q}`, one["planId"])))(t)
 	var states []string
 	for _, r := range o.Output["result"].(map[string]any)["toolResults"].([]any) {
 		r := r.(map[string]any)
@@ -119,20 +118,16 @@ func killPlan(t *testing.T, bin, as string) {
 	if got := strings.Join(states, " "); got != "a:success b:success c:failed d:success e:success" || one["state"] != "done" {
 		t.Errorf("%s: %s", one["state"], got)
 	}
-	if got := fmt.Sprint(runsOf(t, dir)); got != "map[a:1 b:1 c:1 d:2 e:1]" {
-		t.Errorf("runs: %s", got)
-	}
-	until(t, "the state of the session has what its tools patched", func() bool { // patched at the end of the call, after that of the plan
-		state, err := s.Raw(t.Context(), "state.get", `{"session":"s"}`)
-		must(t, err)
+	kit.Equal(t, fmt.Sprint(runsOf(t, dir)), "map[a:1 b:1 c:1 d:2 e:1]", "runs")
+	kit.Eventually(t, "the state of the session has what its tools patched", func() bool { // patched at the end of the call, after that of the plan
+		state := kit.Must(s.Raw(t.Context(), "state.get", `{"session":"s"}`))(t)
 		return strings.Contains(state, `{"a":1,"b":1,"d":1,"e":1}`)
 	})
 	if job == "" {
 		return
 	}
-	until(t, "the job ends", func() bool {
-		o, err := s.Call(t.Context(), "showJob", fmt.Sprintf(`{"job":%q}`, job))
-		must(t, err)
+	kit.Eventually(t, "the job ends", func() bool {
+		o := kit.Must(s.Call(t.Context(), "showJob", fmt.Sprintf(`{"job":%q}`, job)))(t)
 		return o.Output["state"] == "done"
 	})
 }
@@ -149,9 +144,9 @@ func TestAPlanWithinAPlanIsLostWithTheServer(t *testing.T) {
 		_, _ = s.Call(t.Context(), "plan.run", `{"plan":{"requestId":"out","tools":[{"toolId":"p","tool":"plan.run","input":{"plan":`+
 			inner+`}}]}}`)
 	}()
-	until(t, "it waits", func() bool { return runsOf(t, dir)["c"] == 1 })
+	kit.Eventually(t, "it waits", func() bool { return runsOf(t, dir)["c"] == 1 })
 	s = killAndGoOn(t, s, bin, dir, told)
-	until(t, "both have ended", func() bool {
+	kit.Eventually(t, "both have ended", func() bool {
 		states := map[any]int{}
 		for _, p := range plansOf(t, s) {
 			states[p["state"]]++
@@ -161,8 +156,7 @@ func TestAPlanWithinAPlanIsLostWithTheServer(t *testing.T) {
 	if runs := runsOf(t, dir)["c"]; runs != 1 {
 		t.Errorf("it ran %d times", runs)
 	}
-	o, err := s.Call(t.Context(), "listJobs", `{}`)
-	must(t, err)
+	o := kit.Must(s.Call(t.Context(), "listJobs", `{}`))(t)
 	if jobs, _ := o.Output["jobs"].([]any); len(jobs) != 1 {
 		t.Errorf("only the outer plan goes on as a job: %v", jobs)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/audit"
+	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/internal/served"
 	"toolpost/node"
@@ -49,8 +50,8 @@ func TestARestartOfPostgreSQLUnderLoad(t *testing.T) {
 	tooltest.NoLeaks(t)
 	database := pg.New(t)
 	dir := newFolder(t)
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, restartYAML, database.Database(t), sha256.Sum256([]byte(served.Token))), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "mark.sh"), []byte(quick), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, restartYAML, database.Database(t), sha256.Sum256([]byte(served.Token))), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "mark.sh"), []byte(quick), 0o600))
 	s := served.Start(t, served.Build(t), dir)
 	h := &heard{ok: map[string]bool{}, all: map[string]bool{}, jobs: map[string]string{}}
 	ctx, stop := context.WithCancel(t.Context())
@@ -81,7 +82,7 @@ func (h *heard) goOn(t *testing.T) {
 	h.mu.Lock()
 	ok, jobs := len(h.ok), len(h.jobs)
 	h.mu.Unlock()
-	until(t, "calls and jobs are taken again", func() bool {
+	kit.Eventually(t, "calls and jobs are taken again", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.ok) >= ok+5 && len(h.jobs) >= jobs+3
@@ -140,10 +141,9 @@ func (h *heard) start(ctx context.Context, t *testing.T, s *served.Server) {
 
 func (h *heard) check(t *testing.T, dir string) {
 	t.Helper()
-	cfg, err := config.Load(filepath.Join(dir, "toolpost.yaml"))
-	must(t, err)
+	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(t)
 	db, _, err := node.OpenStore(cfg)
-	must(t, err)
+	kit.OK(t, err)
 	defer db.Close()
 	m := newModel()
 	m.jobs = h.jobs
@@ -155,9 +155,9 @@ func (h *heard) check(t *testing.T, dir string) {
 		}
 	}
 	rows := map[string]int{}
-	until(t, "what waited in memory is recorded", func() bool {
+	kit.Eventually(t, "what waited in memory is recorded", func() bool {
 		clear(rows)
-		must(t, db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error { rows[r.Call]++; return nil }))
+		kit.OK(t, db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error { rows[r.Call]++; return nil }))
 		for id := range h.all {
 			if rows[id] == 0 {
 				return false

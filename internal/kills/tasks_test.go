@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/tool/tooltest"
 )
@@ -71,7 +72,7 @@ func mcpBody(method, params string) string {
 func mcpPost(t *testing.T, s *served.Server, token, method, name, params string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/mcp", strings.NewReader(mcpBody(method, params)))
-	must(t, err)
+	kit.OK(t, err)
 	for header, value := range map[string]string{
 		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + token,
 		"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": name,
@@ -80,8 +81,7 @@ func mcpPost(t *testing.T, s *served.Server, token, method, name, params string)
 			req.Header.Set(header, value)
 		}
 	}
-	resp, err := http.DefaultClient.Do(req)
-	must(t, err)
+	resp := kit.Must(http.DefaultClient.Do(req))(t)
 	return resp
 }
 
@@ -94,7 +94,7 @@ func mcpAsk(t *testing.T, s *served.Server, token, method, name, params string) 
 		Result task            `json:"result"`
 		Error  json.RawMessage `json:"error"`
 	}
-	must(t, json.NewDecoder(resp.Body).Decode(&answer))
+	kit.OK(t, json.NewDecoder(resp.Body).Decode(&answer))
 	return answer.Result, string(answer.Error)
 }
 
@@ -110,15 +110,13 @@ func begin(t *testing.T, s *served.Server, name string) string {
 func taskNow(t *testing.T, s *served.Server, id string) task {
 	t.Helper()
 	got, refused := mcpAsk(t, s, served.Token, "tasks/get", id, `"taskId":"`+id+`"`)
-	if refused != "" {
-		t.Fatalf("%s: %s", id, refused)
-	}
+	kit.MustEqual(t, refused, "", id)
 	return got
 }
 
 func taskIs(t *testing.T, s *served.Server, id, status string) (got task) {
 	t.Helper()
-	until(t, "the task is "+status, func() bool { got = taskNow(t, s, id); return got.Status == status })
+	kit.Eventually(t, "the task is "+status, func() bool { got = taskNow(t, s, id); return got.Status == status })
 	return got
 }
 
@@ -152,14 +150,14 @@ func TestTasksSurviveTheKillOfTheServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	defer http.DefaultClient.CloseIdleConnections()
 	dir := newFolder(t)
-	must(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"),
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"),
 		fmt.Appendf(nil, tasksYAML, sha256.Sum256([]byte(served.Token)), sha256.Sum256([]byte(eveToken))), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "task.py"), []byte(taskPython), 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "task.py"), []byte(taskPython), 0o600))
 	bin := served.Build(t)
 	s := served.Start(t, bin, dir)
 	reads, writes, asks := begin(t, s, "reads"), begin(t, s, "writes"), begin(t, s, "asks")
 	first := taskIs(t, s, asks, "input_required")
-	until(t, "both run", func() bool {
+	kit.Eventually(t, "both run", func() bool {
 		_, r := os.Stat(filepath.Join(dir, "out", "reads"))
 		_, w := os.Stat(filepath.Join(dir, "out", "writes"))
 		return r == nil && w == nil
@@ -170,7 +168,7 @@ func TestTasksSurviveTheKillOfTheServer(t *testing.T) {
 	defer s.Kill()
 	told, stop := heardOf(t, s, reads, asks, "no-such-task")
 	defer stop()
-	must(t, os.WriteFile(filepath.Join(dir, "out", "go"), nil, 0o600))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "out", "go"), nil, 0o600))
 	if got := taskIs(t, s, reads, "completed"); !strings.Contains(string(got.Result), "finished") || got.TTL == nil || *got.TTL <= 0 {
 		t.Errorf("what may run twice: %+v", got)
 	}
@@ -184,9 +182,7 @@ func TestTasksSurviveTheKillOfTheServer(t *testing.T) {
 		}
 		// A second answer to the first question is ignored.
 		_, refused := mcpAsk(t, s, served.Token, "tasks/update", asks, `"taskId":"`+asks+`","inputResponses":{"`+key+`":{"action":"accept","content":{"name":"Eve"}}}`)
-		if refused != "" {
-			t.Errorf("an answer that is late: %s", refused)
-		}
+		kit.Equal(t, refused, "", "an answer that is late")
 	}
 	othersSeeNothing(t, s, asks)
 	last := answerTask(t, s, asks, second, `{"name":"Bob"}`)
@@ -201,14 +197,12 @@ func answerTask(t *testing.T, s *served.Server, id string, asked task, content s
 	t.Helper()
 	for key := range asked.Requests {
 		wrong, _ := mcpAsk(t, s, served.Token, "tasks/update", id, `"taskId":"`+id+`","inputResponses":{"`+key+`":{"action":"accept","content":{"name":7}}}`)
-		if wrong.Type != "" {
-			t.Error("an answer that was not asked for was taken")
-		}
+		kit.Equal(t, wrong.Type, "", "an answer that was not asked for was taken")
 		ack, refused := mcpAsk(t, s, served.Token, "tasks/update", id, `"taskId":"`+id+`","inputResponses":{"`+key+`":{"action":"accept","content":`+content+`}}`)
 		if ack.Type != "complete" || ack.ID != "" {
 			t.Fatalf("%+v, %s", ack, refused)
 		}
-		until(t, "the task goes on", func() bool {
+		kit.Eventually(t, "the task goes on", func() bool {
 			got = taskNow(t, s, id)
 			return got.Status != "working" && got.Requests[key] == nil
 		})
@@ -229,9 +223,7 @@ func othersSeeNothing(t *testing.T, s *served.Server, id string) {
 			t.Errorf("%s: %s, and %s", method, theirs, nobodys)
 		}
 	}
-	if got := taskNow(t, s, id); got.Status != "input_required" {
-		t.Errorf("it is %s now", got.Status)
-	}
+	kit.Equal(t, taskNow(t, s, id).Status, "input_required")
 }
 
 // hears checks that these states are reported for each task, in this order; others may come between them.

@@ -24,6 +24,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/node"
 	"toolpost/tool"
@@ -61,20 +62,20 @@ func newDesk(t *testing.T) *desk {
 	d := &desk{dir: t.TempDir(), bin: served.Build(t), url: map[string]string{},
 		token: map[string]string{"bob": "token-of-bob-0123456789"}}
 	path := filepath.Join(d.dir, "toolpost.yaml")
-	must(t, os.WriteFile(path, fmt.Appendf(nil, deskConfig, sha256.Sum256([]byte(d.token["bob"]))), 0o600))
+	kit.OK(t, os.WriteFile(path, fmt.Appendf(nil, deskConfig, sha256.Sum256([]byte(d.token["bob"]))), 0o600))
 	cfg, err := config.Load(path)
-	must(t, err)
+	kit.OK(t, err)
 	ready := make(chan node.Listening, 8)
 	opened := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return d, nil }
 	d.node, err = node.Open(t.Context(), cfg, node.Options{
 		Ready: func(l node.Listening) { ready <- l }, Protocols: append(node.Protocols(), node.Protocol{Name: "desk", Open: opened}),
 	})
-	must(t, err)
+	kit.OK(t, err)
 	db, _, err := node.OpenStore(cfg)
-	must(t, err)
+	kit.OK(t, err)
 	for who, tools := range map[string]tool.Patterns{"full": {"*"}, "less": lesser()} {
 		d.token[who], err = db.Tokens().Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: "ann", Tools: tools}}, time.Hour)
-		must(t, err)
+		kit.OK(t, err)
 	}
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -84,9 +85,7 @@ func newDesk(t *testing.T) *desk {
 		end()
 		late, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := errors.Join(<-ended, d.node.Close(late), db.Close()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, errors.Join(<-ended, d.node.Close(late), db.Close()))
 	})
 	for range 5 {
 		l := <-ready
@@ -220,8 +219,7 @@ func modelRoute(path string) func(*testing.T, *desk, string, string, reply) stri
 
 func natsEntry(subject, body string) func(*testing.T, *desk, string, string, reply) string {
 	return func(t *testing.T, d *desk, who, name string, s reply) string {
-		nc, err := nats.Connect(d.url["nats"], nats.Token(d.token[who]))
-		must(t, err)
+		nc := kit.Must(nats.Connect(d.url["nats"], nats.Token(d.token[who])))(t)
 		defer nc.Close()
 		m := &nats.Msg{Subject: strings.ReplaceAll(subject, "NAME", name), Data: []byte(strings.ReplaceAll(body, "NAME", name)),
 			Header: nats.Header{}}
@@ -233,8 +231,7 @@ func natsEntry(subject, body string) func(*testing.T, *desk, string, string, rep
 			m.Header.Set("Toolpost-Style", "native")
 			m.Header.Del("Toolpost-Answers")
 		}
-		reply, err := nc.RequestMsg(m, time.Minute)
-		must(t, err)
+		reply := kit.Must(nc.RequestMsg(m, time.Minute))(t)
 		return string(reply.Data)
 	}
 }
@@ -314,15 +311,13 @@ func untilAnswered(from io.Reader) string {
 
 func (d *desk) send(ctx context.Context, t *testing.T, who, url, body string, headers map[string]string) *http.Response {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(body))
-	must(t, err)
+	r := kit.Must(http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(body)))(t)
 	r.Header.Set("Authorization", "Bearer "+d.token[who])
 	r.Header.Set("Content-Type", "application/json")
 	for name, value := range headers {
 		r.Header.Set(name, value)
 	}
-	resp, err := http.DefaultClient.Do(r)
-	must(t, err)
+	resp := kit.Must(http.DefaultClient.Do(r))(t)
 	return resp
 }
 
@@ -330,8 +325,7 @@ func (d *desk) post(t *testing.T, who, url, body string, headers map[string]stri
 	t.Helper()
 	resp := d.send(t.Context(), t, who, url, body, headers)
 	defer resp.Body.Close()
-	all, err := io.ReadAll(resp.Body)
-	must(t, err)
+	all := kit.Must(io.ReadAll(resp.Body))(t)
 	return string(all)
 }
 
@@ -354,14 +348,12 @@ func (d *desk) serveAs(t *testing.T, who string, s reply, std node.Stdio, protoc
 	if who == "less" {
 		std.Caller.Rights = &tool.Rights{Tools: lesser()}
 	}
-	fill, err := envelope.Environment(func(name string) string {
+	fill := kit.Must(envelope.Environment(func(name string) string {
 		return map[string]string{"TOOLPOST_RESUME": s.resume, "TOOLPOST_ANSWERS": s.answers}[name]
-	})
-	must(t, err)
+	}))(t)
 	for _, p := range node.Protocols() {
 		if p.Name == protocol {
-			door, err := p.Stdio.Door(words, std)
-			must(t, err)
+			door := kit.Must(p.Stdio.Door(words, std))(t)
 			_ = door.Serve(t.Context(), fill(d.node.Handler()), d.node.Catalog()) // only its output counts
 		}
 	}
@@ -440,9 +432,7 @@ func TestAnAnswerWithoutItsQuestionIsRefusedAtEveryDoor(t *testing.T) {
 				}
 				if before := d.ran.Load(); e.takes { // otherwise the above proves nothing
 					told := e.call(t, d, "full", name, reply{d.asked(t, "full", name), answersOf(name)})
-					if d.ran.Load() != before+1 {
-						t.Errorf("%s with its own id has not run: %s", name, told)
-					}
+					kit.Equal(t, d.ran.Load(), before+1, "%s with its own id has not run: %s", name, told)
 				}
 			}
 		})
@@ -469,9 +459,7 @@ func TestTokenWithoutApprovalRightsDecidesNothing(t *testing.T) {
 			id := d.asked(t, "less", "gate") // it waits as before
 			for _, who := range []string{"less", "full"} {
 				told := d.post(t, who, d.url["http"]+"/v1/tools/approvals.decide/call", `{"id":"`+id+`","approve":true}`, nil)
-				if strings.Contains(told, `"ok":true`) != (who == "full") {
-					t.Fatalf("%s decides: %s", who, told)
-				}
+				kit.MustEqual(t, strings.Contains(told, `"ok":true`), (who == "full"), "%s decides: %s", who, told)
 			}
 			if told := d.post(t, "less", d.url["http"]+"/v1/tools/gate/call", `{}`, nil); d.ran.Load() != before+1 {
 				t.Errorf("approved, it has not run: %s", told)
@@ -566,7 +554,5 @@ func TestATaskIsApprovedAndNotAnswered(t *testing.T) {
 	for told = ""; !strings.Contains(told, `"status":"completed"`) && t.Context().Err() == nil; {
 		told = d.modern(t, "full", "tasks/get", task[1], about)
 	}
-	if d.ran.Load() != 1 {
-		t.Error(told)
-	}
+	kit.Equal(t, d.ran.Load(), 1, told)
 }

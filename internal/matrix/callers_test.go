@@ -25,6 +25,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/rest"
@@ -66,11 +67,10 @@ func newTown(t *testing.T) *town {
 	t.Helper()
 	tooltest.NoLeaks(t)
 	p := &town{dir: t.TempDir(), url: map[string]string{}, ada: "token-of-ada-0123456789", bob: "token-of-bob-0123456789"}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
-	must(t, err)
-	must(t, os.Mkdir(filepath.Join(p.dir, "out"), 0o755))
+	kit.OK(t, err)
+	kit.OK(t, os.Mkdir(filepath.Join(p.dir, "out"), 0o755))
 	text := fmt.Sprintf(townConfig, sha256.Sum256([]byte(p.ada)), sha256.Sum256([]byte(p.bob)))
 	for name, content := range map[string]string{
 		"keys.json": string(keys), "toolpost.yaml": text,
@@ -78,7 +78,7 @@ func newTown(t *testing.T) *town {
 		"count.sh": `read -r _; echo x >> out/count; echo '{"version":"0","type":"done","ok":true}'`,
 		"sleep.sh": `read -r _; sleep 60; echo '{"version":"0","type":"done","ok":true}'`,
 	} {
-		must(t, os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o600))
+		kit.OK(t, os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o600))
 	}
 	p.open(t)
 	p.findStrangers(t, key)
@@ -88,12 +88,11 @@ func newTown(t *testing.T) *town {
 func (p *town) open(t *testing.T) {
 	t.Helper()
 	cfg, err := config.Load(filepath.Join(p.dir, "toolpost.yaml"))
-	must(t, err)
+	kit.OK(t, err)
 	ready := make(chan node.Listening, 8)
-	n, err := node.Open(t.Context(), cfg, node.Options{Ready: func(l node.Listening) { ready <- l }})
-	must(t, err)
+	n := kit.Must(node.Open(t.Context(), cfg, node.Options{Ready: func(l node.Listening) { ready <- l }}))(t)
 	p.db, _, err = node.OpenStore(cfg)
-	must(t, err)
+	kit.OK(t, err)
 	ctx, end := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- n.Serve(ctx) }()
@@ -103,9 +102,7 @@ func (p *town) open(t *testing.T) {
 		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, err := range []error{<-served, n.Close(bounded), p.db.Close()} {
-			if err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, err)
 		}
 	})
 	for range 5 { // MCP and the door for models are mounted on HTTP
@@ -133,7 +130,7 @@ func (p *town) findStrangers(t *testing.T, key *ecdsa.PrivateKey) {
 	}
 	expired := p.issue(t, identity.Token{Grant: identity.Grant{Caller: "ann", Tools: tool.Patterns{"*"}}}, time.Second)
 	revoked := p.issue(t, identity.Token{Grant: identity.Grant{Caller: "ann", Tools: tool.Patterns{"*"}}}, time.Hour)
-	must(t, p.db.Tokens().Revoke(t.Context(), revoked))
+	kit.OK(t, p.db.Tokens().Revoke(t.Context(), revoked))
 	p.strangers = map[string]string{
 		"no token": "", "no words": "Bearer", "another scheme": "Digest " + p.ada, "two tokens": "Bearer " + p.ada + " " + p.ada, "a wrong token": "Bearer tp_" + strings.Repeat("A", 43),
 		"a token in other letters": "Bearer " + strings.ToUpper(p.ada), "an expired token": "Bearer " + expired, "a revoked token": "Bearer " + revoked,
@@ -141,7 +138,7 @@ func (p *town) findStrangers(t *testing.T, key *ecdsa.PrivateKey) {
 		"a JWT of somebody else": "Bearer " + signed(t, key, with("iss", "https://evil.example.org")), "a JWT without a signature": "Bearer " + unsigned(t, good),
 		"a JWT for ada": "Bearer " + unsigned(t, with("sub", "ada")),
 	}
-	eventually(t, "the end of a token", func() bool {
+	kit.Eventually(t, "the end of a token", func() bool {
 		status, _ := p.http(t, "GET", "/v1/tools", "Bearer "+expired, nil, "")
 		return status == http.StatusUnauthorized
 	})
@@ -149,28 +146,23 @@ func (p *town) findStrangers(t *testing.T, key *ecdsa.PrivateKey) {
 
 func (p *town) issue(t *testing.T, who identity.Token, ttl time.Duration) string {
 	t.Helper()
-	token, err := p.db.Tokens().Issue(t.Context(), who, ttl)
-	must(t, err)
+	token := kit.Must(p.db.Tokens().Issue(t.Context(), who, ttl))(t)
 	return token
 }
 
 func signed(t *testing.T, key *ecdsa.PrivateKey, claims map[string]any) string {
 	t.Helper()
 	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithType("JWT").WithHeader("kid", "k"))
-	must(t, err)
-	body, err := json.Marshal(claims)
-	must(t, err)
-	j, err := s.Sign(body)
-	must(t, err)
-	text, err := j.CompactSerialize()
-	must(t, err)
+	kit.OK(t, err)
+	body := kit.Must(json.Marshal(claims))(t)
+	j := kit.Must(s.Sign(body))(t)
+	text := kit.Must(j.CompactSerialize())(t)
 	return text
 }
 
 func unsigned(t *testing.T, claims map[string]any) string {
 	t.Helper()
-	body, err := json.Marshal(claims)
-	must(t, err)
+	body := kit.Must(json.Marshal(claims))(t)
 	part := base64.RawURLEncoding.EncodeToString
 	return part([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + part(body) + "."
 }
@@ -182,19 +174,16 @@ func (p *town) http(t *testing.T, method, path, authorization string, headers ma
 	if slices.Contains(namel3ss.ServicePaths(), path) {
 		door = "namel3ss"
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, p.url[door]+path, strings.NewReader(body))
-	must(t, err)
+	r := kit.Must(http.NewRequestWithContext(t.Context(), method, p.url[door]+path, strings.NewReader(body)))(t)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
 	for name, value := range headers {
 		r.Header.Set(name, value)
 	}
-	answer, err := http.DefaultClient.Do(r)
-	must(t, err)
+	answer := kit.Must(http.DefaultClient.Do(r))(t)
 	defer answer.Body.Close()
-	all, err := io.ReadAll(answer.Body)
-	must(t, err)
+	all := kit.Must(io.ReadAll(answer.Body))(t)
 	return answer.StatusCode, string(all)
 }
 
@@ -302,9 +291,7 @@ func routesToOthers() map[string]func(*testing.T, *town) {
 			ask := `{"protocol_version":1,"tool":"%s","required_guarantees":{"no_network":true}}`
 			_, hidden := p.http(t, "POST", "/capabilities/handshake", "Bearer "+p.bob, nil, fmt.Sprintf(ask, "hidden"))
 			_, none := p.http(t, "POST", "/capabilities/handshake", "Bearer "+p.bob, nil, fmt.Sprintf(ask, "nosuch"))
-			if strings.ReplaceAll(hidden, "hidden", "nosuch") != none {
-				t.Errorf("%s\n%s", hidden, none)
-			}
+			kit.Equal(t, strings.ReplaceAll(hidden, "hidden", "nosuch"), none, hidden)
 		},
 	}
 }
@@ -369,7 +356,7 @@ func callsWithOthersThings(t *testing.T, p *town) {
 			Token string `json:"token"`
 		} `json:"output"`
 	}
-	must(t, json.Unmarshal([]byte(body), &lease))
+	kit.OK(t, json.Unmarshal([]byte(body), &lease))
 	with := map[string]string{"Toolpost-Lease": lease.Output.Token}
 	if status, body := p.call(t, p.bob, "risky", with, `{}`); status == http.StatusOK || !strings.Contains(body, "lease_rejected") {
 		t.Errorf("bob used ada's lease: %d %s", status, body)
@@ -401,14 +388,12 @@ func cancelsOthersCall(t *testing.T, p *town) {
 		_, body := p.call(t, p.ada, "sleep", map[string]string{"Toolpost-Call": id}, `{}`)
 		done <- body
 	}()
-	eventually(t, "ada's call", func() bool {
+	kit.Eventually(t, "ada's call", func() bool {
 		p.expect(t, http.StatusNotFound, "DELETE", "/v1/calls/"+id, "")
 		status, _ := p.http(t, "DELETE", "/v1/calls/"+id, "Bearer "+p.ada, nil, "")
 		return status == http.StatusNoContent
 	})
-	if body := <-done; !strings.Contains(body, "cancelled") {
-		t.Error(body)
-	}
+	kit.Contains(t, <-done, "cancelled")
 }
 
 func TestNoRouteReachesAnotherCallersData(t *testing.T) {
@@ -422,9 +407,7 @@ func TestNoRouteReachesAnotherCallersData(t *testing.T) {
 		}
 		t.Run(route, func(t *testing.T) { row(t, p) })
 	}
-	if len(namel3ss.ServicePaths()) != 2 {
-		t.Errorf("the namel3ss door has %v; each needs a row", namel3ss.ServicePaths())
-	}
+	kit.Equal(t, len(namel3ss.ServicePaths()), 2, "the namel3ss door has %v; each needs a row", namel3ss.ServicePaths())
 }
 
 // Every subject has a row: the result of bob's message there.
@@ -457,7 +440,7 @@ func subjectsToOthers() map[string]func(*testing.T, *nats.Conn) {
 func TestNoSubjectReachesAnotherCallersData(t *testing.T) {
 	p := newTown(t)
 	bob, err := nats.Connect(p.url["nats"], nats.Token(p.bob), nats.Timeout(time.Minute))
-	must(t, err)
+	kit.OK(t, err)
 	defer bob.Close()
 	rows := subjectsToOthers()
 	for _, subject := range singularity.Subjects() {
@@ -470,32 +453,15 @@ func TestNoSubjectReachesAnotherCallersData(t *testing.T) {
 	}
 	heard := make(chan *nats.Msg, 100)
 	_, err = bob.ChanSubscribe(">", heard)
-	must(t, err)
-	must(t, bob.Flush())
-	ada, err := nats.Connect(p.url["nats"], nats.UserInfo("ada", p.ada), nats.Timeout(time.Minute))
-	must(t, err)
+	kit.OK(t, err)
+	kit.OK(t, bob.Flush())
+	ada := kit.Must(nats.Connect(p.url["nats"], nats.UserInfo("ada", p.ada), nats.Timeout(time.Minute)))(t)
 	defer ada.Close()
 	if m, err := ada.Request("tools.execute.count", []byte(`{}`), time.Minute); err != nil || !strings.Contains(string(m.Data), `"error":null`) {
 		t.Fatalf("%v %s", err, m.Data)
 	}
-	must(t, bob.Flush())
+	kit.OK(t, bob.Flush())
 	if len(heard) > 0 {
 		t.Errorf("bob heard %q", (<-heard).Data)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not happen", what)
-		}
 	}
 }

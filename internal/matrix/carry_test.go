@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -211,8 +212,6 @@ func read[T any](t *testing.T, raw []byte) (doc T) {
 func encode(t *testing.T, v any) []byte {
 	t.Helper()
 	b, err := strictjson.Marshal(v)
-	if err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, err)
 	return b
 }

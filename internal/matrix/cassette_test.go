@@ -13,6 +13,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/cassette"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -37,10 +38,7 @@ type told struct {
 // cassette.
 func TestRecordedCallsReplayForEveryRunner(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
-	recorder, err := cassette.Create(file, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorder := kit.Must(cassette.Create(file, "test"))(t)
 	h := openTaped(t, recorder)
 	type one struct{ name, args string }
 	var calls []one
@@ -67,9 +65,7 @@ func TestRecordedCallsReplayForEveryRunner(t *testing.T) {
 		t.Errorf("only %d calls were made", len(recorded))
 	}
 	for i := range recorded {
-		if diff := cmp.Diff(recorded[i], again[i], meaning); diff != "" {
-			t.Errorf("what was recorded, and what is played:\n%s", diff)
-		}
+		kit.Equal(t, cmp.Diff(recorded[i], again[i], meaning), "", "what was recorded, and what is played")
 	}
 	for _, c := range calls { // each recorded call is played once
 		_, err := n.Handler().Invoke(t.Context(), &tool.Call{Tool: c.name, Args: json.RawMessage(c.args), Caller: local()}, tool.Discard)
@@ -124,36 +120,22 @@ func said(t *testing.T, ev tool.Event) json.RawMessage {
 	a := read[tool.Asset](t, ev.Data)
 	a.Path = ""
 	b, err := strictjson.Marshal(a)
-	if err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, err)
 	return b
 }
 
 // openCassette opens a node whose sources are those of a cassette.
 func openCassette(t *testing.T, file string) *node.Node {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(os.Open(file))(t)
 	defer f.Close()
-	tape, err := cassette.Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tape := kit.Must(cassette.Read(f))(t)
 	text := "sources:\n"
 	for _, name := range tape.Sources() {
 		text += fmt.Sprintf("- {name: %s, protocol: cassette, file: '%s'}\n", name, file)
 	}
-	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := node.Open(t.Context(), cfg, node.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text)))(t)
+	n := kit.Must(node.Open(t.Context(), cfg, node.Options{}))(t)
 	t.Cleanup(func() { _ = n.Close(t.Context()) })
 	return n
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -200,9 +201,7 @@ func (c *skillTalk) ask(method, params string, out *outcome) rpcMessage {
 
 func (c *skillTalk) send(m rpcMessage) {
 	m.Version = "2.0"
-	if _, err := c.in.Write(append(encode(c.t, m), '\n')); err != nil {
-		c.t.Errorf("the skill does not read: %v", err)
-	}
+	kit.Check(c.t, kit.Err(c.in.Write(append(encode(c.t, m), '\n'))), "the skill does not read")
 }
 
 // reverse handles a message of a second-generation skill to its host.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -33,9 +34,7 @@ func callProgram(t *testing.T, h *house, r *runner, req request) *outcome {
 	printed, err := cmd.Output()
 	var exit *exec.ExitError
 	if req.gone() {
-		if got := cmd.ProcessState.ExitCode(); got != 130 {
-			t.Errorf("the program was interrupted and ended with %d", got)
-		}
+		kit.Equal(t, cmd.ProcessState.ExitCode(), 130, "the program was interrupted and ended with")
 		return &outcome{}
 	}
 	if err != nil && !errors.As(err, &exit) {
@@ -43,9 +42,7 @@ func callProgram(t *testing.T, h *house, r *runner, req request) *outcome {
 		return &outcome{}
 	}
 	out := readDocument(t, printed)
-	if want := exitCode(out); cmd.ProcessState.ExitCode() != want {
-		t.Errorf("the program ended with %d, want %d", cmd.ProcessState.ExitCode(), want)
-	}
+	kit.Equal(t, cmd.ProcessState.ExitCode(), exitCode(out), "the program ended with")
 	return out
 }
 

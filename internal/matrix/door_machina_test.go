@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -82,9 +83,7 @@ func machinaReply(t *testing.T, answer []byte) *outcome {
 			Slots map[string]json.RawMessage `json:"slots"`
 		} `json:"ds_state"`
 	}](t, answer)
-	if reply.OK != (reply.Status == "OK") {
-		t.Errorf("ok is true exactly when status is OK: %.300s", answer)
-	}
+	kit.Equal(t, reply.OK, (reply.Status == "OK"), "ok is true exactly when status is OK: %.300s", answer)
 	out := &outcome{ok: reply.OK, output: json.RawMessage(reply.Output)}
 	if !reply.OK {
 		out.class, out.message = machinaError(reply.Status, reply.Error)

@@ -14,6 +14,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -108,12 +109,8 @@ func (h *house) talk(t *testing.T, era, over string, way sdk.Transport) {
 	if err == nil && !c.modern {
 		err = s.SetLoggingLevel(t.Context(), &sdk.SetLoggingLevelParams{Level: "debug"}) //nolint:staticcheck // as above
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := s.InitializeResult().ProtocolVersion; got != versionOf(era) {
-		t.Fatalf("the client and the door speak %s", got)
-	}
+	kit.OK(t, err)
+	kit.MustEqual(t, s.InitializeResult().ProtocolVersion, versionOf(era), "the client and the door speak")
 	t.Cleanup(func() { _ = s.Close() })
 	c.ClientSession = s
 	h.talks[era+over] = c

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/singularity"
 	"toolpost/tool"
 )
@@ -89,16 +90,12 @@ func plainRequest(_ *testing.T, name, args string) (string, []byte) {
 
 func plainReply(t *testing.T, body []byte, out *outcome) {
 	reply := read[map[string]json.RawMessage](t, body)
-	if len(reply) != 2 {
-		t.Errorf("the reply is not {data, error}: %.300s", body)
-	}
+	kit.Equal(t, len(reply), 2, "the reply is not {data, error}: %.300s", body)
 	if out.ok = string(reply["error"]) == "null"; out.ok {
 		out.output = reply["data"]
 		return
 	}
-	if string(reply["data"]) != "null" {
-		t.Errorf("the reply has data beside its error: %.300s", body)
-	}
+	kit.Equal(t, string(reply["data"]), "null", "the reply has data beside its error: %.300s", body)
 	words := read[string](t, reply["error"])
 	out.class, out.message, _ = strings.Cut(words, ": ")
 }

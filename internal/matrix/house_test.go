@@ -19,6 +19,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/cassette"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 	"toolpost/node"
 	"toolpost/tool"
@@ -73,9 +74,7 @@ func openTaped(t *testing.T, tape *cassette.Recorder) *house {
 	h := newHouse(t)
 	h.python = python
 	for to, from := range map[string]string{"": "testdata", "mcp": "../../protocol/mcp/testdata/py"} {
-		if err := os.CopyFS(filepath.Join(h.dir, to), os.DirFS(from)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.CopyFS(filepath.Join(h.dir, to), os.DirFS(from)))
 	}
 	h.bin = served.Build(t)
 	h.far, h.remote = h.open(t, "remote", "sources:\n- {name: builtin, protocol: builtin}\n")
@@ -125,10 +124,7 @@ func requirePython(t *testing.T) string {
 func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) {
 	t.Helper()
 	path := filepath.Join(h.dir, folder, config.FileName)
-	cfg, err := config.Parse(path, []byte(text+doorsConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(path, []byte(text+doorsConfig)))(t)
 	ready := make(chan node.Listening, len(cfg.Doors)+2) // MCP and the door for models are mounted on HTTP
 	o := node.Options{
 		Protocols: h.protocols(), Token: token, Ready: func(l node.Listening) { ready <- l },
@@ -137,10 +133,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 	if h.tape != nil {
 		o.Tape = h.tape
 	}
-	n, err := node.Open(t.Context(), cfg, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := kit.Must(node.Open(t.Context(), cfg, o))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Serve(ctx) }()
@@ -151,9 +144,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := n.Close(ctx); err != nil {
-			t.Errorf("the node did not end in good order: %v", err)
-		}
+		kit.Check(t, n.Close(ctx), "the node did not end in good order")
 	})
 	return n, await(t, ready, ended)
 }
@@ -219,10 +210,7 @@ func (h *house) published(t *testing.T, r *runner, name string) string {
 // connect connects the callers.
 func (h *house) connect(t *testing.T) {
 	t.Helper()
-	nc, err := nats.Connect(h.doors.nats, nats.Token(token), nats.Timeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := kit.Must(nats.Connect(h.doors.nats, nats.Token(token), nats.Timeout(time.Minute)))(t)
 	t.Cleanup(func() {
 		nc.Close()
 		h.web.CloseIdleConnections()

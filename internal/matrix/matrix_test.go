@@ -3,6 +3,7 @@ package matrix
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -10,8 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/node"
 	"toolpost/tool"
@@ -174,12 +175,9 @@ func cancelAll(t *testing.T, h *house, d *door) {
 // waiting lists the calls of a node that wait to be cancelled.
 func waiting(t *testing.T, n *node.Node) (names []string) {
 	t.Helper()
-	res, err := n.Handler().Invoke(t.Context(), &tool.Call{
+	res := kit.Must(n.Handler().Invoke(t.Context(), &tool.Call{
 		Tool: "toolpost.listCalls", Args: json.RawMessage(`{}`), Caller: tool.Principal{ID: "matrix", Operates: true},
-	}, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, tool.Discard))(t)
 	list := read[struct {
 		Calls []struct {
 			Tool string `json:"tool"`
@@ -195,12 +193,12 @@ func waiting(t *testing.T, n *node.Node) (names []string) {
 
 func within(t *testing.T, ok func() bool, otherwise func() string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Error(otherwise())
-			return
+	kit.Until(t, func() error {
+		if ok() {
+			return nil
 		}
-	}
+		return errors.New(otherwise())
+	})
 }
 
 // answer calls again with the answer to a question.
@@ -274,9 +272,7 @@ func lookFailure(t *testing.T, d *door, r *runner, out *outcome) {
 		t.Errorf("got ok %v and %q; want a failure that says %q", out.ok, out.message, noTorch)
 	}
 	named := between(d, r, reason).last() == same
-	if got := out.reason == "NoTorch"; got != named {
-		t.Errorf("the tool's name for its failure is %q; is it carried? %v", out.reason, named)
-	}
+	kit.Equal(t, out.reason == "NoTorch", named, "the tool's name for its failure is %q; is it carried?", out.reason)
 	for _, c := range []tool.Code{tool.CodeTimeout, tool.CodeInvalidInput, tool.CodeLeaseRequired, tool.CodeProtocol} {
 		if word := d.word(c); out.class == word && word != d.word(tool.CodeToolError) {
 			t.Errorf("a tool's failure is called %q, which means %s", word, c)

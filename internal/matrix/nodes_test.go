@@ -2,7 +2,6 @@ package matrix
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -19,9 +19,7 @@ import (
 func broker(t *testing.T) (url string, nc *nats.Conn) {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if nc, err = nats.Connect(s.ClientURL()); err != nil {
@@ -37,12 +35,7 @@ func startNode(t *testing.T, files map[string]string) *served.Server {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Write(t, path, text)
 	}
 	return served.Start(t, served.Build(t), dir)
 }
@@ -73,36 +66,20 @@ func TestALongCommandIsStreamedOverNATS(t *testing.T) {
 		"root/slow.py": "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('ended')\n",
 	})
 	awaitNodes(t, nc, "slow.py", "begun")
-	events, err := nc.SubscribeSync(nats.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
-	replies, err := nc.SubscribeSync(nats.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = nc.PublishMsg(&nats.Msg{Subject: "tools.shell.exec", Reply: replies.Subject,
+	events := kit.Must(nc.SubscribeSync(nats.NewInbox()))(t)
+	replies := kit.Must(nc.SubscribeSync(nats.NewInbox()))(t)
+	kit.OK(t, nc.PublishMsg(&nats.Msg{Subject: "tools.shell.exec", Reply: replies.Subject,
 		Header: nats.Header{"Toolpost-Stream": {events.Subject}},
-		Data:   []byte(`{"command": "python3", "args": ["slow.py"]}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+		Data:   []byte(`{"command": "python3", "args": ["slow.py"]}`)}))
 	for said := ""; !strings.Contains(said, "begun"); {
-		m, err := events.NextMsg(served.Hang)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := kit.Must(events.NextMsg(served.Hang))(t)
 		said = string(m.Data)
 	}
 	if waiting, _, _ := replies.Pending(); waiting > 0 {
 		t.Error("the reply came before the command could end")
 	}
-	if _, err := nc.Request("tools.file.write", []byte(`{"path": "go", "content": ""}`), served.Hang); err != nil {
-		t.Fatal(err)
-	}
-	if m, err := replies.NextMsg(served.Hang); err != nil || !strings.Contains(string(m.Data), `begun\nended\n`) {
-		t.Errorf("%v, %v", m, err)
-	}
+	kit.Must(nc.Request("tools.file.write", []byte(`{"path": "go", "content": ""}`), served.Hang))(t)
+	kit.Contains(t, string(kit.Must(replies.NextMsg(served.Hang))(t).Data), `begun\nended\n`)
 }
 
 // contract(singularity): **Distributed execution** - Route tools to different Elixir nodes
@@ -131,17 +108,12 @@ func TestNodesShareRequestsAndRunEachOthersTools(t *testing.T) {
 					answered[m.Subject], answers = true, append(answers, string(m.Data))
 				}
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, err)
 			return answers
 		},
 		"another node": func() (answers []string) {
 			for range 100 {
-				said, err := third.Raw(t.Context(), "far.readFile", `{"path": "name.txt"}`)
-				if err != nil {
-					t.Fatal(err)
-				}
+				said := kit.Must(third.Raw(t.Context(), "far.readFile", `{"path": "name.txt"}`))(t)
 				answers = append(answers, said)
 			}
 			return answers

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 const page = "../../docs/matrix.md"
@@ -13,9 +14,7 @@ const page = "../../docs/matrix.md"
 func TestMatrixPageMatchesTheTables(t *testing.T) {
 	want := writePage()
 	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(page, []byte(want), 0o644))
 	}
 	got, err := os.ReadFile(page)
 	if err != nil || string(got) != want {

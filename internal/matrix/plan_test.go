@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -30,22 +31,15 @@ func onePlanOfAll(t *testing.T, h *house) {
 		}
 		p.Tools, first = append(p.Tools, one), cmp.Or(first, id)
 	}
-	args, err := strictjson.Marshal(map[string]any{"plan": p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	args := kit.Must(strictjson.Marshal(map[string]any{"plan": p}))(t)
 	res, err := h.node.Handler().Invoke(t.Context(), &tool.Call{Tool: "plan.run", Args: args, Caller: tool.Principal{ID: "local", Door: "cli"}}, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	var r plan.Result
 	if err := strictjson.Unmarshal(res.Output, &r); err != nil || !r.Success || len(r.ToolResults) != len(p.Tools) || len(p.Tools) < 7 {
 		t.Fatalf("%v: %s", err, res.Output)
 	}
 	for _, one := range r.ToolResults {
 		said := strings.NewReplacer(" ", "", `\`, "").Replace(string(one.Output)) // some protocols carry it as a text
-		if !strings.Contains(said, `"n":[1,"ä"]`) {
-			t.Errorf("%s said %s", one.ToolID, one.Output)
-		}
+		kit.Contains(t, said, `"n":[1,"ä"]`, one.ToolID, one.Output)
 	}
 }

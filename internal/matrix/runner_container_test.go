@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -81,8 +82,6 @@ func containersConf(t *testing.T, path string) {
 	if _, err := exec.LookPath("runc"); err == nil {
 		conf += "[engine]\nruntime=\"runc\"\n"
 	}
-	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(conf), 0o600))
 	t.Setenv("CONTAINERS_CONF", path)
 }

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 const (
@@ -80,16 +81,12 @@ func serveTools(t *testing.T, python string) string {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // "killed" is the expected error
 	})
 	url, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("the service did not say where it is: %v", err)
-	}
+	kit.OK(t, err, "the service did not say where it is")
 	return strings.TrimSpace(url) + "/tools"
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
@@ -85,9 +86,7 @@ func contractSource(style string) func(*house) string {
 func serveContract(t *testing.T, url string) {
 	t.Helper()
 	nc, err := nats.Connect(url, nats.Token(token), nats.Timeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	t.Cleanup(nc.Close)
 	_, err = nc.Subscribe("contract.*", func(m *nats.Msg) {
 		if body := contractReply(strings.TrimPrefix(m.Subject, "contract."), m.Data); body != nil {
@@ -97,9 +96,7 @@ func serveContract(t *testing.T, url string) {
 	if err == nil {
 		err = nc.Flush()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 }
 
 func contractReply(name string, body []byte) []byte {

@@ -17,6 +17,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -131,12 +132,8 @@ func (s server) try(t *testing.T, bin, cache string) string {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "own")
 	config := filepath.Join(dir, "toolpost.yaml")
-	if err := os.Mkdir(own, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(config, []byte("doors: {mcp: {search_above: 0}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Mkdir(own, 0o700))
+	kit.OK(t, os.WriteFile(config, []byte("doors: {mcp: {search_above: 0}}\n"), 0o600))
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8"}
 	words := []string{"mcp", "add", "--name", "it", "--no-try", "--json"}
 	if s.write {
@@ -166,9 +163,7 @@ func (s server) try(t *testing.T, bin, cache string) string {
 		if err == nil {
 			err = os.WriteFile(config, bytes.Replace(text, []byte("protocol: mcp\n"), []byte("protocol: mcp\n    roots: [./own]\n"), 1), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 	}
 	at := filepath.Join(dir, added.Source.Dir)
 	direct := list(t, command(t, at, env, added.Source.Command[0], added.Source.Command[1:]...), 1, patience)
@@ -286,10 +281,7 @@ func readRows(t *testing.T) map[string]string {
 
 func table(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := kit.Must(os.ReadFile(page))(t)
 	_, rest, _ := strings.Cut(string(text), head)
 	rows, _, ok := strings.Cut(rest, tail)
 	if !ok {
@@ -311,9 +303,7 @@ func writeRows(t *testing.T, rows map[string]string) {
 		all := strings.Replace(string(text), head+table(t)+tail, head+strings.Join(lines, "\n")+tail, 1)
 		err = os.WriteFile(page, []byte(all), 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 }
 
 // started counts the servers that list all their tools through us.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 )
@@ -31,9 +32,7 @@ func (s theirSecret) Secret(string) (string, error) { return string(s), nil }
 func clientSource(t *testing.T, fields, secret string) config.Source {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte("sources:\n  - {name: up, protocol: mcp, "+fields+"}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	src := cfg.Sources[0]
 	src.Secrets = theirSecret(secret)
 	return src
@@ -54,19 +53,14 @@ func TestClientOfTheSuite(t *testing.T) {
 		} `json:"toolCalls"`
 	}
 	if text := os.Getenv("MCP_CONFORMANCE_CONTEXT"); text != "" {
-		if err := json.Unmarshal([]byte(text), &given); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal([]byte(text), &given))
 	}
 	oauth := "client_metadata: 'https://conformance-test.local/client-metadata.json'"
 	if given.ClientID != "" {
 		oauth = fmt.Sprintf("client_id: %q, client_secret: THEIRS", given.ClientID)
 	}
 	src := clientSource(t, fmt.Sprintf("url: %q, oauth: {%s}", url, oauth), given.ClientSecret)
-	r, err := runner.Open(t.Context(), src, slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(runner.Open(t.Context(), src, slog.New(slog.NewTextHandler(os.Stderr, nil))))(t)
 	defer r.Close(t.Context())
 	user := &person{t: t, src: src, r: r}
 	specs := user.tools()
@@ -167,7 +161,7 @@ func (p *person) login(why error) {
 		p.t.Fatal(why)
 	}
 	p.logins++
-	err := runner.Login(p.t.Context(), p.src, func(link string) {
+	kit.OK(p.t, runner.Login(p.t.Context(), p.src, func(link string) {
 		go func() {
 			resp, err := http.Get(link)
 			if err == nil {
@@ -175,8 +169,5 @@ func (p *person) login(why error) {
 				_ = resp.Body.Close()
 			}
 		}()
-	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	}))
 }

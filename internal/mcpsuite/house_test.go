@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/tool/tooltest"
 )
@@ -40,20 +41,10 @@ func openHouse(t *testing.T) *house {
 	t.Helper()
 	tooltest.NoLeaks(t)
 	h := &house{dir: t.TempDir()}
-	if err := os.CopyFS(h.dir, os.DirFS("testdata")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(h.dir, "notes"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join("testdata", config.FileName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.CopyFS(h.dir, os.DirFS("testdata")))
+	kit.OK(t, os.Mkdir(filepath.Join(h.dir, "notes"), 0o777))
+	text := kit.Must(os.ReadFile(filepath.Join("testdata", config.FileName)))(t)
+	ln := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	h.text = strings.ReplaceAll(string(text), "HOST", `"`+ln.Addr().String()+`"`)
 	h.url = h.front(t, ln, h.serve(t)) + "/mcp"
 	h.keep(t)
@@ -64,12 +55,9 @@ func openHouse(t *testing.T) *house {
 func (h *house) serve(t *testing.T) string {
 	t.Helper()
 	ready, ended := make(chan node.Listening, 8), make(chan error, 1)
-	n, err := node.Open(t.Context(), h.config(t, ""), node.Options{
+	n := kit.Must(node.Open(t.Context(), h.config(t, ""), node.Options{
 		Token: token, Ready: func(l node.Listening) { ready <- l }, Log: slog.New(slog.NewTextHandler(&h.log, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	h.node = n
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { ended <- n.Serve(ctx) }()
@@ -80,9 +68,7 @@ func (h *house) serve(t *testing.T) string {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := n.Close(ctx); err != nil {
-			t.Errorf("the node did not end in good order: %v", err)
-		}
+		kit.Check(t, n.Close(ctx), "the node did not end in good order")
 		if t.Failed() {
 			t.Logf("the node's log:\n%s", h.log.String())
 		}
@@ -110,10 +96,7 @@ func (h *house) serve(t *testing.T) string {
 // the node checks hosts and origins as the suite sent them.
 func (h *house) front(t *testing.T, ln net.Listener, to string) string {
 	t.Helper()
-	target, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := kit.Must(url.Parse(to))(t)
 	behind := &http.Transport{MaxIdleConnsPerHost: 64}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -131,10 +114,7 @@ func (h *house) front(t *testing.T, ln net.Listener, to string) string {
 func (h *house) config(t *testing.T, more string) *config.Config {
 	t.Helper()
 	text := strings.Replace(h.text, "doors:\n", more+"doors:\n", 1)
-	cfg, err := config.Parse(filepath.Join(h.dir, config.FileName), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(filepath.Join(h.dir, config.FileName), []byte(text)))(t)
 	return cfg
 }
 

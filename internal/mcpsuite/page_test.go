@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 const page = "../../docs/conformance-mcp.md"
@@ -88,9 +89,7 @@ func hold(t *testing.T, server, client []*row) {
 	t.Helper()
 	text := write(server, client)
 	if *update {
-		if err := os.WriteFile(page, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(page, text, 0o644))
 	}
 	if have, err := os.ReadFile(page); err != nil || !bytes.Equal(have, text) {
 		t.Errorf("%s is stale: run go test ./internal/mcpsuite -update", filepath.Base(page))

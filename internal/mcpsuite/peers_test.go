@@ -7,22 +7,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
 // script runs one of the programs from npm, in the folder of the node, and returns its output.
 func (h *house) script(t *testing.T, interpreter, path string, words ...string) []byte {
 	t.Helper()
-	program, err := filepath.Abs(filepath.Join(peers, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := kit.Must(filepath.Abs(filepath.Join(peers, path)))(t)
 	var out, failed bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{orphanage, interpreter, program}, words...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = h.dir, &out, &failed
@@ -65,9 +62,7 @@ func TestTheOfficialClientsForTypeScript(t *testing.T) {
 				}
 				delete(got, "tools")
 				for name, value := range got {
-					if !reflect.DeepEqual(value, want[name]) {
-						t.Errorf("%s: %v, not %v", name, value, want[name])
-					}
+					kit.DeepEqual(t, value, want[name], name)
 					delete(want, name)
 				}
 				if len(want) > 0 {
@@ -150,9 +145,7 @@ func TestTheOfficialInspectorListsAndCalls(t *testing.T) {
 			}
 			var prompt struct{ Messages []json.RawMessage }
 			inspect(&prompt, "--method", "prompts/get", "--prompt-name", "review")
-			if len(prompt.Messages) != 1 {
-				t.Errorf("%s", prompt.Messages)
-			}
+			kit.Equal(t, len(prompt.Messages), 1, prompt.Messages)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 
 	"github.com/goccy/go-yaml"
 )
@@ -85,9 +86,7 @@ func look(t *testing.T, interpreter, waits string, what ...string) map[string][]
 	t.Helper()
 	out := t.TempDir()
 	program, err := filepath.Abs(filepath.Join(peers, suite, "dist", "index.js"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	cmd := exec.CommandContext(t.Context(), interpreter, append(append([]string{"--import=" + waits, program}, what...), "-o", out)...)
 	cmd.Dir, cmd.Env = out, append(os.Environ(), asClient+"=1")
 	said, ended := cmd.CombinedOutput() // its exit status is not enough: it does not count warnings
@@ -136,10 +135,7 @@ func known() map[string]string {
 func TestTheOfficialSuitePasses(t *testing.T) {
 	interpreter := requirePeers(t)
 	h := openHouse(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	legs := map[string]*leg{
 		"server": {words: []string{"--url", h.url}},
 		"client": {words: []string{"--command", self + " -test.run=TestClientOfTheSuite", "--timeout", "60000"}},

@@ -14,6 +14,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/scripted"
 )
 
@@ -285,9 +286,7 @@ func TestToolErrorsReachTheModelForEveryClient(t *testing.T) {
 		}
 		second := m.Asked()[1].Text
 		for _, want := range []string{"nobody fails here", "launchRocket", "path"} {
-			if !strings.Contains(second, want) {
-				t.Errorf("the model is not told of %s: %s", want, second)
-			}
+			kit.Contains(t, second, want, "the model is not told of")
 		}
 		if log := h.Records(); len(log) != 3 {
 			t.Errorf("%+v", log)
@@ -318,9 +317,7 @@ func TestEveryClientIsToldOfAStreamThatWasCut(t *testing.T) {
 		if s, err := ask(t.Context(), h, model); err == nil || !strings.Contains(err.Error(), "cut off before its end") {
 			t.Fatalf("%+v, %v", s, err)
 		}
-		if len(m.Asked()) != 2 {
-			t.Error("it was asked again")
-		}
+		kit.Equal(t, len(m.Asked()), 2, "it was asked again")
 	})
 }
 

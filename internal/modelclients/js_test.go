@@ -1,7 +1,6 @@
 package modelclients_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,16 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/scripted"
 )
 
 // A jsPeer runs the official clients for JavaScript, in a process that carries out orders.
-type jsPeer struct {
-	in    *json.Encoder
-	lines *bufio.Scanner
-}
+type jsPeer struct{ *kit.Peer }
 
 // newJS returns a function that starts the process on first use. The process ends with the test.
 func newJS(t *testing.T, script string) func() *jsPeer {
@@ -30,29 +26,8 @@ func newJS(t *testing.T, script string) func() *jsPeer {
 			return nil
 		}
 		cmd := exec.Command("node", script)
-		cmd.Dir, cmd.Stderr = dir, os.Stderr
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		guard := time.AfterFunc(5*scripted.Limit, func() { _ = cmd.Process.Kill() })
-		t.Cleanup(func() {
-			_ = in.Close()
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("the JavaScript clients: %v", err)
-			}
-			guard.Stop()
-		})
-		p := &jsPeer{json.NewEncoder(in), bufio.NewScanner(out)}
-		p.lines.Buffer(nil, 1<<20)
-		return p
+		cmd.Dir = dir
+		return &jsPeer{kit.Start(t, cmd)}
 	})
 }
 
@@ -65,12 +40,8 @@ func (p *jsPeer) ask(t *testing.T, into any, order map[string]any) {
 		}
 		t.Skip("the JavaScript clients are not installed; `npm install` in protocol/openai/testdata/js installs them")
 	}
-	if err := p.in.Encode(order); err != nil || !p.lines.Scan() {
-		t.Fatal("the JavaScript clients have gone: ", errors.Join(err, p.lines.Err()))
-	}
-	if err := json.Unmarshal(p.lines.Bytes(), into); err != nil {
-		t.Fatal(p.lines.Text())
-	}
+	line := p.Ask(order)
+	kit.OK(t, json.Unmarshal([]byte(line), into), line)
 }
 
 // js calls a model with an official client for JavaScript.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/scripted"
 )
 
@@ -118,9 +119,7 @@ func TestLibrariesGetTheSameAnswersThroughTheRelay(t *testing.T) {
 					c.steps, c.told = []scripted.Step{scripted.Calling(scripted.Call{ID: "call_1", Name: "json", Args: c.steps[0].Text})}, nil
 				}
 				want, direct := l.do(t, m.URL, "m-1", c)
-				if (want.Error != "") != c.fails {
-					t.Fatalf("without us: %+v", want)
-				}
+				kit.MustEqual(t, (want.Error != ""), c.fails, "without us: %+v", want)
 				for upstream := range known() {
 					t.Run(upstream, func(t *testing.T) {
 						got, asked := l.do(t, h.URL, "bare-"+upstream, c)
@@ -128,9 +127,7 @@ func TestLibrariesGetTheSameAnswersThroughTheRelay(t *testing.T) {
 							got.Tokens = want.Tokens // it counts the input tokens at the beginning, and other APIs report them at the end
 						}
 						if upstream != api && name == "ai, openai" && strings.HasPrefix(title, "tools") {
-							if !strings.Contains(got.Error, "ask with store: false, and send them whole") {
-								t.Errorf("%+v", got)
-							}
+							kit.Contains(t, got.Error, "ask with store: false, and send them whole", got)
 							return
 						}
 						if c.fails {

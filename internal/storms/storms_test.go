@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/internal/served"
 	"toolpost/tool/tooltest"
@@ -53,17 +54,17 @@ func steady() []string { return []string{"steady", "stays", "ev"} }
 func (w *weather) write(name, head, rest string) {
 	w.t.Helper()
 	path, text := filepath.Join(w.dir, name), head+rest
-	must(w.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	kit.OK(w.t, os.MkdirAll(filepath.Dir(path), 0o755))
 	switch w.random.IntN(3) {
 	case 0:
-		must(w.t, os.WriteFile(path+"~", []byte(text), 0o600))
-		must(w.t, os.Rename(path+"~", path))
+		kit.OK(w.t, os.WriteFile(path+"~", []byte(text), 0o600))
+		kit.OK(w.t, os.Rename(path+"~", path))
 		return
 	case 1:
-		must(w.t, os.WriteFile(path, []byte(head+rest[:w.random.IntN(len(rest)+1)]), 0o600))
+		kit.OK(w.t, os.WriteFile(path, []byte(head+rest[:w.random.IntN(len(rest)+1)]), 0o600))
 		time.Sleep(time.Duration(w.random.IntN(50)) * time.Millisecond)
 	}
-	must(w.t, os.WriteFile(path, []byte(text), 0o600))
+	kit.OK(w.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func (w *weather) app() {
@@ -106,7 +107,7 @@ func (w *weather) edit(kind int) {
 		if toggle(w.skills, name); w.skills[name] {
 			w.skill(name)
 		} else {
-			must(w.t, os.RemoveAll(filepath.Join(w.dir, "skills", name)))
+			kit.OK(w.t, os.RemoveAll(filepath.Join(w.dir, "skills", name)))
 		}
 	case 2:
 		toggle(w.others, fmt.Sprintf("other%d", number))
@@ -137,17 +138,9 @@ func (w *weather) want() []string {
 	return all
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestAStormOfReloadsHarmsNoCall(t *testing.T) {
 	tooltest.NoLeaks(t)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("the seed is %d", seed)
 	w := &weather{
@@ -198,7 +191,7 @@ func TestAStormOfReloadsHarmsNoCall(t *testing.T) {
 	for set := range map[*map[string]bool]bool{&w.tools: true, &w.skills: true, &w.others: true} {
 		clear(*set) // as it was before
 	}
-	must(t, os.RemoveAll(filepath.Join(dir, "skills")))
+	kit.OK(t, os.RemoveAll(filepath.Join(dir, "skills")))
 	w.skill("stays")
 	w.app()
 	w.config()
@@ -258,8 +251,7 @@ func (w *weather) workers() (n int) {
 
 func descriptors(t *testing.T, s *served.Server) int {
 	t.Helper()
-	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Pid()))
-	must(t, err)
+	files := kit.Must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Pid())))(t)
 	return len(files)
 }
 
@@ -301,11 +293,10 @@ func differs(want, got []string) error {
 // eventually waits until cond returns no error.
 func eventually(t *testing.T, s *served.Server, cond func() error) {
 	t.Helper()
-	err := cond()
-	for end := time.Now().Add(served.Hang); err != nil && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		err = cond()
-	}
-	if err != nil {
-		t.Fatalf("%v\n%s", err, s.Log())
-	}
+	kit.Until(t, func() error {
+		if err := cond(); err != nil {
+			return fmt.Errorf("%w\n%s", err, s.Log())
+		}
+		return nil
+	})
 }

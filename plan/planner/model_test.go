@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -97,9 +98,7 @@ func TestAModelIsAskedInTheWordsOfChatCompletions(t *testing.T) {
 		}
 	}
 	bodies, keys := s.asked()
-	if keys[0] != "Bearer the-key-itself" {
-		t.Error(keys)
-	}
+	kit.Equal(t, keys[0], "Bearer the-key-itself", keys)
 	var sent struct {
 		Model    string
 		Messages []struct{ Role, Content string }
@@ -130,9 +129,7 @@ func TestAnAnswerThatIsNoPlanIsRepairedOnce(t *testing.T) {
 	unknown := `{"requestId":"x","tools":[{"toolId":"a","tool":"fly"}]}`
 	s := serve(t, completion("Sure, here is a plan!"), completion(goodPlan), completion(unknown), completion(unknown))
 	b := readPlanners(t, t.TempDir(), with(s.URL+"/v1", ""))
-	if p, err := ask(t, b, request("go")); err != nil || p.Narrative != "A click." {
-		t.Fatal(p, err)
-	}
+	kit.MustEqual(t, kit.Must(ask(t, b, request("go")))(t).Narrative, "A click.")
 	bodies, _ := s.asked()
 	if len(bodies) != 2 || !strings.Contains(bodies[1], "Sure, here is a plan!") || !strings.Contains(bodies[1], "no Plan JSON") {
 		t.Errorf("%q", bodies)
@@ -149,9 +146,7 @@ func TestAnAnswerThatIsNoPlanIsRepairedOnce(t *testing.T) {
 func TestABusyServerIsAskedAgainAndNotForever(t *testing.T) {
 	busy := act{status: 429, header: map[string]string{"Retry-After": "0"}, body: `{"error":{"message":"slow down","type":"requests"}}`}
 	s := serve(t, busy, act{status: 503}, completion(goodPlan))
-	if _, err := ask(t, readPlanners(t, t.TempDir(), with(s.URL+"/v1", "")), request("go")); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(ask(t, readPlanners(t, t.TempDir(), with(s.URL+"/v1", "")), request("go"))))
 	// If the server asks for a longer pause than there is time, the error comes at once.
 	busy.header = map[string]string{"Retry-After": "3600"}
 	s = serve(t, busy, completion(goodPlan))
@@ -195,21 +190,15 @@ func TestServerErrorsAreExplained(t *testing.T) {
 	}
 	long := request("go")
 	long.State = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
-	if _, err := ask(t, readPlanners(t, t.TempDir(), with(elsewhere.URL+"/v1", "")), long); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(ask(t, readPlanners(t, t.TempDir(), with(elsewhere.URL+"/v1", "")), long)), tool.CodeInvalidInput, "")
 }
 
 func TestUnreachableOrSilentServerIsAnError(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	_, err = ask(t, readPlanners(t, t.TempDir(), with("http://"+l.Addr().String()+"/v1", ", timeout: 200ms")), request("go"))
-	if tool.CodeOf(err) != tool.CodeTimeout || !strings.Contains(err.Error(), "did not answer within 200ms") {
-		t.Error(err)
-	}
+	kit.Refused(t, err, tool.CodeTimeout, "did not answer within 200ms")
 	l.Close()
 	b := readPlanners(t, t.TempDir(), with("http://"+l.Addr().String()+"/v1", ""))
 	if _, err = ask(t, b, request("go")); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "connection refused") {

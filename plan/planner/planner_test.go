@@ -12,6 +12,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/sandbox"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/plan"
 	"toolpost/plan/planner"
 	"toolpost/tool"
@@ -31,32 +32,21 @@ func readPlanners(t *testing.T, dir, text string) *planner.Registry {
 	r := new(secret.Redactor)
 	r.Add("KEY", "the-key-itself")
 	b := planner.New(planner.Env{Secrets: tooltest.Vault{"KEY": "the-key-itself"}, Redactor: r})
-	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	apply, err := b.Read(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))(t)
+	apply := kit.Must(b.Read(cfg))(t)
 	apply()
 	return b
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(text), 0o755))
 }
 
 // ask asks the first planner of a registry.
 func ask(t *testing.T, b *planner.Registry, r plan.Request) (*plan.Plan, error) {
 	t.Helper()
-	p, err := b.Named(tool.Principal{}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(b.Named(tool.Principal{}, ""))(t)
 	r.ID = "r1"
 	return p.Plan(t.Context(), r)
 }
@@ -122,9 +112,7 @@ func TestAFileAnswersByPromptAndState(t *testing.T) {
 func sameJSON(t *testing.T, got []byte, want string) bool {
 	t.Helper()
 	var a, b any
-	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)))
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return string(x) == string(y)
@@ -147,17 +135,11 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "story.json")
 	write(t, path, `{"answers": [{"prompts": ["a"], "plan": {"narrative": "one", "tools": []}}]}`)
 	b := readPlanners(t, filepath.Dir(path), "planners: [{name: x, file: story.json}]")
-	if p, err := ask(t, b, plan.Request{Prompt: "a"}); err != nil || p.Narrative != "one" {
-		t.Fatal(p, err)
-	}
+	kit.MustEqual(t, kit.Must(ask(t, b, plan.Request{Prompt: "a"}))(t).Narrative, "one")
 	write(t, path, `{"answers": [{"prompts": ["a"], "plan": {"narrative": "two more", "tools": []}}]}`)
-	if p, err := ask(t, b, plan.Request{Prompt: "a"}); err != nil || p.Narrative != "two more" {
-		t.Error(p, err)
-	}
+	kit.Equal(t, kit.Must(ask(t, b, plan.Request{Prompt: "a"}))(t).Narrative, "two more")
 	write(t, path, `{"answers": [{"prompts": ["a"], "plan": {"narrative": "half`)
-	if _, err := ask(t, b, plan.Request{Prompt: "a"}); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "story.json:1:") {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(ask(t, b, plan.Request{Prompt: "a"})), tool.CodeInvalidInput, "story.json:1:")
 	if found := b.Problems(); len(found) != 1 || found[0].About != "planner x" || b.List(tool.Principal{})[0].Error == "" {
 		t.Errorf("%+v", found)
 	}
@@ -167,9 +149,7 @@ func TestMistypedMemberIsReportedAsAProblem(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.yaml")
 	b := readPlanners(t, filepath.Dir(path), "planners: [{name: x, file: s.yaml}]")
 	write(t, path, "answers: [{prompts: [a], plan: {narrative: one, tools: [{toolId: x, tool: t, dependencis: [y]}]}}]")
-	if p, err := ask(t, b, plan.Request{Prompt: "a"}); err != nil || len(p.Tools) != 1 {
-		t.Fatal(p, err)
-	}
+	kit.MustEqual(t, len(kit.Must(ask(t, b, plan.Request{Prompt: "a"}))(t).Tools), 1)
 	found := b.Problems()
 	if len(found) != 1 || !strings.Contains(found[0].Err.Error(), `tool "x": /tools/0/dependencis is ignored; did you mean "dependencies"?`) {
 		t.Errorf("%+v", found)
@@ -197,25 +177,15 @@ func TestMistakesInAFileAreSaidWithTheirPlace(t *testing.T) {
 		"answers: [{prompts: [a], plan: {tools: []}}]\n# " + strings.Repeat("x", 1<<20): "longer than",
 	} {
 		write(t, path, text)
-		if _, err := ask(t, b, plan.Request{Prompt: "a"}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.60s: %v, want %q", text, err, want)
-		}
+		kit.Fails(t, kit.Err(ask(t, b, plan.Request{Prompt: "a"})), want, text, want)
 	}
 	write(t, path, "answers: [{prompts: [a], plan: {tools: []}}]")
-	if _, err := ask(t, b, plan.Request{Prompt: "b"}); tool.CodeOf(err) != tool.CodeNotFound || !strings.Contains(err.Error(), "add a fallback") {
-		t.Error(err)
-	}
-	if _, err := ask(t, b, plan.Request{Prompt: strings.Repeat("a", 20_000)}); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(ask(t, b, plan.Request{Prompt: "b"})), tool.CodeNotFound, "add a fallback")
+	kit.Refused(t, kit.Err(ask(t, b, plan.Request{Prompt: strings.Repeat("a", 20_000)})), tool.CodeInvalidInput, "")
 	for _, other := range []string{"folder", "nowhere"} {
 		b := readPlanners(t, dir, "planners: [{name: x, file: "+other+"}]")
-		if err := os.MkdirAll(filepath.Join(dir, "folder"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ask(t, b, plan.Request{}); tool.CodeOf(err) != tool.CodeUnavailable {
-			t.Error(err)
-		}
+		kit.OK(t, os.MkdirAll(filepath.Join(dir, "folder"), 0o755))
+		kit.Refused(t, kit.Err(ask(t, b, plan.Request{})), tool.CodeUnavailable, "")
 	}
 }
 
@@ -238,21 +208,12 @@ func TestMistakesInTheConfigAreRefused(t *testing.T) {
 		"models: [{name: a, url: 'http://x/v1?key=1'}]":                              "nothing else",
 		"models: [{name: a, url: http://x}, {name: a, url: http://y}]":               "two models",
 	} {
-		cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := planner.New(planner.Env{}).Read(cfg); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
+		cfg := kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t)
+		kit.Refused(t, kit.Err(planner.New(planner.Env{}).Read(cfg)), tool.CodeInvalidInput, want, text, want)
 	}
 	b := readPlanners(t, t.TempDir(), "planners: [{name: hill, file: x}]")
-	if _, err := b.Named(tool.Principal{}, "hil"); tool.CodeOf(err) != tool.CodeNotFound || !strings.Contains(err.Error(), `did you mean "hill"?`) {
-		t.Error(err)
-	}
-	if _, err := readPlanners(t, t.TempDir(), "sources: []").Named(tool.Principal{}, ""); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(b.Named(tool.Principal{}, "hil")), tool.CodeNotFound, `did you mean "hill"?`)
+	kit.Refused(t, kit.Err(readPlanners(t, t.TempDir(), "sources: []").Named(tool.Principal{}, "")), tool.CodeNotFound, "")
 }
 
 // A program that answers from its request, and misbehaves if the prompt asks for it.
@@ -305,9 +266,7 @@ func TestAProgramPlansBehindWalls(t *testing.T) {
 			t.Errorf("%s: %v", prompt, err)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "story.txt")); err == nil {
-		t.Error("it could write")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(dir, "story.txt"))), "", "it could write")
 	began := time.Now()
 	b = readPlanners(t, dir, `planners: [{name: py, command: [python3, plan.py], timeout: 1s}]`)
 	if _, err := ask(t, b, plan.Request{Prompt: "slow"}); tool.CodeOf(err) != tool.CodeTimeout || time.Since(began) > time.Minute {

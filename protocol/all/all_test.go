@@ -4,11 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/protocol/all"
 	"toolpost/tool"
 )
@@ -23,17 +23,12 @@ func TestEveryProtocolRefusesAFieldThatItDoesNotKnow(t *testing.T) {
 			}
 			seen[p.Name] = true
 			text := "sources: [{name: a, protocol: " + p.Name + ", no_such_field: 1}]"
-			cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			cfg := kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t)
 			r, err := p.Open(t.Context(), cfg.Sources[0], slog.New(slog.DiscardHandler))
 			if err == nil {
 				_ = r.Close(t.Context())
 			}
-			if tool.CodeOf(err) != tool.CodeInvalidInput {
-				t.Errorf("opened with %v", err)
-			}
+			kit.Refused(t, err, tool.CodeInvalidInput, "", "opened with")
 		})
 	}
 }
@@ -50,19 +45,12 @@ func TestDoorsAreThoseOfTheConfig(t *testing.T) {
 		t.Errorf("with the door that is there by default: %v, %v", doors, err)
 	}
 	cfg.Doors = nil
-	if doors, err := all.Doors(cfg, all.DoorOptions{Gate: nobody}); err != nil || len(doors) != 0 {
-		t.Errorf("without a door: %v, %v", doors, err)
-	}
+	kit.Equal(t, len(kit.Must(all.Doors(cfg, all.DoorOptions{Gate: nobody}))(t)), 0, "without a door")
 	for text, want := range map[string]string{
 		"doors: {htp: {}}":         `did you mean "http"?`,
 		"doors: {http: {port: 1}}": `unknown field "port"`,
 	} {
-		cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := all.Doors(cfg, all.DoorOptions{Gate: nobody}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
+		cfg := kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t)
+		kit.Fails(t, kit.Err(all.Doors(cfg, all.DoorOptions{Gate: nobody})), want, text)
 	}
 }

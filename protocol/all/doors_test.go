@@ -17,6 +17,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/protocol/all"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -26,10 +27,7 @@ const limit = time.Minute // only guards against a hang
 
 func parse(t *testing.T, text string) *config.Config {
 	t.Helper()
-	cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t)
 	return cfg
 }
 
@@ -70,12 +68,9 @@ func openStreet(t *testing.T, text string) *street {
 	s := &street{t: t, url: map[string]string{}, began: make(chan string, 8)}
 	cfg := parse(t, text)
 	ready := make(chan all.Listening, 8)
-	doors, err := all.Doors(cfg, all.DoorOptions{
+	doors := kit.Must(all.Doors(cfg, all.DoorOptions{
 		Gate: byToken, Ready: func(l all.Listening) { ready <- l }, Known: func(name string) bool { return name == "guest" },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, len(doors))
 	for _, d := range doors {
@@ -94,9 +89,7 @@ func openStreet(t *testing.T, text string) *street {
 		return err
 	})
 	t.Cleanup(func() {
-		if err := s.stop(); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, s.stop())
 	})
 	return s
 }
@@ -106,10 +99,7 @@ func (s *street) ask(method, url, who, body string, headers ...string) (int, str
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	r := kit.Must(http.NewRequestWithContext(ctx, method, url, strings.NewReader(body)))(s.t)
 	if who != "" {
 		r.Header.Set("Authorization", "Bearer "+who)
 	}
@@ -135,9 +125,7 @@ const sharing = `doors: {http: {listen: "127.0.0.1:0"}, namel3ss: {listen: "127.
 func TestTwoDoorsShareOneAddress(t *testing.T) {
 	s := openStreet(t, sharing)
 	base := s.url["http"]
-	if s.url["namel3ss"] != base+"/tools" {
-		t.Fatalf("two addresses: %v", s.url)
-	}
+	kit.MustEqual(t, s.url["namel3ss"], base+"/tools", "two addresses: %v", s.url)
 	for _, c := range []struct {
 		method, path, who, body string
 		status                  int
@@ -169,18 +157,14 @@ func TestCallIsCancelledThroughAnotherDoor(t *testing.T) {
 		_, body := s.ask("POST", s.url["namel3ss"], "ada", service("wait"), "Toolpost-Call", "mine")
 		done <- body
 	}()
-	if id := <-s.began; id != "mine" {
-		t.Errorf("the call is %q", id)
-	}
+	kit.Equal(t, <-s.began, "mine", "the call is")
 	if status, _ := s.ask("DELETE", s.url["http"]+"/v1/calls/mine", "eve", ""); status != 404 {
 		t.Errorf("somebody else: %d", status)
 	}
 	if status, body := s.ask("DELETE", s.url["http"]+"/v1/calls/mine", "ada", ""); status != 204 {
 		t.Errorf("its caller: %d %s", status, body)
 	}
-	if body := <-done; !strings.Contains(body, "cancelled by its caller") {
-		t.Error(body)
-	}
+	kit.Contains(t, <-done, "cancelled by its caller")
 }
 
 func TestCallsOfEveryDoorAreAnsweredAtTheEnd(t *testing.T) {
@@ -193,13 +177,9 @@ func TestCallsOfEveryDoorAreAnsweredAtTheEnd(t *testing.T) {
 		}()
 		<-s.began
 	}
-	if err := s.stop(); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, s.stop())
 	for range 2 {
-		if body := <-done; !strings.Contains(body, "shut down") {
-			t.Error(body)
-		}
+		kit.Contains(t, <-done, "shut down")
 	}
 }
 
@@ -211,9 +191,7 @@ func TestDoorsWithoutAnAddressHaveTheirOwn(t *testing.T) {
 		`doors: {http: {listen: "unix:s"}, namel3ss: {}, nats: {}}`:    3,
 		`doors: {http: {}, namel3ss: {listen: "unix:s", mode: "660"}}`: 2,
 	} {
-		if doors, err := all.Doors(parse(t, text), all.DoorOptions{Gate: byToken}); err != nil || len(doors) != want {
-			t.Errorf("%s: %d, %v", text, len(doors), err)
-		}
+		kit.Equal(t, len(kit.Must(all.Doors(parse(t, text), all.DoorOptions{Gate: byToken}))(t)), want, text)
 	}
 }
 
@@ -252,30 +230,17 @@ func TestTheCommandLineMovesAnAddressAsAWhole(t *testing.T) {
 }
 
 func TestTheServiceDoorStandsOnAUnixSocketToo(t *testing.T) {
-	dir, err := os.MkdirTemp("", "s") // short, as the path of a socket must be
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(os.MkdirTemp("", "s"))(t) // short, as the path of a socket must be
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "s")
 	s := openStreet(t, `doors: {namel3ss: {listen: "unix:`+path+`", mode: "0660"}}`)
-	if s.url["namel3ss"] != "unix:"+path {
-		t.Errorf("it is at %s", s.url["namel3ss"])
-	}
-	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o660 {
-		t.Errorf("%v, %v", info, err)
-	}
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Equal(t, s.url["namel3ss"], "unix:"+path)
+	kit.Equal(t, kit.Must(os.Lstat(path))(t).Mode(), os.ModeSocket|0o660)
+	conn := kit.Must(net.Dial("unix", path))(t)
 	defer conn.Close()
 	body := service("x")
 	fmt.Fprintf(conn, "POST /tools HTTP/1.1\r\nHost: any\r\nAuthorization: Bearer ada\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 	defer resp.Body.Close()
 	if got, _ := io.ReadAll(resp.Body); string(got) != `{"ok":true,"result":"ada at namel3ss"}` {
 		t.Errorf("%s", got)

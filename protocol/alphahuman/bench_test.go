@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -18,9 +19,7 @@ import (
 //	go test -run '^$' -bench WarmCall ./protocol/alphahuman
 func BenchmarkWarmCall(b *testing.B) {
 	r, _ := open(b, Options{Skill: "testdata/first"})
-	if _, err := r.Tools(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	kit.Must(r.Tools(b.Context()))(b)
 	bare := startBare(b)
 	const turn = 200
 	var ours, theirs time.Duration
@@ -56,17 +55,9 @@ func timed(f func()) time.Duration {
 func startBare(b *testing.B) func(testing.TB) {
 	cmd := exec.Command("python3", "skill.py")
 	cmd.Dir, cmd.Stderr = "testdata/first", os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	in := kit.Must(cmd.StdinPipe())(b)
+	out := kit.Must(cmd.StdoutPipe())(b)
+	kit.OK(b, cmd.Start())
 	b.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
@@ -74,11 +65,7 @@ func startBare(b *testing.B) func(testing.TB) {
 	lines, id := bufio.NewReader(out), 0
 	return func(t testing.TB) {
 		id++
-		if _, err := fmt.Fprintf(in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"say","arguments":{"text":"hello"}}}`+"\n", id); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := lines.ReadSlice('\n'); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(fmt.Fprintf(in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"say","arguments":{"text":"hello"}}}`+"\n", id))(t)
+		kit.Must(lines.ReadSlice('\n'))(t)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"toolpost/host/spawn"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -36,17 +37,11 @@ func TestRunnerConformsWithSkillsOfTheSecondGeneration(t *testing.T) {
 // doorSkill is a skill folder whose program is this test program as a Door.
 func doorSkill(t testing.TB) string {
 	dir := filepath.Join(t.TempDir(), "door")
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest, err := strictjson.Marshal(map[string]any{
+	program := kit.Must(os.Executable())(t)
+	manifest := kit.Must(strictjson.Marshal(map[string]any{
 		"runtime": map[string]any{"type": "subprocess", "command": program, "args": []string{}}, "tick_interval": 0,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, manifestFile), string(manifest))
+	}))(t)
+	kit.Write(t, filepath.Join(dir, manifestFile), string(manifest))
 	return dir
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -66,9 +67,7 @@ func serve(t *testing.T, s shelf, lines ...string) []string {
 	t.Helper()
 	var out bytes.Buffer
 	d := &Door{In: strings.NewReader(strings.Join(lines, "\n") + "\n"), Out: &out, Caller: tool.Principal{ID: "me", Door: "alphahuman"}}
-	if err := d.Serve(t.Context(), s, s); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, d.Serve(t.Context(), s, s))
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
@@ -78,16 +77,10 @@ func serve(t *testing.T, s shelf, lines ...string) []string {
 // contract(alphahuman): Test manually by running the skill and pasting JSON-RPC requests:
 // contract(alphahuman): All messages are single-line JSON objects following JSON-RPC 2.0.
 func TestTheManualSessionWorksAsPrinted(t *testing.T) {
-	session, err := os.ReadFile("testdata/contract/session.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := kit.Must(os.ReadFile("testdata/contract/session.txt"))(t)
 	template := exec.Command("python3", "skill.py")
 	template.Dir, template.Stdin = "testdata/contract", bytes.NewReader(session)
-	printed, err := template.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	printed := kit.Must(template.Output())(t)
 	mine := serve(t, shelf{"my_tool": func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true, Output: json.RawMessage(`"ok"`)}, nil
 	}}, strings.TrimSpace(string(session)))
@@ -97,12 +90,8 @@ func TestTheManualSessionWorksAsPrinted(t *testing.T) {
 	}
 	for i := range mine {
 		var a, b map[string]any
-		if err := json.Unmarshal([]byte(mine[i]), &a); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal([]byte(theirs[i]), &b); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal([]byte(mine[i]), &a))
+		kit.OK(t, json.Unmarshal([]byte(theirs[i]), &b))
 		if i == 0 { // the metadata differ; the members do not
 			for _, m := range []map[string]any{a, b} {
 				for _, name := range []string{"name", "description", "version", "tools"} {
@@ -113,9 +102,7 @@ func TestTheManualSessionWorksAsPrinted(t *testing.T) {
 				m["result"] = nil
 			}
 		}
-		if d := cmp.Diff(b, a); d != "" {
-			t.Error(d)
-		}
+		kit.Equal(t, cmp.Diff(b, a), "")
 	}
 }
 
@@ -163,9 +150,7 @@ func TestTheDoorOnTheWire(t *testing.T) {
 		{"blank lines", "\n  \n", ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := strings.Join(serve(t, tools, c.in), "\n"); got != c.out {
-				t.Errorf("got  %s\nwant %s", got, c.out)
-			}
+			kit.Equal(t, strings.Join(serve(t, tools, c.in), "\n"), c.out)
 		})
 	}
 }
@@ -198,9 +183,7 @@ func TestAHostOfTheSecondGenerationIsAnsweredInItsWords(t *testing.T) {
 		`{"jsonrpc":"2.0","id":10,"result":{"content":[{"type":"text","text":"{}"}],"structuredContent":{}}}`,
 		`{"jsonrpc":"2.0","id":11,"result":{"ok":true}}`,
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 }
 
 // A peer is a host at the other end of two pipes.
@@ -232,9 +215,7 @@ func connect(t *testing.T, h tool.Handler, c tool.Catalog) *peer {
 
 func (p *peer) send(format string, args ...any) {
 	p.t.Helper()
-	if _, err := fmt.Fprintf(p.in, format+"\n", args...); err != nil {
-		p.t.Fatal(err)
-	}
+	kit.Must(fmt.Fprintf(p.in, format+"\n", args...))(p.t)
 }
 
 func (p *peer) receive() map[string]any {
@@ -312,10 +293,7 @@ func TestEventsGoToAHostOfTheSecondGeneration(t *testing.T) {
 // A host merges one level deep. A tool's deeper changes nevertheless leave the rest unchanged.
 func TestPatchesReachAHostThatMergesOneLevelDeep(t *testing.T) {
 	tooltest.NoLeaks(t)
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := kit.Must(os.Executable())(t)
 	host := exec.Command("python3", "testdata/host.py", program)
 	host.Env = append(os.Environ(), doorEnv+"=patches")
 	host.Stdin = strings.NewReader(`[{"torch":{"lit":true}}, {"torch":{"place":null,"fuel":{"oil":1}}}, {"torch":{"fuel":{"tar":2}}}, {"steps":2,"new":{"a":null}}]`)
@@ -405,9 +383,7 @@ func TestTheSessionOfTheHostIsTheSessionOfItsCalls(t *testing.T) {
 		`{"jsonrpc":"2.0","method":"lifecycle/onSessionStart","params":{"sessionId":"b"}}`, note(2, ``), note(3, `,"sessionId":"b"`),
 		`{"jsonrpc":"2.0","method":"lifecycle/onSessionEnd","params":{"sessionId":"a"}}`, note(4, ``))
 	want := map[string]string{`{"n":0}`: "", `{"n":1}`: "a", `{"n":2}`: "", `{"n":3}`: "b", `{"n":4}`: "b"}
-	if d := cmp.Diff(want, sessions); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, sessions), "")
 }
 
 // failing is a host that is gone.
@@ -417,7 +393,5 @@ func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestAHostThatWentAwayEndsTheDoor(t *testing.T) {
 	d := &Door{In: strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"lifecycle/onTick"}` + "\n"), Out: failing{}}
-	if err := d.Serve(t.Context(), shelf{}, shelf{}); err == nil || !strings.Contains(err.Error(), "went away") {
-		t.Errorf("got %v", err)
-	}
+	kit.Fails(t, d.Serve(t.Context(), shelf{}, shelf{}), "went away")
 }

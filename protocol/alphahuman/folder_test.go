@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -77,21 +78,14 @@ func TestBadManifestsNameFileAndField(t *testing.T) {
 func TestSkillFilesAreRead(t *testing.T) {
 	text := "---\r\nname: pdf-tools\r\ndescription: >\r\n  Reads PDF files.\r\n  Use it for PDFs.\r\nlicense: MIT\r\ncompatibility: Needs python3\r\n" +
 		"metadata:\r\n  author: somebody\r\n  version: 1.0\r\nallowed-tools: Read, Bash\r\nextra: {a: [1]}\r\n---\r\n# Body\r\n\r\n---\r\nmore\r\n"
-	got, err := parseDoc("SKILL.md", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff([]string{"extra"}, got.unknown); d != "" {
-		t.Error(d)
-	}
+	got := kit.Must(parseDoc("SKILL.md", []byte(text)))(t)
+	kit.Equal(t, cmp.Diff([]string{"extra"}, got.unknown), "")
 	got.unknown = nil
 	want := &Doc{
 		Name: "pdf-tools", Description: "Reads PDF files. Use it for PDFs.", License: "MIT", Compatibility: "Needs python3",
 		Metadata: map[string]string{"author": "somebody", "version": "1.0"}, AllowedTools: []string{"Read", "Bash"}, Body: "# Body\n\n---\nmore\n",
 	}
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(Doc{})); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, got, cmp.AllowUnexported(Doc{})), "")
 	for text, want := range map[string]Doc{
 		"":                                  {},
 		"# no head":                         {Body: "# no head"},
@@ -134,29 +128,21 @@ func TestBadSkillFilesNameFileAndField(t *testing.T) {
 
 func TestListReadsEverySkillOfAFolder(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "agent", skillFile), "---\nname: agent\ndescription: d\nmetadata: {version: 3}\n---\nbody")
-	write(t, filepath.Join(dir, "program", manifestFile), `{"id":"prog","version":"1.2","description":"p","runtime":"python","entry":"x.py"}`)
-	write(t, filepath.Join(dir, "bad", manifestFile), `{`)
-	write(t, filepath.Join(dir, "nothing", "file"), ``)
-	write(t, filepath.Join(dir, ".hidden", skillFile), ``)
-	write(t, filepath.Join(dir, "file"), ``)
-	if err := os.MkdirAll(filepath.Join(dir, "fifo"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "fifo", skillFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Write(t, filepath.Join(dir, "agent", skillFile), "---\nname: agent\ndescription: d\nmetadata: {version: 3}\n---\nbody")
+	kit.Write(t, filepath.Join(dir, "program", manifestFile), `{"id":"prog","version":"1.2","description":"p","runtime":"python","entry":"x.py"}`)
+	kit.Write(t, filepath.Join(dir, "bad", manifestFile), `{`)
+	kit.Write(t, filepath.Join(dir, "nothing", "file"), ``)
+	kit.Write(t, filepath.Join(dir, ".hidden", skillFile), ``)
+	kit.Write(t, filepath.Join(dir, "file"), ``)
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, "fifo"), 0o755))
+	kit.OK(t, syscall.Mkfifo(filepath.Join(dir, "fifo", skillFile), 0o600))
 	skills, err := Skills{}.List(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	var got []string
 	for _, s := range skills {
 		got = append(got, fmt.Sprintf("%s %s %s %v", s.Name(), s.Version(), s.Description(), s.Err == nil))
 	}
-	if d := cmp.Diff([]string{"agent 3 d true", "bad   false", "fifo   false", "prog 1.2 p true"}, got); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff([]string{"agent 3 d true", "bad   false", "fifo   false", "prog 1.2 p true"}, got), "")
 	_, err = Skills{}.List(filepath.Join(dir, "missing"))
 	refused(t, err, tool.CodeUnavailable, "missing")
 }
@@ -167,15 +153,12 @@ func TestAManifestMayBeASkillJSON(t *testing.T) {
 	dir := t.TempDir()
 	copySkill(t, "first", filepath.Join(dir, "first"))
 	move(t, filepath.Join(dir, "first", manifestFile), filepath.Join(dir, "first", otherManifest))
-	write(t, filepath.Join(dir, "both", manifestFile), `{"version":"1","runtime":"node","entry":"x.js"}`)
-	write(t, filepath.Join(dir, "both", otherManifest), `{`)
-	write(t, filepath.Join(dir, "bad", otherManifest), `{"name":"bad"}`)
-	write(t, filepath.Join(dir, "notes", otherManifest), `{"author":"somebody"}`)
-	write(t, filepath.Join(dir, "notes", skillFile), "---\nname: notes\ndescription: d\n---\nbody")
-	skills, err := Skills{}.List(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Write(t, filepath.Join(dir, "both", manifestFile), `{"version":"1","runtime":"node","entry":"x.js"}`)
+	kit.Write(t, filepath.Join(dir, "both", otherManifest), `{`)
+	kit.Write(t, filepath.Join(dir, "bad", otherManifest), `{"name":"bad"}`)
+	kit.Write(t, filepath.Join(dir, "notes", otherManifest), `{"author":"somebody"}`)
+	kit.Write(t, filepath.Join(dir, "notes", skillFile), "---\nname: notes\ndescription: d\n---\nbody")
+	skills := kit.Must(Skills{}.List(dir))(t)
 	var got []string
 	for _, s := range skills {
 		got = append(got, fmt.Sprintf("%s %v %v", s.Name(), s.Manifest != nil, s.Err))
@@ -185,9 +168,7 @@ func TestAManifestMayBeASkillJSON(t *testing.T) {
 			`such as {"type":"subprocess","command":"python3","args":["skill.py"]}`,
 		"both true <nil>", "first true <nil>", "notes false <nil>",
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 	if found := (Skills{}).Check(filepath.Join(dir, "bad")); len(found) != 2 || !strings.HasPrefix(found[1].String(), "error: skill.json: field runtime: ") {
 		t.Errorf("found %q", found)
 	}
@@ -222,12 +203,10 @@ func TestIncompleteSkillIsListedWithTheReason(t *testing.T) {
 		"works-too/manifest.json":  `{`,
 		"a file that is no folder": "",
 	} {
-		write(t, filepath.Join(dir, file), text)
+		kit.Write(t, filepath.Join(dir, file), text)
 	}
 	for link, target := range map[string]string{"gone": "nowhere", "half/SKILL.md": "nowhere", "linked": "works"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, link)), 0o755), os.Symlink(target, filepath.Join(dir, link))); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, link)), 0o755), os.Symlink(target, filepath.Join(dir, link))))
 	}
 	want := map[string]string{
 		"lower": "it has skill.md, which has to be named SKILL.md", "upper": "it has MANIFEST.JSON, which has to be named manifest.json",
@@ -238,9 +217,7 @@ func TestIncompleteSkillIsListedWithTheReason(t *testing.T) {
 		"say": "it has main.py", "works-too": "manifest.json",
 	}
 	skills, err := Skills{}.List(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	var works []string
 	for _, s := range skills {
 		folder := filepath.Base(s.Dir)
@@ -259,17 +236,13 @@ func TestIncompleteSkillIsListedWithTheReason(t *testing.T) {
 		t.Errorf("%d skills, of which these work: %q", len(skills), works)
 	}
 	// They are on the list of tools too, and no tool is renamed because of them.
-	if err := os.Remove(filepath.Join(dir, "linked")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(filepath.Join(dir, "linked")))
 	r, _ := open(t, Options{Skills: dir})
 	says(t, r, "say", `{"text":"x"}`, `"x"`)
 	delete(want, "say")
 	want["say_2"] = "it has main.py"
 	for name, words := range want {
-		if err := r.Unavailable(name); err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Fails(t, r.Unavailable(name), words, name)
 	}
 	_, err = call(t, r, "script", `{}`)
 	refused(t, err, tool.CodeUnavailable, "it has skill.py")
@@ -300,7 +273,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), c.name)
 		for file, text := range map[string]string{skillFile: c.doc, manifestFile: c.manifest} {
 			if text != "" {
-				write(t, filepath.Join(dir, file), text)
+				kit.Write(t, filepath.Join(dir, file), text)
 			}
 		}
 		found := Skills{}.Check(dir)
@@ -322,13 +295,9 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 func TestNewWritesOnlyNewFoldersWithGoodNames(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"", "A", "a b", "../x", "-a", "a-", "a--b", strings.Repeat("a", 65), "a/b"} {
-		if _, err := (Skills{}).New(dir, name); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%q: %v", name, err)
-		}
+		kit.Refused(t, kit.Err((Skills{}).New(dir, name)), tool.CodeInvalidInput, "", name)
 	}
-	if _, err := (Skills{}).New(dir, "a1-b2"); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must((Skills{}).New(dir, "a1-b2"))(t)
 	_, err := Skills{}.New(dir, "a1-b2")
 	refused(t, err, tool.CodeConflict, "exists")
 }
@@ -337,24 +306,20 @@ func TestNewWritesOnlyNewFoldersWithGoodNames(t *testing.T) {
 func TestAgentSkillsAreActivatedAndRead(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "pdf", skillFile), "---\nname: pdf\ndescription: For PDF files.\nallowed-tools: Read\nlicense: MIT\n---\nDo this.")
-	write(t, filepath.Join(dir, "pdf", "references", "deep", "guide.md"), "größe")
-	write(t, filepath.Join(dir, "pdf", "scripts", "run.sh"), "#!/bin/sh")
-	write(t, filepath.Join(dir, "pdf", "FORMS.md"), "fill")
-	write(t, filepath.Join(dir, "pdf", "templates", "letter.txt"), "Dear")
-	write(t, filepath.Join(dir, "pdf", "scripts", "__pycache__", "run.pyc"), "")
+	kit.Write(t, filepath.Join(dir, "pdf", skillFile), "---\nname: pdf\ndescription: For PDF files.\nallowed-tools: Read\nlicense: MIT\n---\nDo this.")
+	kit.Write(t, filepath.Join(dir, "pdf", "references", "deep", "guide.md"), "größe")
+	kit.Write(t, filepath.Join(dir, "pdf", "scripts", "run.sh"), "#!/bin/sh")
+	kit.Write(t, filepath.Join(dir, "pdf", "FORMS.md"), "fill")
+	kit.Write(t, filepath.Join(dir, "pdf", "templates", "letter.txt"), "Dear")
+	kit.Write(t, filepath.Join(dir, "pdf", "scripts", "__pycache__", "run.pyc"), "")
 	for n := range maxListed {
-		write(t, filepath.Join(dir, "other", "data", fmt.Sprint(n)), "")
+		kit.Write(t, filepath.Join(dir, "other", "data", fmt.Sprint(n)), "")
 	}
-	write(t, filepath.Join(dir, "other", skillFile), "---\nname: other\ndescription: o\n---\nB")
+	kit.Write(t, filepath.Join(dir, "other", skillFile), "---\nname: other\ndescription: o\n---\nB")
 	secret := filepath.Join(t.TempDir(), "secret")
-	write(t, secret, "secret")
-	if err := os.Symlink(secret, filepath.Join(dir, "pdf", "references", "link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "pdf", "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Write(t, secret, "secret")
+	kit.OK(t, os.Symlink(secret, filepath.Join(dir, "pdf", "references", "link")))
+	kit.OK(t, syscall.Mkfifo(filepath.Join(dir, "pdf", "pipe"), 0o600))
 	r, _ := open(t, Options{Skills: dir})
 	specs, err := r.Tools(t.Context())
 	if err != nil || len(specs) != 2 || specs[0].Name != "activate_skill" || specs[1].Name != "read_skill_file" || !specs[0].Effects.ReadOnly() {
@@ -364,9 +329,7 @@ func TestAgentSkillsAreActivatedAndRead(t *testing.T) {
 		t.Errorf("activate_skill is %s %s", specs[0].Description, specs[0].Input)
 	}
 	for _, s := range specs {
-		if err := strictjson.CheckObject(s.Input); err != nil {
-			t.Errorf("%s: %v", s.Name, err)
-		}
+		kit.Check(t, strictjson.CheckObject(s.Input), s.Name)
 	}
 	says(t, r, "activate_skill", `{"name":"pdf"}`,
 		`{"name":"pdf","description":"For PDF files.","license":"MIT","allowed_tools":["Read"],"instructions":"Do this.",`+
@@ -402,8 +365,8 @@ func TestInstallMakesAnEnvironmentThatTheRunnerUses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sk")
 	copySkill(t, "first", dir)
 	wheel(t, filepath.Join(dir, "greeting-1.0-py3-none-any.whl"))
-	write(t, filepath.Join(dir, requirementsFile), "./greeting-1.0-py3-none-any.whl\n")
-	write(t, filepath.Join(dir, "skill.py"), "import greeting\n"+read(t, "testdata/first/skill.py"))
+	kit.Write(t, filepath.Join(dir, requirementsFile), "./greeting-1.0-py3-none-any.whl\n")
+	kit.Write(t, filepath.Join(dir, "skill.py"), "import greeting\n"+read(t, "testdata/first/skill.py"))
 	r, _ := open(t, Options{Skill: dir})
 	_, err := r.Tools(t.Context())
 	refused(t, err, tool.CodeCrash, "No module named 'greeting'") // never silently
@@ -419,10 +382,7 @@ func TestInstallMakesAnEnvironmentThatTheRunnerUses(t *testing.T) {
 }
 
 func read(t testing.TB, path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(os.ReadFile(path))(t)
 	return string(b)
 }
 
@@ -449,22 +409,16 @@ func TestInstallExplainsFailures(t *testing.T) {
 	if err := (Skills{}).Install(t.Context(), dir, &log); err != nil || !strings.Contains(log.String(), "needs no packages") {
 		t.Errorf("%v, %s", err, &log)
 	}
-	if _, err := os.Stat(filepath.Join(dir, venvFolder)); err == nil {
-		t.Error("an environment was made for nothing")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(dir, venvFolder))), "", "an environment was made for nothing")
 	refused(t, Skills{}.Install(t.Context(), t.TempDir(), &log), tool.CodeUnavailable, "not a skill")
-	write(t, filepath.Join(dir, manifestFile), `{"runtime":"node","entry":"x.js"}`)
+	kit.Write(t, filepath.Join(dir, manifestFile), `{"runtime":"node","entry":"x.js"}`)
 	refused(t, Skills{}.Install(t.Context(), dir, &log), tool.CodeUnsupported, "not a Python skill")
-	write(t, filepath.Join(dir, manifestFile), `{"runtime":"python","entry":"x.py","dependencies":["x"]}`)
+	kit.Write(t, filepath.Join(dir, manifestFile), `{"runtime":"python","entry":"x.py","dependencies":["x"]}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	refused(t, Skills{}.Install(ctx, dir, &log), tool.CodeCancelled)
-	if _, err := os.Stat(filepath.Join(dir, venvFolder)); err == nil {
-		t.Error("half an environment was left")
-	}
-	if err := os.MkdirAll(filepath.Join(dir, venvFolder), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(dir, venvFolder))), "", "half an environment was left")
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, venvFolder), 0o755))
 	r, _ := open(t, Options{Skill: dir})
 	_, err := r.Tools(t.Context())
 	refused(t, err, tool.CodeUnavailable, ".venv exists, but", "toolpost skill install")

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -93,16 +93,11 @@ func open(t testing.TB, o Options) (*Runner, *records) {
 			o.Walls.Write = append(o.Walls.Write, filepath.Dir(value))
 		}
 	}
-	r, err := NewRunner(".", o, log.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(NewRunner(".", o, log.logger()))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := r.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, r.Close(ctx))
 	})
 	return r, log
 }
@@ -151,42 +146,12 @@ func refused(t testing.TB, err error, code tool.Code, words ...string) {
 		return
 	}
 	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q does not say %q", err, w)
-		}
-	}
-}
-
-// eventually waits until cond returns no error.
-func eventually(t testing.TB, cond func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Millisecond)
+		kit.Contains(t, err.Error(), w, "%q does not say", err)
 	}
 }
 
 // copySkill copies a skill of testdata into a folder of its own.
 func copySkill(t testing.TB, from, into string) {
 	t.Helper()
-	if err := os.CopyFS(into, os.DirFS(filepath.Join("testdata", from))); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func write(t testing.TB, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.CopyFS(into, os.DirFS(filepath.Join("testdata", from))))
 }

@@ -18,6 +18,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/spawn"
 	"toolpost/host/worker"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -95,9 +96,7 @@ func TestGarbageIsLoggedAndTheSecondAnswerIsDropped(t *testing.T) {
 	r, log = hostile(t, "twice", Options{})
 	says(t, r, "bad", `{}`, `"answer to {}"`)
 	says(t, r, "ok", `{}`, `"answer to {}"`)
-	if !strings.Contains(log.String(), "unknown request") {
-		t.Errorf("the second answer is not in the log:\n%s", log)
-	}
+	kit.Contains(t, log.String(), "unknown request", "the second answer is not in the log:\n%s", log)
 	r, log = hostile(t, fmt.Sprintf("%d lines", rounds.Of(100_000, 1_000_000)), Options{})
 	says(t, r, "bad", `{}`, `"answer to {}"`)
 	says(t, r, "ok", `{"after":1}`, `"answer to {\"after\": 1}"`)
@@ -158,17 +157,13 @@ func TestHooksThatFailOrHangHarmNothing(t *testing.T) {
 			t.Parallel()
 			r, log := hostile(t, mode, Options{HookTimeout: config.Duration(200 * time.Millisecond)})
 			says(t, r, "ok", `{}`, `"answer to {}"`)
-			if !strings.Contains(log.String(), "a hook of the skill failed") {
-				t.Errorf("not in the log:\n%s", log)
-			}
+			kit.Contains(t, log.String(), "a hook of the skill failed", "not in the log:\n%s", log)
 		})
 	}
 	t.Run("hangs in a hook", func(t *testing.T) { // it can do nothing more: the error names the hook
 		t.Parallel()
 		r, _ := hostile(t, "hangs in a hook", Options{HookTimeout: config.Duration(200 * time.Millisecond)})
-		if _, err := r.Tools(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(r.Tools(t.Context()))(t)
 		_, err := callWithin(t, r, "ok", `{}`, short)
 		refused(t, err, tool.CodeTimeout, "has not answered lifecycle/onLoad either")
 	})
@@ -184,9 +179,7 @@ func TestHooksThatFailOrHangHarmNothing(t *testing.T) {
 	})
 	var usual Options
 	usual.setDefaults()
-	if usual.HookTimeout != config.Duration(10*time.Second) {
-		t.Error("a hook has 10 s")
-	}
+	kit.Equal(t, usual.HookTimeout, config.Duration(10*time.Second), "a hook has 10 s")
 }
 
 // contract(alphahuman): Ticks: at least 1 s apart, never overlapping; `tick_interval` in the manifest, 60 s otherwise, and none where it is 0.
@@ -194,15 +187,13 @@ func TestATickThatHangsIsNotFollowedByAnother(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "sk")
 	copySkill(t, "hostile", dir)
-	write(t, filepath.Join(dir, manifestFile), `{"runtime":"python","entry":"skill.py","tick_interval":1}`)
+	kit.Write(t, filepath.Join(dir, manifestFile), `{"runtime":"python","entry":"skill.py","tick_interval":1}`)
 	r, log := open(t, Options{
 		Skill: dir, HookTimeout: config.Duration(100 * time.Millisecond),
 		Options: spawn.Options{Env: map[string]string{"MODE": "hangs in a hook", "HOOK": "lifecycle/onTick"}},
 	})
-	if _, err := r.Tools(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func() error {
+	kit.Must(r.Tools(t.Context()))(t)
+	kit.Until(t, func() error {
 		if strings.Contains(log.String(), "lifecycle/onTick") {
 			return nil
 		}
@@ -225,7 +216,7 @@ func TestACallThatIsGivenUpHarmsNoOther(t *testing.T) {
 		defer close(slow)
 		says(t, r, "ok", `{"sleep":6}`, `"answer to {\"sleep\": 6}"`)
 	}()
-	eventually(t, func() error { return busy(r, 1) })
+	kit.Until(t, func() error { return busy(r, 1) })
 	_, err := callWithin(t, r, "ok", `{"sleep":7}`, 200*time.Millisecond)
 	refused(t, err, tool.CodeTimeout)
 	says(t, r, "ok", `{}`, `"answer to {}"`) // held for the grace, then on a new worker: the old one answered nothing
@@ -247,9 +238,7 @@ func TestALateAnswerIsDropped(t *testing.T) {
 	if w := r.current(t); w != first {
 		t.Error("the worker was replaced")
 	}
-	if err := busy(r, 0); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, busy(r, 0))
 }
 
 func busy(r *Runner, want int) error {
@@ -261,18 +250,14 @@ func busy(r *Runner, want int) error {
 
 func (r *Runner) current(t testing.TB) *worker.Worker {
 	t.Helper()
-	if _, err := r.Tools(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(r.Tools(t.Context()))(t)
 	return r.programs[0].Current()
 }
 
 // kill ends a worker from outside.
 func kill(t testing.TB, w *worker.Worker) {
 	t.Helper()
-	if err := syscall.Kill(w.Pid(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, syscall.Kill(w.Pid(), syscall.SIGKILL))
 }
 
 // contract(alphahuman): A crashed worker is restarted with backoff; after five fast crashes the breaker opens and calls fail at once with the reason.
@@ -281,10 +266,10 @@ func TestFiveFastCrashesOpenTheBreaker(t *testing.T) {
 	flag := filepath.Join(t.TempDir(), "flag")
 	r, _ := hostile(t, "crashes later", Options{Options: spawn.Options{Env: map[string]string{"FLAG": flag}}})
 	w := r.current(t)
-	write(t, flag, "")
+	kit.Write(t, flag, "")
 	kill(t, w)
 	var err error
-	eventually(t, func() error {
+	kit.Until(t, func() error {
 		if _, err = call(t, r, "ok", `{}`); tool.CodeOf(err) != tool.CodeBreakerOpen {
 			return fmt.Errorf("got %v", err)
 		}
@@ -298,7 +283,7 @@ func TestACrashedSkillComesBackByItself(t *testing.T) {
 	r, _ := hostile(t, "fine", Options{})
 	w := r.current(t)
 	kill(t, w)
-	eventually(t, func() error {
+	kit.Until(t, func() error {
 		if now := r.programs[0].Current(); now == nil || now == w {
 			return errors.New("it did not come back")
 		}
@@ -318,7 +303,7 @@ func TestAllCallsOfAWorkerThatDiesFail(t *testing.T) {
 			refused(t, err, tool.CodeCrash, "hostile crashed")
 		})
 	}
-	eventually(t, func() error { return busy(r, 10) })
+	kit.Until(t, func() error { return busy(r, 10) })
 	kill(t, w)
 	all.Wait()
 }
@@ -337,9 +322,9 @@ func TestSkillThatStopsReadingDoesNotBlockCallers(t *testing.T) {
 		_, err := callWithin(t, r, "ok", big, short)
 		refused(t, err, tool.CodeTimeout)
 	})
-	eventually(t, func() error { return filled(w.Pid()) })
+	kit.Until(t, func() error { return filled(w.Pid()) })
 	all.Go(func() { says(t, r, "ok", `{"n":2}`, `"answer to {\"n\": 2}"`) })
-	eventually(t, func() error {
+	kit.Until(t, func() error {
 		if n := w.Pending(); n != 2 {
 			return fmt.Errorf("%d requests wait", n)
 		}
@@ -388,9 +373,7 @@ func TestCloseIsBoundByItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	start := time.Now()
-	if err := r.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, r.Close(ctx))
 	if took := time.Since(start); took > patience/2 {
 		t.Errorf("it took %v", took)
 	}
@@ -408,7 +391,7 @@ func TestNoSessionSeesTheStateOfAnother(t *testing.T) {
 	go func() { // the fourth request, after the hello, the list and the hook; it is never answered
 		_, _ = w.Ask(ctx, methodToolsCall, []byte(`{"name":"silent","arguments":{}}`), &scope{inside: true, state: []byte(`{"skills":{"second":{"secret":1}}}`)})
 	}()
-	eventually(t, func() error { return busy(r, 1) })
+	kit.Until(t, func() error { return busy(r, 1) })
 	c := &tool.Call{Tool: "ask", Session: "mine", Args: []byte(`{"method":"state/get"}`)}
 	result, err := r.Invoke(t.Context(), c, tool.Discard)
 	if err != nil || result.OK || !strings.Contains(result.Failure.Message, "callId") {

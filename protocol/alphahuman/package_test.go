@@ -10,6 +10,7 @@ import (
 
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/jsonrpc"
@@ -39,7 +40,7 @@ func TestPackageSkillIsRunAsAModule(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, skill := packages(t)
-			write(t, filepath.Join(skill, manifestFile), manifest)
+			kit.Write(t, filepath.Join(skill, manifestFile), manifest)
 			switch main := filepath.Join(skill, "__main__.py"); {
 			case strings.Contains(manifest, "server.py"):
 				move(t, main, filepath.Join(skill, "server.py"))
@@ -55,9 +56,7 @@ func TestPackageSkillIsRunAsAModule(t *testing.T) {
 
 func move(t testing.TB, from, to string) {
 	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Rename(from, to))
 }
 
 // A skill that is a script stays one: its imports start in its folder.
@@ -65,9 +64,9 @@ func TestScriptSkillIsRunAsAScript(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "sk")
 	copySkill(t, "first", dir)
-	write(t, filepath.Join(dir, "helper.py"), "")
-	write(t, filepath.Join(dir, "__init__.py"), "from .skill import dispatch\n")
-	write(t, filepath.Join(dir, "skill.py"), "import helper\n\"\"\"\nfrom .nowhere import nothing\n\"\"\"\n"+read(t, "testdata/first/skill.py"))
+	kit.Write(t, filepath.Join(dir, "helper.py"), "")
+	kit.Write(t, filepath.Join(dir, "__init__.py"), "from .skill import dispatch\n")
+	kit.Write(t, filepath.Join(dir, "skill.py"), "import helper\n\"\"\"\nfrom .nowhere import nothing\n\"\"\"\n"+read(t, "testdata/first/skill.py"))
 	r, _ := open(t, Options{Skill: dir})
 	says(t, r, "say", `{"text":"x"}`, `"x"`)
 }
@@ -77,7 +76,7 @@ func TestScriptSkillIsRunAsAScript(t *testing.T) {
 func TestAPackageSeesNoOtherSkill(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, skill := packages(t)
-	write(t, filepath.Join(dir, "config.txt"), "words of ROOT")
+	kit.Write(t, filepath.Join(dir, "config.txt"), "words of ROOT")
 	other := filepath.Join(dir, "skills", "other", "secret.txt")
 	look := fmt.Sprintf(`{"paths":[%q,%q,%q,%q,"config.txt"]}`, dir, filepath.Dir(skill), filepath.Join(dir, "config.txt"), other)
 	for name, o := range map[string]Options{
@@ -109,10 +108,10 @@ func TestAPackageSeesNoOtherSkill(t *testing.T) {
 func TestAPackageImportsFromItsRoot(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir, skill := packages(t)
-	write(t, filepath.Join(dir, "dev", "runtime", "server.py"), `"""a library"""`)
-	write(t, filepath.Join(dir, "single.py"), `"""a module"""`)
-	write(t, filepath.Join(dir, "skills", "common", "__init__.py"), `"""beside the skills"""`)
-	write(t, filepath.Join(dir, "skills", "other", "words.py"), `"""another skill"""`)
+	kit.Write(t, filepath.Join(dir, "dev", "runtime", "server.py"), `"""a library"""`)
+	kit.Write(t, filepath.Join(dir, "single.py"), `"""a module"""`)
+	kit.Write(t, filepath.Join(dir, "skills", "common", "__init__.py"), `"""beside the skills"""`)
+	kit.Write(t, filepath.Join(dir, "skills", "other", "words.py"), `"""another skill"""`)
 	use := func(r *Runner, module, want string) {
 		t.Helper()
 		says(t, r, "use", fmt.Sprintf(`{"module":%q}`, module), fmt.Sprintf("%q", want))
@@ -133,9 +132,7 @@ func TestPackageWithInvalidFolderNamesIsExplained(t *testing.T) {
 	dir, _ := packages(t)
 	move(t, filepath.Join(dir, "skills"), filepath.Join(dir, "skills.d"))
 	r, _ := open(t, Options{Skills: filepath.Join(dir, "skills.d")})
-	if _, err := r.Tools(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(r.Tools(t.Context()))(t)
 	refused(t, r.Unavailable("notes"), tool.CodeInvalidInput, "skills.d", "a folder whose name has a dot cannot be a Python package")
 }
 
@@ -174,20 +171,20 @@ func host(t testing.TB) (root string) {
 	alone := read(t, "testdata/host/dev/runtime/server.py")
 	for _, name := range shipped {
 		skill, word := filepath.Join(root, "skills", name), strings.ReplaceAll(name, "-", "_")
-		write(t, filepath.Join(skill, manifestFile), fmt.Sprintf(`{"id":%q,"name":%q,"version":"1.0.0",`+
+		kit.Write(t, filepath.Join(skill, manifestFile), fmt.Sprintf(`{"id":%q,"name":%q,"version":"1.0.0",`+
 			`"runtime":"python","entry":"__main__.py","tick_interval":null,"env":[],"dependencies":[]}`, name, name))
-		write(t, filepath.Join(skill, "data", "config.json"), `{"token":"the token of `+name+`"}`)
-		write(t, filepath.Join(skill, "__init__.py"), "")
-		write(t, filepath.Join(skill, "tools.py"), fmt.Sprintf("NAME = %q\n", word+"_look"))
+		kit.Write(t, filepath.Join(skill, "data", "config.json"), `{"token":"the token of `+name+`"}`)
+		kit.Write(t, filepath.Join(skill, "__init__.py"), "")
+		kit.Write(t, filepath.Join(skill, "tools.py"), fmt.Sprintf("NAME = %q\n", word+"_look"))
 		imports := "from dev.runtime.server import SkillServer, look\nfrom dev.types.skill_types import SkillDefinition, SkillTool\n"
 		if name == "server-ping" { // the one without dependencies
-			write(t, filepath.Join(skill, "server.py"), strings.ReplaceAll(alone, "from dev.types.skill_types", "from .skill_types"))
-			write(t, filepath.Join(skill, "skill_types.py"), read(t, "testdata/host/dev/types/skill_types.py"))
+			kit.Write(t, filepath.Join(skill, "server.py"), strings.ReplaceAll(alone, "from dev.types.skill_types", "from .skill_types"))
+			kit.Write(t, filepath.Join(skill, "skill_types.py"), read(t, "testdata/host/dev/types/skill_types.py"))
 			imports = "from .server import SkillServer, look\nfrom .skill_types import SkillDefinition, SkillTool\n"
 		}
-		write(t, filepath.Join(skill, "skill.py"), imports+"from .tools import NAME\n\n"+
+		kit.Write(t, filepath.Join(skill, "skill.py"), imports+"from .tools import NAME\n\n"+
 			"skill = SkillDefinition(tools=[SkillTool(name=NAME, run=look)])\n")
-		write(t, filepath.Join(skill, "__main__.py"),
+		kit.Write(t, filepath.Join(skill, "__main__.py"),
 			"def main():\n    from .skill import skill, SkillServer\n    SkillServer(skill).start()\n\n\n"+
 				"if __name__ == \"__main__\":\n    main()\n")
 	}
@@ -200,13 +197,11 @@ func host(t testing.TB) (root string) {
 func TestThePackagesOfAHostRunBehindDefaultWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := host(t)
-	write(t, filepath.Join(root, "README.md"), "read me")
+	kit.Write(t, filepath.Join(root, "README.md"), "read me")
 	for _, secret := range []string{".env", ".ssh/id", ".toolpost/token"} {
-		write(t, filepath.Join(root, secret), "a secret of the host")
+		kit.Write(t, filepath.Join(root, secret), "a secret of the host")
 	}
-	if err := os.Symlink("/etc", filepath.Join(root, "leads-away")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink("/etc", filepath.Join(root, "leads-away")))
 	for name, g := range map[string]tool.Guarantees{"the default": {}, "nothing may be read": {NoFilesystemRead: true}} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := open(t, Options{Skills: filepath.Join(root, "skills"), Options: spawn.Options{Guarantees: g}})
@@ -242,9 +237,7 @@ func TestAHomeIsNotGivenToAPackage(t *testing.T) {
 	root := host(t)
 	t.Setenv("HOME", root)
 	r, _ := open(t, Options{Skills: filepath.Join(root, "skills"), source: "pkgs", Options: spawn.Options{Walls: noTmp}})
-	if _, err := r.Tools(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(r.Tools(t.Context()))(t)
 	refused(t, r.Unavailable("slack"), tool.CodeCrash, "No module named 'dev'",
 		`; blocked by the walls of source "pkgs": importing dev from `+root+"/dev; to allow it: `walls: {read: ["+root+"/dev]}`")
 	given := walls.Options{Tmp: -1, Read: []string{filepath.Join(root, "dev")}}

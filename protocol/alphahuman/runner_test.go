@@ -21,6 +21,7 @@ import (
 	"toolpost/host/container"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/jsonrpc"
@@ -56,27 +57,19 @@ func TestTheTemplateOfTheContractRunsAsItIsPrinted(t *testing.T) {
 // contract(alphahuman): "name": "my_tool", "arguments": { "input": "hello" }
 func TestASkillFromNewWorks(t *testing.T) {
 	tooltest.NoLeaks(t)
-	folder, err := Skills{}.New(t.TempDir(), "gas-cost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := kit.Must(Skills{}.New(t.TempDir(), "gas-cost"))(t)
 	if found := (Skills{}).Check(folder); len(found) != 0 {
 		t.Errorf("the template has findings: %v", found)
 	}
 	r, _ := open(t, Options{Skill: folder})
-	specs, err := r.Tools(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(r.Tools(t.Context()))(t)
 	want := []*tool.Spec{{
 		Name: "greet", Description: "Greets somebody by name.",
 		Input: json.RawMessage(`{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}`),
 		Walls: "reads " + folder + "; changes nothing; network none; 512 MiB; 128 processes",
 		Held:  tool.Guarantees{NoNetwork: true, NoEnvWrite: true, Sandbox: true},
 	}}
-	if d := cmp.Diff(want, specs, cmpopts.IgnoreFields(tool.Spec{}, "Room")); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, specs, cmpopts.IgnoreFields(tool.Spec{}, "Room")), "")
 	says(t, r, "greet", `{"name":"Ada"}`, `"Hello Ada"`)
 	result, err := call(t, r, "greet", `{"name":""}`)
 	if err != nil || result.OK || result.Failure.Message != "name is missing" {
@@ -100,23 +93,16 @@ func TestHooksComeInOrder(t *testing.T) {
 			}
 			dir := filepath.Join(t.TempDir(), "sk")
 			copySkill(t, skill, dir)
-			write(t, filepath.Join(dir, manifestFile), `{"version":"2.1","runtime":"python","entry":"skill.py","tick_interval":1}`)
+			kit.Write(t, filepath.Join(dir, manifestFile), `{"version":"2.1","runtime":"python","entry":"skill.py","tick_interval":1}`)
 			file := filepath.Join(t.TempDir(), "hooks")
 			o := Options{Skill: dir, Data: t.TempDir(), Options: spawn.Options{Env: map[string]string{"HOOKS": file}, Walls: walls.Options{Write: []string{filepath.Dir(file)}}}}
-			r, err := NewRunner(".", o, (&records{}).logger())
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := kit.Must(NewRunner(".", o, (&records{}).logger()))(t)
 			for range 2 {
 				c := &tool.Call{Tool: "say", Session: "s1", Caller: tool.Principal{ID: "me"}}
-				if _, err := r.Invoke(t.Context(), c, tool.Discard); err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(r.Invoke(t.Context(), c, tool.Discard))(t)
 			}
-			eventually(t, func() error { return contains(file, "ick") })
-			if err := r.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.Until(t, func() error { return contains(file, "ick") })
+			kit.OK(t, r.Close(t.Context()))
 			checkHooks(t, file, names, r)
 		})
 	}
@@ -132,16 +118,11 @@ func contains(file, words string) error {
 
 func checkHooks(t *testing.T, file string, want []string, r *Runner) {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(os.ReadFile(file))(t)
 	var got []string
 	for l := range strings.Lines(string(b)) {
 		var told []json.RawMessage
-		if err := json.Unmarshal([]byte(l), &told); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal([]byte(l), &told))
 		method := jsonrpc.Text(told[0])
 		if len(got) == 0 || got[len(got)-1] != method { // more than one tick may have come
 			got = append(got, method)
@@ -152,16 +133,12 @@ func checkHooks(t *testing.T, file string, want []string, r *Runner) {
 			wanted = `{"sessionId":"s1"}`
 			fallthrough
 		case method != methodLoad:
-			if params != wanted {
-				t.Errorf("%s has the params %s", method, params)
-			}
+			kit.Equal(t, params, wanted, "%s has the params", method)
 		case !strings.Contains(params, `"dataDir":"`+r.programs[0].data.dir+`"`) || !strings.Contains(params, `"version":"2.1"`):
 			t.Errorf("%s has the params %s", method, params)
 		}
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 }
 
 // contract(alphahuman): Both sides number from 1: keep two id spaces.
@@ -188,22 +165,16 @@ func TestASkillMayAskItsHost(t *testing.T) {
 		want, _ := json.Marshal(c.want)
 		says(t, r, "ask", fmt.Sprintf(`{"method":%q,"params":%s}`, c.method, c.params), string(want))
 	}
-	if b, err := os.ReadFile(filepath.Join(data, "second", "a.txt")); err != nil || string(b) != "größe\n" {
-		t.Errorf("got %q, %v", b, err)
-	}
+	kit.Equal(t, string(kit.Must(os.ReadFile(filepath.Join(data, "second", "a.txt")))(t)), "größe\n")
 }
 
 func TestBadQuestionsOfASkillAreAnsweredWithErrors(t *testing.T) {
 	tooltest.NoLeaks(t)
 	outside := filepath.Join(t.TempDir(), "outside")
-	write(t, outside, "secret")
+	kit.Write(t, outside, "secret")
 	data := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(data, "second"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, filepath.Join(data, "second", "link")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(filepath.Join(data, "second"), 0o755))
+	kit.OK(t, os.Symlink(outside, filepath.Join(data, "second", "link")))
 	r, _ := open(t, Options{Skill: "testdata/second", Data: data})
 	for _, c := range []struct{ method, params, words string }{
 		{"nobody/knows", `{}`, "Method not found: nobody/knows"},
@@ -231,16 +202,14 @@ func TestBadQuestionsOfASkillAreAnsweredWithErrors(t *testing.T) {
 func TestTheFilesOfASkillHavePlainNames(t *testing.T) {
 	tooltest.NoLeaks(t)
 	data := t.TempDir()
-	write(t, filepath.Join(data, "second", "notes", "a.txt"), "from a time when folders were taken")
+	kit.Write(t, filepath.Join(data, "second", "notes", "a.txt"), "from a time when folders were taken")
 	r, _ := open(t, Options{Skill: "testdata/second", Data: data})
 	for _, name := range []string{
 		"", ".", "..", "/x", "../x", "../../x", "notes/a.txt", "./x", "x/", "x/.", "notes", `..\x`, `a\b`, "a\x00b", "a\nb", strings.Repeat("x", 256),
 	} {
 		for _, method := range []string{"data/read", "data/write"} {
 			args, err := json.Marshal(map[string]any{"method": method, "params": map[string]any{"filename": name, "content": "y"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, err)
 			result, err := call(t, r, "ask", string(args))
 			if err != nil || result.OK || !strings.Contains(result.Failure.Message, "filename") {
 				t.Errorf("%s %q: got %+v, %v", method, name, result, err)
@@ -305,10 +274,7 @@ func TestTheStateOfASessionIsTheSkillsOwnPart(t *testing.T) {
 
 func decoded(t *testing.T, doc string) map[string]any {
 	t.Helper()
-	v, err := strictjson.Decode([]byte(doc))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := kit.Must(strictjson.Decode([]byte(doc)))(t)
 	return v.(map[string]any)
 }
 
@@ -324,9 +290,7 @@ func TestEventsOfASkillAreEventsOfTheCall(t *testing.T) {
 	} {
 		var got tooltest.Collect
 		args := json.RawMessage(`{"method":"intelligence/emitEvent","params":` + c.params + `}`)
-		if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "ask", Args: args}, &got); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(r.Invoke(t.Context(), &tool.Call{Tool: "ask", Args: args}, &got))(t)
 		events := got.Events()
 		if len(events) != 1 || string(events[0].Kind) != c.kind || string(events[0].Data) != c.data {
 			t.Errorf("%s: got %s", c.params, fmt.Sprint(events))
@@ -394,10 +358,7 @@ func TestResultsSurviveDoorAndRunner(t *testing.T) {
 		{Failure: &tool.Error{Code: tool.CodeToolError, Reason: "ValueError", Message: "no such torch", Details: json.RawMessage(`{"n":1}`)}},
 	} {
 		for _, blocks := range []bool{false, true} {
-			b, err := encodeResult(r, blocks)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := kit.Must(encodeResult(r, blocks))(t)
 			got, err := decodeResult(b)
 			if d := cmp.Diff(r, got); err != nil || d != "" {
 				t.Errorf("%s: %v %s", b, err, d)
@@ -411,10 +372,7 @@ func TestEveryClassOfErrorsSurvivesDoorAndRunner(t *testing.T) {
 	for _, code := range tool.Codes() {
 		e := &tool.Error{Code: code, Reason: "because", Message: "words", Details: json.RawMessage(`{"a":1}`)}
 		var scan strictjson.Scanner
-		m, err := jsonrpc.Decode(&scan, jsonrpc.EncodeReply([]byte("1"), nil, toRPC(e)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := kit.Must(jsonrpc.Decode(&scan, jsonrpc.EncodeReply([]byte("1"), nil, toRPC(e))))(t)
 		result, err := outcome(m.Failure(), "t")
 		if code == tool.CodeToolError {
 			if err != nil || result.OK || result.Failure.Message != "words" {
@@ -422,16 +380,12 @@ func TestEveryClassOfErrorsSurvivesDoorAndRunner(t *testing.T) {
 			}
 			continue
 		}
-		if d := cmp.Diff(e, err); d != "" {
-			t.Errorf("%s: %s", code, d)
-		}
+		kit.Equal(t, cmp.Diff(e, err), "", code)
 	}
 	for code, want := range map[int]tool.Code{
 		-32601: tool.CodeNotFound, -32602: tool.CodeInvalidInput, -32700: tool.CodeProtocol, -32600: tool.CodeProtocol,
 	} {
-		if _, err := outcome(jsonrpc.Errorf(code, "words"), "t"); tool.CodeOf(err) != want {
-			t.Errorf("%d: got %v", code, err)
-		}
+		kit.Refused(t, kit.Err(outcome(jsonrpc.Errorf(code, "words"), "t")), want, "", code)
 	}
 	for _, code := range []int{-32603, -32000, 1, 0} {
 		if r, err := outcome(jsonrpc.Errorf(code, "boom"), "t"); err != nil || r.OK || r.Failure.Message != "boom" {
@@ -513,10 +467,7 @@ func TestToolsThatClashArePrefixedWithTheirSkill(t *testing.T) {
 	copySkill(t, "first", filepath.Join(dir, "a"))
 	copySkill(t, "second", filepath.Join(dir, "b"))
 	r, _ := open(t, Options{Skills: dir})
-	specs, err := r.Tools(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(r.Tools(t.Context()))(t)
 	var names []string
 	for _, s := range specs {
 		names = append(names, s.Name)
@@ -526,9 +477,7 @@ func TestToolsThatClashArePrefixedWithTheirSkill(t *testing.T) {
 		"ask", "blocks", "burst", "env", "events", "first__crash", "first__echo", "first__fail", "first__hang", "first__hooks", "first__say",
 		"flood", "pid", "second__crash", "second__echo", "second__fail", "second__hang", "second__hooks", "second__say", "spawn", "try",
 	}
-	if d := cmp.Diff(want, names); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, names), "")
 	says(t, r, "first__say", `{"text":"x"}`, `"x"`)
 	says(t, r, "second__say", `{"text":"y"}`, `"y"`)
 	if string(specs[0].Input) == "" || slices.ContainsFunc(specs, func(s *tool.Spec) bool { return strings.Contains(string(s.Input), "null") }) {
@@ -541,18 +490,14 @@ func TestASkillThatDoesNotStartHarmsNoOther(t *testing.T) {
 	dir := t.TempDir()
 	copySkill(t, "first", filepath.Join(dir, "good"))
 	copySkill(t, "hostile", filepath.Join(dir, "bad"))
-	write(t, filepath.Join(dir, "worse", manifestFile), `{"runtime":"quickjs"}`)
-	write(t, filepath.Join(dir, "no-skill", "readme.txt"), ``)
+	kit.Write(t, filepath.Join(dir, "worse", manifestFile), `{"runtime":"quickjs"}`)
+	kit.Write(t, filepath.Join(dir, "no-skill", "readme.txt"), ``)
 	r, _ := open(t, Options{Skills: dir, Options: spawn.Options{Env: map[string]string{"MODE": "crashes on start"}}})
-	if _, err := r.Tools(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(r.Tools(t.Context()))(t)
 	says(t, r, "say", `{"text":"x"}`, `"x"`)
 	refused(t, r.Unavailable("hostile"), tool.CodeCrash, "hostile crashed", "exit status 1", "cannot find my files")
 	refused(t, r.Unavailable("worse"), tool.CodeInvalidInput, manifestFile, "field runtime", "quickjs")
-	if err := r.Unavailable("say"); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, r.Unavailable("say"))
 	_, err := call(t, r, "hostile", `{}`)
 	refused(t, err, tool.CodeCrash, "hostile crashed")
 }
@@ -560,9 +505,7 @@ func TestASkillThatDoesNotStartHarmsNoOther(t *testing.T) {
 func TestGuaranteesHold(t *testing.T) {
 	tooltest.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer l.Close()
 	dir := t.TempDir()
 	args := fmt.Sprintf(`{"port":%d,"file":%q}`, l.Addr().(*net.TCPAddr).Port, filepath.Join(dir, "made"))
@@ -599,9 +542,7 @@ func TestGuaranteesHold(t *testing.T) {
 	one := &tool.Call{Tool: "say", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true}}}
 	_, err = r.Invoke(t.Context(), one, tool.Discard)
 	refused(t, err, tool.CodeUnsupported, "no_subprocess", "the guarantees of its source")
-	if tool.AsError(err).Reason != "coverage_missing" {
-		t.Errorf("the reason is %q", tool.AsError(err).Reason)
-	}
+	kit.Equal(t, tool.AsError(err).Reason, "coverage_missing", "the reason is")
 }
 
 // contract(alphahuman): also `env` (names passed through)
@@ -611,31 +552,19 @@ func TestASkillSeesOnlyItsOwnEnvironment(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	r, _ := open(t, Options{Skill: "testdata/first", Options: spawn.Options{Env: map[string]string{"GIVEN": "g"}, PassEnv: []string{"PASSED"}}})
-	result, err := call(t, r, "env", `{}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := kit.Must(call(t, r, "env", `{}`))(t)
 	var names []string
-	if err := json.Unmarshal([]byte(jsonrpc.Text(result.Output)), &names); err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff([]string{"GIVEN", "HOME", "LANG", "MODE", "PASSED", "PATH", "TMPDIR", "TOOLPOST_TREE"}, names); d != "" {
-		t.Error(d)
-	}
+	kit.OK(t, json.Unmarshal([]byte(jsonrpc.Text(result.Output)), &names))
+	kit.Equal(t, cmp.Diff([]string{"GIVEN", "HOME", "LANG", "MODE", "PASSED", "PATH", "TMPDIR", "TOOLPOST_TREE"}, names), "")
 }
 
 func TestTwoCallersNeverShareASession(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := open(t, Options{Skill: "testdata/first"})
 	for _, caller := range []string{"ada", "bob", "ada"} {
-		if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "say", Session: "main", Caller: tool.Principal{ID: caller}}, tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(r.Invoke(t.Context(), &tool.Call{Tool: "say", Session: "main", Caller: tool.Principal{ID: caller}}, tool.Discard))(t)
 	}
-	result, err := call(t, r, "hooks", `{}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := kit.Must(call(t, r, "hooks", `{}`))(t)
 	said := jsonrpc.Text(result.Output)
 	if strings.Count(said, "onSessionStart") != 2 || strings.Count(said, `"main"`) != 1 || strings.Count(said, `"main~`) != 1 {
 		t.Errorf("the skill was told %s", said)
@@ -646,10 +575,8 @@ func TestASessionEndsWhenItIsQuiet(t *testing.T) {
 	tooltest.NoLeaks(t)
 	file := filepath.Join(t.TempDir(), "hooks")
 	r, _ := open(t, Options{Skill: "testdata/first", SessionIdle: config.Duration(50 * time.Millisecond), Options: spawn.Options{Env: map[string]string{"HOOKS": file}}})
-	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "say", Session: "main"}, tool.Discard); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func() error { return contains(file, `["lifecycle/onSessionEnd", {"sessionId": "main"}]`) })
+	kit.Must(r.Invoke(t.Context(), &tool.Call{Tool: "say", Session: "main"}, tool.Discard))(t)
+	kit.Until(t, func() error { return contains(file, `["lifecycle/onSessionEnd", {"sessionId": "main"}]`) })
 }
 
 // contract(alphahuman): `skill/load|unload|sessionStart|sessionEnd|beforeMessage|afterResponse|tick|status|shutdown`
@@ -659,9 +586,7 @@ func TestMessagesAndStatusOfTheSecondGeneration(t *testing.T) {
 	if got := r.BeforeMessage(t.Context(), "asleep"); got != "asleep" {
 		t.Errorf("a skill that does not run made %q of it", got)
 	}
-	if _, err := r.Tools(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(r.Tools(t.Context()))(t)
 	if got := r.BeforeMessage(t.Context(), "hello"); got != "HELLO" {
 		t.Errorf("skill/beforeMessage made %q of it", got)
 	}
@@ -690,8 +615,8 @@ func TestSkillsMayBeWrittenInJavaScript(t *testing.T) {
 	}
 	tooltest.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "js")
-	write(t, filepath.Join(dir, manifestFile), `{"name":"js","runtime":"node","entry":"index.js"}`)
-	write(t, filepath.Join(dir, "index.js"), `
+	kit.Write(t, filepath.Join(dir, manifestFile), `{"name":"js","runtime":"node","entry":"index.js"}`)
+	kit.Write(t, filepath.Join(dir, "index.js"), `
 const lines = require("readline").createInterface({ input: process.stdin });
 lines.on("line", (line) => {
   const { id, method, params } = JSON.parse(line);
@@ -720,13 +645,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		`skills: ., guarantees: {no_net: true}`: "no_net",
 	} {
 		cfg, err := config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte("sources: [{name: sk, protocol: alphahuman, "+text+"}]"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		_, err = Open(context.Background(), cfg.Sources[0], (&records{}).logger())
-		if err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Fails(t, err, words, text)
 	}
 }
 

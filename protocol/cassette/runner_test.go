@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	tape "toolpost/engine/cassette"
+	"toolpost/internal/kit"
 	"toolpost/protocol/cassette"
 	"toolpost/tool"
 )
@@ -26,14 +26,9 @@ const recorded = `{"cassette":{"version":1,"made":"2026-11-16T00:00:00Z"}}
 func open(t *testing.T, o cassette.Options) *cassette.Runner {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "run.jsonl"), []byte(recorded), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "run.jsonl"), []byte(recorded), 0o600))
 	o.File, o.Source = "run.jsonl", "s"
-	r, err := cassette.New(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(cassette.New(dir, o))(t)
 	return r
 }
 
@@ -73,22 +68,16 @@ func TestRecordedCallsArePlayedOnceAndInOrder(t *testing.T) {
 		{wrong, "not_found not_recorded"},
 		{again, `"b"`},
 	} {
-		if got := look(t, r, c.call); got != c.want {
-			t.Errorf("%s: %s, not %s", c.call.Args, got, c.want)
-		}
+		kit.Equal(t, look(t, r, c.call), c.want, c.call.Args)
 	}
 }
 
 func TestPlayedLooselyTheLastOutcomeIsRepeated(t *testing.T) {
 	r := open(t, cassette.Options{Loose: true, Ignore: []string{"when"}})
 	for _, want := range []string{"1", "2", "2", "2"} {
-		if got := look(t, r, args(`{"a":1,"when":"whenever"}`)); got != want {
-			t.Errorf("%s, not %s", got, want)
-		}
+		kit.Equal(t, look(t, r, args(`{"a":1,"when":"whenever"}`)), want)
 	}
-	if got := look(t, r, args(`{"a":3}`)); got != "not_found not_recorded" {
-		t.Error(got)
-	}
+	kit.Equal(t, look(t, r, args(`{"a":3}`)), "not_found not_recorded")
 }
 
 func TestConcurrentCallsPlayEachRecordingOnce(t *testing.T) {
@@ -107,30 +96,22 @@ func TestConcurrentCallsPlayEachRecordingOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if answered.Load() != 2 {
-		t.Errorf("%d were answered", answered.Load())
-	}
+	kit.Equal(t, answered.Load(), 2)
 }
 
 func TestTheErrorNamesTheNearestCall(t *testing.T) {
 	c := args(`{"a":1,"when":"then"}`)
 	c.Tool = "look"
 	_, err := open(t, cassette.Options{}).Invoke(t.Context(), &c, tool.Discard)
-	if err == nil || !strings.Contains(err.Error(), `nearest that was is {"a":1,"when":"now"}`) {
-		t.Error(err)
-	}
+	kit.Fails(t, err, `nearest that was is {"a":1,"when":"now"}`)
 }
 
 func TestASourceThatIsNotOnTheCassetteIsNamed(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "run.jsonl"), []byte(recorded), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "run.jsonl"), []byte(recorded), 0o600))
 	for want, o := range map[string]cassette.Options{
 		"names one of: s": {File: "run.jsonl", Source: "other"}, "no such file": {File: "none", Source: "s"},
 	} {
-		if _, err := cassette.New(dir, o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v", o, err)
-		}
+		kit.Fails(t, kit.Err(cassette.New(dir, o)), want, o)
 	}
 }

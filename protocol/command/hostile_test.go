@@ -1,7 +1,6 @@
 package command
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"toolpost/internal/hostile"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -75,12 +75,7 @@ func newGround(t *testing.T) *ground {
 func (g *ground) write(name, text string) {
 	g.t.Helper()
 	path := filepath.Join(g.Top, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		g.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		g.t.Fatal(err)
-	}
+	kit.Write(g.t, path, text)
 }
 
 func (g *ground) sh(dir, script string) {
@@ -95,10 +90,7 @@ func (g *ground) sh(dir, script string) {
 // values returns the corpus: 2,000 values and more.
 func (g *ground) values() []string {
 	g.t.Helper()
-	words, err := hostile.Words("../../builtin/shell/escapes_test.go", g.Place)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	words := kit.Must(hostile.Words("../../builtin/shell/escapes_test.go", g.Place))(g.t)
 	all := append(words, hostile.Commands(g.Place)...)
 	for i, path := range hostile.Paths(g.Place) {
 		if i%17 == 0 {
@@ -116,7 +108,7 @@ func (g *ground) values() []string {
 func (g *ground) outside() map[string]string {
 	g.t.Helper()
 	seen := map[string]string{}
-	err := filepath.WalkDir(g.Top, func(path string, d fs.DirEntry, err error) error {
+	kit.OK(g.t, filepath.WalkDir(g.Top, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -130,10 +122,7 @@ func (g *ground) outside() map[string]string {
 			seen[path] = ""
 		}
 		return err
-	})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	}))
 	return seen
 }
 
@@ -172,9 +161,7 @@ func TestNoValueBecomesMoreThanAnArgument(t *testing.T) {
 				continue
 			}
 			taken++
-			if why := becomes(r.forms[0], p.argv, value); why != "" {
-				t.Errorf("%s with %q %s: %q", name, value, why, p.argv)
-			}
+			kit.Equal(t, becomes(r.forms[0], p.argv, value), "", name, value, p.argv)
 		}
 	}
 	if t.Logf("%d taken, %d refused", taken, refused); taken < 10_000 || refused < 5_000 {
@@ -255,8 +242,7 @@ func TestHostileValuesThroughRealPrograms(t *testing.T) {
 
 // attempt makes a call, and reports whether it ran.
 func (g *ground) attempt(r *Runner, name, value string) bool {
-	ctx, cancel := context.WithTimeout(g.t.Context(), hangGuard)
-	defer cancel()
+	ctx := kit.Context(g.t)
 	var sink tooltest.Collect
 	result, err := r.Invoke(ctx, callOf(r, value), &sink)
 	said := fmt.Sprint(err)

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -52,10 +53,7 @@ func indent(fields string) (text string) {
 
 func open(t testing.TB, dir, fields string) *Runner {
 	t.Helper()
-	r, err := source(dir, fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(source(dir, fields))(t)
 	return r
 }
 
@@ -68,8 +66,7 @@ type outcome struct {
 
 func invoke(t testing.TB, r *Runner, args string) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
-	defer cancel()
+	ctx := kit.Context(t)
 	var sink tooltest.Collect
 	result, err := r.Invoke(ctx, &tool.Call{ID: "call-1", Tool: r.forms[0].Name, Args: json.RawMessage(args)}, &sink)
 	return outcome{result, err, sink.Events()}
@@ -188,9 +185,7 @@ func TestOutputIsReadAsTheSourceSays(t *testing.T) {
 		})
 	}
 	got := run(t, say+"output: lines", `{"text":"one\\ntwo\\n"}`)
-	if d := cmp.Diff([]string{`{"stream":"stdout","text":"one\n"}`, `{"stream":"stdout","text":"two\n"}`}, got.of(tool.KindOutput)); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff([]string{`{"stream":"stdout","text":"one\n"}`, `{"stream":"stdout","text":"two\n"}`}, got.of(tool.KindOutput)), "")
 	for output, words := range map[string][]string{
 		"json":                    {"prog", "as json"},
 		"jsonl":                   {"as jsonl", "line 2", `not JSON`},
@@ -267,9 +262,7 @@ func TestFailureMessageOmitsProgressLines(t *testing.T) {
 func TestStandardErrorIsLogAndStandardInputIsAnArgument(t *testing.T) {
 	got := run(t, "command: [sh, -c, 'echo hello >&2; cat']\nstdin: 'Dear {name},\n\n{body}'", `{"name":"Ada","body":"-n; rm \u0000"}`)
 	wantOutput(t, got, `"Dear Ada,\n-n; rm \u0000"`)
-	if d := cmp.Diff([]string{`{"level":"info","message":"hello","fields":{"stream":"stderr"}}`}, got.of(tool.KindLog)); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff([]string{`{"level":"info","message":"hello","fields":{"stream":"stderr"}}`}, got.of(tool.KindLog)), "")
 	wantOutput(t, run(t, "command: [cat]\nstdin: '{*}'\ninput: {type: object}", `{"b":1.50,"a":[null]}`), `"{\"b\":1.50,\"a\":[null]}"`)
 	wantOutput(t, run(t, "command: [cat]\nstdin: ['{body}']", `{}`), `""`)
 	wantOutput(t, run(t, "command: [cat]\nstdin: ['{body}']", `{"body":"x"}`), `"x"`)
@@ -308,9 +301,7 @@ func TestProgressIsReadFromLines(t *testing.T) {
 			if got.err != nil || !got.result.OK {
 				t.Fatalf("%+v, %v", got.result, got.err)
 			}
-			if d := cmp.Diff(c.want, got.of(tool.KindProgress)); d != "" {
-				t.Error(d)
-			}
+			kit.Equal(t, cmp.Diff(c.want, got.of(tool.KindProgress)), "")
 			if logs := got.of(tool.KindLog); len(logs) != c.logs {
 				t.Errorf("logged: %s", logs)
 			}
@@ -322,12 +313,7 @@ func TestFilesThatItMakesAreAssets(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"old.txt": "old", "kept.txt": "kept", "toolpost.yaml": "x", "state/key": "a key"} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Write(t, path, text)
 	}
 	r := open(t, dir, `
 command: [sh, -c, 'echo new >new.txt; echo changed >old.txt; echo "<svg/>" >"$1"; echo no >"$1.no"; mkdir dir.txt; ln -s /etc/passwd away.txt', sh, "{name}"]
@@ -344,9 +330,7 @@ walls: {write: [.]}
 		fmt.Sprintf(`{"assetId":"new.txt","kind":"text","mediaType":"text/plain","path":%q}`, filepath.Join(dir, "new.txt")),
 		fmt.Sprintf(`{"assetId":"old.txt","kind":"text","mediaType":"text/plain","path":%q}`, filepath.Join(dir, "old.txt")),
 	}
-	if d := cmp.Diff(want, slicesWithout(got.of(tool.KindAsset), "away.txt")); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, slicesWithout(got.of(tool.KindAsset), "away.txt")), "")
 	wantError(t, invoke(t, r, `{"name":"../x.svg"}`).err, tool.CodeAccessDenied, "name", "outside the working folder")
 }
 
@@ -363,16 +347,10 @@ func slicesWithout(all []string, word string) (rest []string) {
 func TestLinkedAssetCannotLeaveTheFolder(t *testing.T) {
 	top := t.TempDir()
 	secret := filepath.Join(top, "secret.txt")
-	if err := os.WriteFile(secret, []byte("the secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(secret, []byte("the secret"), 0o600))
 	dir := filepath.Join(top, "root")
-	if err := os.MkdirAll(filepath.Join(dir, ".toolpost"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, ".toolpost/token"), []byte("the secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(filepath.Join(dir, ".toolpost"), 0o755))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, ".toolpost/token"), []byte("the secret"), 0o600))
 	r := open(t, dir, "command: [sh, -c, 'ln -s ../secret.txt a.txt; ln -s .toolpost/token b.txt; ln -s /proc/self/environ c.txt']\n"+
 		"assets: ['*.txt']\nwalls: {write: [.]}")
 	got := invoke(t, r, `{}`)
@@ -474,9 +452,7 @@ func TestHarmlessCommandLinesAreAccepted(t *testing.T) {
 		if strings.Contains(command, "{n}") || strings.Contains(command, "{dir}") {
 			fields += "\narguments: {n: integer, dir: path}"
 		}
-		if _, err := source(t.TempDir(), fields); err != nil {
-			t.Errorf("%s: %v", command, err)
-		}
+		kit.Check(t, kit.Err(source(t.TempDir(), fields)), command)
 	}
 }
 

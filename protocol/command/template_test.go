@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -95,9 +96,7 @@ func TestAnArgumentStaysAnArgument(t *testing.T) {
 	} {
 		r := open(t, "/work", "dir: repo\n"+c.fields)
 		args, err := json.Marshal(map[string]string{"a": c.value})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, err)
 		if _, err = r.forms[0].prepare(&tool.Call{Args: args}); c.code != "" {
 			wantError(t, err, c.code, c.words)
 		} else if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/machina"
 	"toolpost/store"
 	"toolpost/tool"
@@ -40,7 +41,7 @@ func TestDoorConforms(t *testing.T) {
 // Our door against a host written in Python from the contract alone.
 func TestAPythonHostTalksToTheDoor(t *testing.T) {
 	tooltest.NoLeaks(t)
-	cmd := exec.CommandContext(deadline(t), "python3", "testdata/host.py", os.Args[0])
+	cmd := exec.CommandContext(kit.Context(t), "python3", "testdata/host.py", os.Args[0])
 	cmd.Env = append(os.Environ(), helper+"="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("all of it holds")) {
@@ -61,15 +62,11 @@ func serveStack(t *testing.T, s *stack, lines ...string) []map[string]any {
 		Mode: machina.Serve, Source: "tooltest", In: strings.NewReader(strings.Join(lines, "\n") + "\n"), Out: &out,
 		Caller: tool.Principal{ID: "local", Door: "machina", Operates: true},
 	}
-	if err := d.Serve(deadline(t), s, s); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, d.Serve(kit.Context(t), s, s))
 	var answers []map[string]any
 	for line := range strings.Lines(out.String()) {
 		var m map[string]any
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
+		kit.OK(t, json.Unmarshal([]byte(line), &m), line)
 		answers = append(answers, m)
 	}
 	return answers
@@ -88,12 +85,8 @@ const nothing = `{"delta":true,"removed_slots":[],"slots":{}}`
 func equal(t *testing.T, got map[string]any, want string) {
 	t.Helper()
 	var w map[string]any
-	if err := json.Unmarshal([]byte(want), &w); err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(w, got); d != "" {
-		t.Errorf("want %s:\n%s", want, d)
-	}
+	kit.OK(t, json.Unmarshal([]byte(want), &w))
+	kit.Equal(t, cmp.Diff(w, got), "", want)
 }
 
 // contract(machina): | `ok` | bool | `true` on success |
@@ -160,9 +153,7 @@ func TestServeAnswersEveryLine(t *testing.T) {
 
 func TestAnEmptyLineEndsServing(t *testing.T) {
 	got := serve(t, 0, ask("AID.TOOLTEST.ECHO.v1", `{}`), "", ask("AID.TOOLTEST.ECHO.v1", `{}`))
-	if len(got) != 1 {
-		t.Errorf("%d answers", len(got))
-	}
+	kit.Equal(t, len(got), 1)
 }
 
 // contract(machina): | `ds_state` | object | no | State snapshot or delta (`"delta": true`) |
@@ -193,9 +184,7 @@ func TestStateInServeMode(t *testing.T) {
 		return strings.Join(slices.Sorted(maps.Keys(d.Slots)), ",")
 	}
 	for i, want := range []string{"1,2", "2,3", "2,3", "3", "3", "4", "4", "4", ""} {
-		if keys(saw(i)) != want {
-			t.Errorf("call %d saw %s, want slots %s", i, saw(i), want)
-		}
+		kit.Equal(t, keys(saw(i)), want, "call %d saw %s, want slots", i, saw(i))
 	}
 	for i, want := range map[int]string{
 		0: nothing, 1: nothing, 2: nothing, 3: nothing, 6: nothing, 8: nothing,
@@ -203,13 +192,9 @@ func TestStateInServeMode(t *testing.T) {
 		5: `{"delta":true,"removed_slots":[],"slots":{"255":{"content_json":"{\"torch\":{\"lit\":true}}","provenance":"toolpost","size_bytes":22,"type":"toolpost.state"}}}`,
 		7: `{"delta":true,"removed_slots":[255],"slots":{}}`,
 	} {
-		if told(i) != want {
-			t.Errorf("call %d told %s, want %s", i, told(i), want)
-		}
+		kit.Equal(t, told(i), want, "call %d told", i)
 	}
-	if !strings.Contains(saw(6), `"torch":{"lit":true}`) {
-		t.Errorf("the tool does not see its own state: %s", saw(6))
-	}
+	kit.Contains(t, saw(6), `"torch":{"lit":true}`, "the tool does not see its own state")
 }
 
 func sortedJSON(doc string) string {
@@ -370,9 +355,7 @@ func TestList(t *testing.T) {
 	var out bytes.Buffer
 	s := newStack(&store.Leases{}, 0)
 	d := &machina.Door{Mode: machina.List, Source: "tooltest", Out: &out}
-	if err := d.Serve(t.Context(), s, s); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, d.Serve(t.Context(), s, s))
 	var got struct {
 		OK    bool
 		Tools []map[string]any
@@ -437,7 +420,7 @@ func TestExitCodes(t *testing.T) {
 			`{"ok":false,"error":"lease_required","tier":2,"aid":"AID.TOOLTEST.SHELL.v1"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(deadline(t), os.Args[0], c.args...)
+			cmd := exec.CommandContext(kit.Context(t), os.Args[0], c.args...)
 			cmd.Env = append(os.Environ(), helper+"="+t.TempDir(), "MACHINA_LEASE_ENFORCE=1", "GORACE=atexit_sleep_ms=0")
 			cmd.Stdin = strings.NewReader(c.stdin)
 			var out, errOut bytes.Buffer
@@ -453,9 +436,7 @@ func TestExitCodes(t *testing.T) {
 				return
 			}
 			var got map[string]any
-			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-				t.Fatalf("%q: %v", out.String(), err)
-			}
+			kit.OK(t, json.Unmarshal(out.Bytes(), &got), out.String())
 			equal(t, got, c.want)
 		})
 	}
@@ -496,10 +477,8 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe
 func TestAPeerThatDoesNotReadEndsServing(t *testing.T) {
 	s := newStack(&store.Leases{}, 0)
 	in := strings.NewReader(strings.Repeat(ask("AID.TOOLTEST.ECHO.v1", `{}`)+"\n", 10))
-	err := (&machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: brokenPipe{}}).Serve(deadline(t), s, s)
-	if err == nil || !strings.Contains(err.Error(), "broken pipe") {
-		t.Error(err)
-	}
+	err := (&machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: brokenPipe{}}).Serve(kit.Context(t), s, s)
+	kit.Fails(t, err, "broken pipe")
 }
 
 func TestEventsAndBadInputAreLogged(t *testing.T) {
@@ -507,9 +486,7 @@ func TestEventsAndBadInputAreLogged(t *testing.T) {
 	s := newStack(&store.Leases{}, 0)
 	in := strings.NewReader(ask("AID.TOOLTEST.EVENTS.v1", `{"count":2}`) + "\nnot JSON\n")
 	d := &machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: &out, Log: &log}
-	if err := d.Serve(deadline(t), s, s); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, d.Serve(kit.Context(t), s, s))
 	for _, want := range []string{"info: event 1\n", "info: event 2\n", "invalid JSON: "} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%q is not in the log:\n%s", want, log.String())
@@ -563,10 +540,7 @@ func TestStateOfAPythonToolhost(t *testing.T) {
 			var got tooltest.Collect
 			c := call("put", args)
 			c.State = json.RawMessage(state)
-			result, err := invoke(r, c, &got)
-			if err != nil {
-				t.Fatal(err)
-			}
+			result := kit.Must(invoke(r, c, &got))(t)
 			return sortedJSON(string(result.Output)), statePatches(&got)
 		}
 		one := `{"content_json":"1","provenance":"toolhost.py","size_bytes":1,"type":"note"}`
@@ -612,10 +586,7 @@ func TestIdempotentHitDoesNotReplaceTheState(t *testing.T) {
 		var got tooltest.Collect
 		c := call("put", `{"set":{"2":2}}`)
 		c.Key, c.State = "k", state
-		result, err := invoke(r, c, &got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := kit.Must(invoke(r, c, &got))(t)
 		hit := result.Trace.Details["idempotent_hit"] == true
 		if patches := statePatches(&got); hit && patches != nil || !hit && len(patches) != 1 {
 			t.Errorf("hit %v: %v", hit, patches)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
@@ -66,25 +67,14 @@ func FuzzState(f *testing.F) {
 		if err != nil || c == nil {
 			return
 		}
-		b, err := strictjson.Marshal(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := kit.Must(strictjson.Marshal(c))(t)
 		again, err := decodeChange(b)
-		if err != nil {
-			t.Fatalf("%s: %v", b, err)
-		}
+		kit.OK(t, err, b)
 		if b2, _ := strictjson.Marshal(again); string(b2) != string(b) {
 			t.Errorf("%s is written as %s", b, b2)
 		}
-		doc, err := slots{}.apply(c).document()
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := slotsOf(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		doc := kit.Must(slots{}.apply(c).document())(t)
+		back := kit.Must(slotsOf(doc))(t)
 		if doc2, err := back.document(); err != nil || !same(doc, doc2) {
 			t.Errorf("%v became %v, %v", doc, doc2, err)
 		}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	builtin "toolpost/builtin/lease"
 	"toolpost/engine/idempotency"
@@ -195,11 +194,4 @@ func ours(t testing.TB, o machina.Options) *machina.Runner {
 		o.Timeout = 60e9
 	}
 	return open(t, o)
-}
-
-// deadline bounds a test that could hang.
-func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
 }

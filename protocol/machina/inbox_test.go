@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"toolpost/internal/kit"
 	"toolpost/store"
 )
 
@@ -32,16 +33,10 @@ func TestBatchedRequestsAreAnsweredInOrder(t *testing.T) {
 	text := lines.String() + "\n" + ask("AID.TOOLTEST.COUNT.v1", `{}`) + "\n"
 	var together, apart bytes.Buffer
 	s := newStack(&store.Leases{}, 4)
-	if err := doorOf(strings.NewReader(text), &together).Serve(deadline(t), s, s); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, doorOf(strings.NewReader(text), &together).Serve(kit.Context(t), s, s))
 	s = newStack(&store.Leases{}, 4)
-	if err := doorOf(iotest.OneByteReader(strings.NewReader(text)), &apart).Serve(deadline(t), s, s); err != nil {
-		t.Fatal(err)
-	}
-	if n := bytes.Count(apart.Bytes(), []byte("\n")); n != most {
-		t.Errorf("%d answers, expected %d", n, most)
-	}
+	kit.OK(t, doorOf(iotest.OneByteReader(strings.NewReader(text)), &apart).Serve(kit.Context(t), s, s))
+	kit.Equal(t, bytes.Count(apart.Bytes(), []byte("\n")), most)
 	got, want := strings.Split(together.String(), "\n"), strings.Split(apart.String(), "\n")
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/machina"
 	"toolpost/store"
 	"toolpost/tool"
@@ -42,7 +43,7 @@ func TestAnAnswerDoesNotWaitForTheNextCall(t *testing.T) {
 		fmt.Fprintln(&lines, ask("AID.TOOLTEST.ECHO.v1", fmt.Sprintf(`{"n":%d}`, i)))
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- doorOf(strings.NewReader(lines.String()), out).Serve(deadline(t), s, s) }()
+	go func() { ended <- doorOf(strings.NewReader(lines.String()), out).Serve(kit.Context(t), s, s) }()
 	read := bufio.NewReader(answers)
 	for i := range n {
 		s.gate <- struct{}{} // the next call is not let through before this answer was read
@@ -69,10 +70,8 @@ func (b *broken) Write(p []byte) (int, error) {
 func TestAPeerThatNoLongerReadsEndsTheSession(t *testing.T) {
 	s := newStack(&store.Leases{}, 4)
 	endless := io.MultiReader(strings.NewReader(ask("AID.TOOLTEST.ECHO.v1", `{}`)+"\n"), forever{})
-	err := doorOf(endless, &broken{2000}).Serve(deadline(t), s, s)
-	if err == nil || !strings.Contains(err.Error(), "nobody reads") {
-		t.Errorf("%v", err)
-	}
+	err := doorOf(endless, &broken{2000}).Serve(kit.Context(t), s, s)
+	kit.Fails(t, err, "nobody reads")
 }
 
 // forever sends requests without end.

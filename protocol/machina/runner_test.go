@@ -21,6 +21,7 @@ import (
 	"toolpost/host/container"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -41,16 +42,11 @@ func probe(t testing.TB, o machina.Options) *machina.Runner {
 
 func open(t testing.TB, o machina.Options) *machina.Runner {
 	t.Helper()
-	r, err := machina.New(context.Background(), "", o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(machina.New(context.Background(), "", o, nil))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := r.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, r.Close(ctx))
 	})
 	return r
 }
@@ -100,22 +96,15 @@ func TestRunnerConforms(t *testing.T) {
 // contract(machina): | `request_id` | string | optional | Caller-supplied tracing ID |
 func TestARunHeaderTravelsWithEveryCall(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
-		r, err := invoke(probe(t, machina.Options{Mode: mode}), call("echo", `{"a":1.50}`), tool.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := kit.Must(invoke(probe(t, machina.Options{Mode: mode}), call("echo", `{"a":1.50}`), tool.Discard))(t)
 		want := machina.RunHeader{SpecVersion: "1.4.2", ProfileID: "A", RunID: "run-1", RequestID: "call-1"}
 		d := r.Trace.Details
 		if d["run_header"] != want || d["aid"] != "AID.PROBE.ECHO.v1" || d["mode"] != mode || d["status"] != "OK" || d["attempts"] != 1 {
 			t.Errorf("%v", d)
 		}
 		b, _ := json.Marshal(d["run_header"])
-		if string(b) != `{"spec_version":"1.4.2","profile_id":"A","run_id":"run-1","request_id":"call-1"}` {
-			t.Errorf("%s", b)
-		}
-		if string(r.Output) != `{"a":1.50}` {
-			t.Errorf("%s", r.Output)
-		}
+		kit.Equal(t, string(b), `{"spec_version":"1.4.2","profile_id":"A","run_id":"run-1","request_id":"call-1"}`)
+		kit.Equal(t, string(r.Output), `{"a":1.50}`)
 		if h := machina.Header(&tool.Call{}); h.RunID == "" || h.RequestID != "" {
 			t.Errorf("a call without a trace: %+v", h)
 		}
@@ -124,10 +113,7 @@ func TestARunHeaderTravelsWithEveryCall(t *testing.T) {
 
 func TestListDiscovery(t *testing.T) {
 	r := probe(t, machina.Options{Tiers: map[string]int{"AID.PROBE.PUT.v1": 3}})
-	specs, err := r.Tools(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(r.Tools(t.Context()))(t)
 	got := map[string]*tool.Spec{}
 	for _, s := range specs {
 		got[s.Name] = s
@@ -152,15 +138,11 @@ func TestToolsCanBeNamedInPlaceOfAsked(t *testing.T) {
 	for _, s := range specs {
 		names = append(names, s.Name)
 	}
-	if d := cmp.Diff([]string{"memory.query", "append", "AID.MEMORY.APPEND.v2"}, names); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff([]string{"memory.query", "append", "AID.MEMORY.APPEND.v2"}, names), "")
 	if specs[1].Tier != 2 || specs[1].TierFrom != tool.TierConfig || string(specs[0].Input) != `{"type":"object"}` {
 		t.Errorf("%+v", specs[1])
 	}
-	if err := r.Unavailable("append"); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
-		t.Error(err)
-	}
+	kit.Fails(t, r.Unavailable("append"), "/nonexistent")
 }
 
 // contract(machina): | `timeout` | Process exceeded `MACHINA_TOOLHOST_TIMEOUT` seconds |
@@ -203,12 +185,8 @@ func TestACrashIsAStructuredError(t *testing.T) {
 		r := probe(t, machina.Options{Mode: mode})
 		_, err := invoke(r, call("crash", `{}`), tool.Discard)
 		structured(t, err, tool.CodeCrash, "crash", "AID.PROBE.CRASH.v1", "exit status 7")
-		if !strings.Contains(err.Error(), "about to crash") {
-			t.Errorf("the last words are missing: %v", err)
-		}
-		if _, err := invoke(r, call("echo", `{}`), tool.Discard); err != nil {
-			t.Errorf("after the crash: %v", err)
-		}
+		kit.Contains(t, err.Error(), "about to crash", "the last words are missing: %v", err)
+		kit.Check(t, kit.Err(invoke(r, call("echo", `{}`), tool.Discard)), "after the crash")
 	})
 }
 
@@ -238,10 +216,7 @@ func TestAMissingToolhostIsAStructuredError(t *testing.T) {
 
 func script(t testing.TB) string {
 	t.Helper()
-	abs, err := filepath.Abs("testdata/toolhost.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	abs := kit.Must(filepath.Abs("testdata/toolhost.py"))(t)
 	return abs
 }
 
@@ -255,9 +230,7 @@ func TestAToolThatTheToolhostDoesNotHaveIsNotFound(t *testing.T) {
 			e.Message != "tool not found: AID.PROBE.NOPE.v1" {
 			t.Errorf("%+v", err)
 		}
-		if _, err := invoke(r, call("unheard", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
-			t.Error(err)
-		}
+		kit.Refused(t, kit.Err(invoke(r, call("unheard", `{}`), tool.Discard)), tool.CodeNotFound, "")
 	})
 }
 
@@ -277,9 +250,7 @@ func TestHostileReplies(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 				continue
 			}
-			if !strings.Contains(string(e.Details), want) {
-				t.Errorf("%s: %s, want %q", name, e.Details, want)
-			}
+			kit.Contains(t, string(e.Details), want, name)
 		}
 	})
 }
@@ -305,10 +276,7 @@ func TestAnOutputThatIsNotJSONIsText(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		r := probe(t, machina.Options{Mode: mode, Sessions: 1})
 		who := func() string {
-			result, err := invoke(r, call("who", `{}`), tool.Discard)
-			if err != nil {
-				t.Fatal(err)
-			}
+			result := kit.Must(invoke(r, call("who", `{}`), tool.Discard))(t)
 			return string(result.Output)
 		}
 		session := who()
@@ -353,13 +321,9 @@ func TestAToolhostThatCrashesAgainAndAgainOpensTheBreaker(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := hostile(t, "serve", "garbage")
 	for range 5 {
-		if _, err := invoke(r, call("garbage", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeProtocol {
-			t.Fatal(err)
-		}
+		kit.Refused(t, kit.Err(invoke(r, call("garbage", `{}`), tool.Discard)), tool.CodeProtocol, "")
 	}
-	if _, err := invoke(r, call("garbage", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeBreakerOpen {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(invoke(r, call("garbage", `{}`), tool.Discard)), tool.CodeBreakerOpen, "")
 }
 
 func TestToolhostEndingWithoutAReplyIsEmptyOutput(t *testing.T) {
@@ -441,22 +405,15 @@ func TestAnIdleSessionThatDiedIsReplacedBeforeTheCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "alive")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, syscall.Mkfifo(fifo, 0o600))
 	r := probe(t, machina.Options{Sessions: 1, Options: spawn.Options{Walls: walls.Options{Write: []string{dir}}}})
 	ask := func(name, args string) string {
-		result, err := invoke(r, call(name, args), tool.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := kit.Must(invoke(r, call(name, args), tool.Discard))(t)
 		return string(result.Output)
 	}
 	first := ask("last", fmt.Sprintf(`{"fifo":%q}`, fifo))
 	die, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns once the toolhost has opened it too
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer die.Close()
 	for _, err = die.Write([]byte("x")); err == nil; _, err = die.Write([]byte("x")) { // until no reader is left
 		time.Sleep(time.Millisecond)
@@ -526,9 +483,7 @@ func TestRefusalsOfAToolhost(t *testing.T) {
 		}
 	}
 	_, err := invoke(r, call("refuse", `{"error":"lease_required","tier":2}`), tool.Discard)
-	if got := string(tool.AsError(err).Details); got != `{"aid":"AID.PROBE.REFUSE.v1","tier":2}` {
-		t.Error(got)
-	}
+	kit.Equal(t, string(tool.AsError(err).Details), `{"aid":"AID.PROBE.REFUSE.v1","tier":2}`)
 	for token, reason := range map[string]string{
 		"expired": "expired", "gone": "not_found", "used": "already_consumed", "other": "tool_mismatch", "low": "tier_too_low",
 	} {
@@ -561,9 +516,7 @@ func TestLeasesAndKeysArePassedThrough(t *testing.T) {
 		t.Errorf("the same call has the key %q, then %q", key, lines[1]["idempotency_key"])
 	}
 	want := map[string]any{"aid": "AID.PROBE.ECHO.v1", "input_json": `{"q":"ü"}`, "idempotency_key": key, "_lease_token": "tok_1"}
-	if d := cmp.Diff(want, lines[0]); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, lines[0]), "")
 }
 
 // The key space of a toolhost is its process: to the toolhost, all callers share their keys.
@@ -590,9 +543,7 @@ func TestIdempotencyKeysAreSeparatePerCaller(t *testing.T) {
 		}
 		again := calls[1]
 		again.Caller.Door = "nats" // it is one caller, whatever the door
-		if result, err := invoke(r, &again, tool.Discard); err != nil || (result.Trace.Details["idempotent_hit"] == true) != (mode == "serve") {
-			t.Errorf("%v, %v", result, err)
-		}
+		kit.Equal(t, (kit.Must(invoke(r, &again, tool.Discard))(t).Trace.Details["idempotent_hit"] == true), (mode == "serve"))
 		seen := map[any]bool{}
 		for _, line := range recorded(t, record) {
 			seen[line["idempotency_key"]] = true
@@ -605,18 +556,13 @@ func TestIdempotencyKeysAreSeparatePerCaller(t *testing.T) {
 
 func recorded(t *testing.T, path string) (lines []map[string]any) {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(os.Open(path))(t)
 	defer f.Close()
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, 20<<20)
 	for in.Scan() {
 		var m map[string]any
-		if err := json.Unmarshal(in.Bytes(), &m); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal(in.Bytes(), &m))
 		lines = append(lines, m)
 	}
 	return lines
@@ -626,21 +572,14 @@ func TestARequestLargerThanAToolhostTakesIsNotSent(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		r := probe(t, machina.Options{Mode: mode})
 		_, err := invoke(r, call("echo", `{"s":"`+strings.Repeat("x", 11<<20)+`"}`), tool.Discard)
-		if tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%.200v", err)
-		}
-		if _, err := invoke(r, call("echo", `{}`), tool.Discard); err != nil {
-			t.Error(err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, "")
+		kit.Check(t, kit.Err(invoke(r, call("echo", `{}`), tool.Discard)))
 	})
 }
 
 // A guarantee holds whether the source or, for one call, a stage asks for it. Without one the walls of the source apply.
 func TestGuaranteesHold(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	args := fmt.Sprintf(`{"port":%d}`, l.Addr().(*net.TCPAddr).Port)
 	all := tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, NoSubprocess: true}
@@ -662,10 +601,7 @@ func TestGuaranteesHold(t *testing.T) {
 				r := probe(t, machina.Options{Mode: mode, Plugin: dir, Options: spawn.Options{Guarantees: c.source, Walls: walls.Options{Off: c.off, Write: []string{dir}}}})
 				one := call("try", args)
 				one.Spec = &tool.Spec{Name: "try", Guarantees: c.call}
-				result, err := r.Invoke(t.Context(), one, tool.Discard)
-				if err != nil {
-					t.Fatal(err)
-				}
+				result := kit.Must(r.Invoke(t.Context(), one, tool.Discard))(t)
 				checks, _ := result.Trace.Details["capability_checks"].([]walls.Check)
 				if string(result.Output) != c.could || len(checks) != c.checks {
 					t.Errorf("%s, %v", result.Output, checks)
@@ -682,12 +618,8 @@ func TestStderrBecomesLogEvents(t *testing.T) {
 	modes(t, func(t *testing.T, mode string) {
 		var got tooltest.Collect
 		r := probe(t, machina.Options{Mode: mode})
-		if _, err := invoke(r, call("log", `{"wait":0.3}`), &got); err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff([]string{"a line on stderr"}, got.Logs()); d != "" {
-			t.Error(d)
-		}
+		kit.Must(invoke(r, call("log", `{"wait":0.3}`), &got))(t)
+		kit.Equal(t, cmp.Diff([]string{"a line on stderr"}, got.Logs()), "")
 		enough := errors.New("enough")
 		_, err := invoke(r, call("log", `{"wait":600}`), tool.SinkFunc(func(tool.Event) error { return enough }))
 		if !errors.Is(err, enough) {
@@ -706,9 +638,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"needs an aid":    {Command: []string{"x"}, Tools: []machina.ToolOption{{Name: "a"}}},
 		"two tools":       {Command: []string{"x"}, Tools: []machina.ToolOption{{AID: "A"}, {AID: "A"}}},
 	} {
-		if _, err := machina.New(t.Context(), "", o, nil); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", want, err)
-		}
+		kit.Refused(t, kit.Err(machina.New(t.Context(), "", o, nil)), tool.CodeInvalidInput, want, want)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/machina"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -35,9 +36,7 @@ func TestSelectionGrammar(t *testing.T) {
 		"<NOOP><END>":    {Kind: "NOOP"},
 	} {
 		want.Raw = raw
-		if d := cmp.Diff(want, machina.ParseSelection(raw)); d != "" {
-			t.Errorf("%q: %s", raw, d)
-		}
+		kit.Equal(t, cmp.Diff(want, machina.ParseSelection(raw)), "", raw)
 	}
 	for _, raw := range []string{
 		"", "PICK", "<PICK><END>", "<PICK><SID007><END>", "<PICK><SID00007><END>", "<PICK><sid0007><END>", "<PICK><SID0007>", "<PICK><SID0007><END><END>",
@@ -54,10 +53,7 @@ func TestSelectionGrammar(t *testing.T) {
 }
 
 func policy(t *testing.T) machina.Policy {
-	abs, err := filepath.Abs("testdata/policy.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	abs := kit.Must(filepath.Abs("testdata/policy.py"))(t)
 	return machina.Policy{"python3", abs}
 }
 
@@ -100,16 +96,10 @@ func TestAPolicyThatFails(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := policy(t).Select(ctx, machina.Header(&tool.Call{}), nil, json.RawMessage(`{"wish":"`+wish+`"}`))
 		cancel()
-		if tool.CodeOf(err) != want {
-			t.Errorf("%s: %v", wish, err)
-		}
+		kit.Refused(t, err, want, "", wish)
 	}
-	if _, err := (machina.Policy{"/nonexistent"}).Select(t.Context(), machina.RunHeader{}, nil, nil); tool.CodeOf(err) != tool.CodeUnavailable {
-		t.Errorf("%v", err)
-	}
-	if _, err := machina.Menu(make([]*tool.Spec, 10_000)); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("%v", err)
-	}
+	kit.Refused(t, kit.Err((machina.Policy{"/nonexistent"}).Select(t.Context(), machina.RunHeader{}, nil, nil)), tool.CodeUnavailable, "")
+	kit.Refused(t, kit.Err(machina.Menu(make([]*tool.Spec, 10_000))), tool.CodeInvalidInput, "")
 }
 
 func TestTheInputsOfASelection(t *testing.T) {
@@ -123,9 +113,7 @@ func TestTheInputsOfASelection(t *testing.T) {
 	}
 	for _, bad := range []string{"5", "[]", "{", `{"a":1,"a":2}`} {
 		for _, patch := range []string{"", "{}"} {
-			if _, err := (machina.Selection{InputPatchJSON: patch}).Inputs(json.RawMessage(bad)); tool.CodeOf(err) != tool.CodeInvalidInput {
-				t.Errorf("%s: %v", bad, err)
-			}
+			kit.Refused(t, kit.Err((machina.Selection{InputPatchJSON: patch}).Inputs(json.RawMessage(bad))), tool.CodeInvalidInput, "", bad)
 		}
 	}
 }

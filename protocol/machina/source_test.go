@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/protocol/machina"
 )
 
@@ -13,13 +14,8 @@ import (
 func sources(t *testing.T, dir, text string) []config.Source {
 	t.Helper()
 	path := filepath.Join(dir, "toolpost.yaml")
-	if err := os.WriteFile(path, []byte("sources:\n"+text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte("sources:\n"+text), 0o600))
+	cfg := kit.Must(config.Load(path))(t)
 	return cfg.Sources
 }
 
@@ -27,17 +23,11 @@ func sources(t *testing.T, dir, text string) []config.Source {
 func TestPluginPathSelectsItsSource(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := os.MkdirAll("plugins", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll("plugins", 0o700))
 	for _, name := range []string{"plugins/a.so", "plugins/b.so"} {
-		if err := os.WriteFile(name, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(name, nil, 0o600))
 	}
-	if err := os.Symlink("a.so", "plugins/link.so"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink("a.so", "plugins/link.so"))
 	several := sources(t, dir, `
   - {name: files, protocol: builtin, roots: [{path: .}]}
   - {name: broken, protocol: machina, plugin: [5]}

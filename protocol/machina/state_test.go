@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -60,14 +61,9 @@ func TestDeltasFollowTheModel(t *testing.T) {
 				c = &change{Delta: rapid.Bool().Draw(t, "delta"), Slots: anySlots(t, "slots")}
 				c.Removed = rapid.SliceOfN(rapid.IntRange(0, 6), 0, 3).Draw(t, "removed")
 			}
-			raw, err := strictjson.Marshal(c) // and over the wire
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := kit.Must(strictjson.Marshal(c))(t) // and over the wire
 			read, err := decodeChange(raw)
-			if err != nil {
-				t.Fatalf("%s: %v", raw, err)
-			}
+			kit.OK(t, err, raw)
 			state, want = state.apply(read), model(want, c)
 			if got := texts(state); !reflect.DeepEqual(got, want) {
 				t.Fatalf("after %s: %v, want %v", raw, got, want)
@@ -83,9 +79,7 @@ func TestADeltaLeadsFromOneStateToTheOther(t *testing.T) {
 		if got := from.apply(d); !reflect.DeepEqual(texts(got), texts(to)) {
 			t.Fatalf("%v", got)
 		}
-		if d.empty() != reflect.DeepEqual(texts(from), texts(to)) {
-			t.Fatalf("%+v", d)
-		}
+		kit.MustEqual(t, d.empty(), reflect.DeepEqual(texts(from), texts(to)), d)
 	})
 }
 
@@ -104,14 +98,8 @@ func anyDocument(t *rapid.T, name string) map[string]any {
 func TestStateDocumentSurvivesTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		doc := anyDocument(t, "doc")
-		s, err := slotsOf(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := s.document()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := kit.Must(slotsOf(doc))(t)
+		back := kit.Must(s.document())(t)
 		if _, isMap := doc["slots"].(map[string]any); !isMap && doc["slots"] == nil {
 			doc["slots"] = map[string]any{}
 		} else if !isMap {
@@ -131,9 +119,7 @@ func TestBadStatesAreRefused(t *testing.T) {
 		`{"slots":{"1":{},"1":{}}}`: "duplicate", `{"removed_slots":7}`: "", `{"removed_slots":[null]}`: "slot", `{"removed_slots":["x"]}`: "slot",
 		`{"slots":{"1":{"a":1,"a":2}}}`: "duplicate", "{\"slots\":{\"1\":{\"a\":\"\xff\"}}}": "UTF-8",
 	} {
-		if _, err := decodeChange([]byte(raw)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", raw, err)
-		}
+		kit.Fails(t, kit.Err(decodeChange([]byte(raw))), want, raw)
 	}
 	for _, raw := range []string{``, `null`} {
 		if c, err := decodeChange([]byte(raw)); c != nil || err != nil {
@@ -144,9 +130,7 @@ func TestBadStatesAreRefused(t *testing.T) {
 		`{}`: false, `{"delta":null}`: false, `{"delta":false}`: false, `{"delta":0}`: false, `{"delta":0.0}`: false,
 		`{"delta":true}`: true, `{"delta":1}`: true, `{"delta":-0.5}`: true,
 	} {
-		if c, err := decodeChange([]byte(raw)); err != nil || c.Delta != want {
-			t.Errorf("%s: %+v, %v", raw, c, err)
-		}
+		kit.Equal(t, kit.Must(decodeChange([]byte(raw)))(t).Delta, want, raw)
 	}
 	c, err := decodeChange([]byte(`{"delta":true,"removed_slots":[1,"2"]}`))
 	if err != nil || !reflect.DeepEqual(c.Removed, []int{1, 2}) {
@@ -177,13 +161,9 @@ func TestAIDs(t *testing.T) {
 		"readFile": "AID.FILES.READFILE.v1", "read-file": "AID.FILES.READ_FILE.v1", "read_file": "AID.FILES.READ_FILE_2.v1",
 		"files.list": "AID.FILES.LIST.v1", "größe": "AID.FILES.GR__E.v1", "x": "AID.OWN.X.v7",
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%v", got)
-	}
+	kit.DeepEqual(t, got, want)
 	for aid, name := range map[string]string{"AID.MEMORY.QUERY.v1": "memory.query", "AID.NET.HTTP.GET.v1": "net.http.get", "odd": "odd"} {
-		if got := nameOf(aid); got != name {
-			t.Errorf("%s: %s", aid, got)
-		}
+		kit.Equal(t, nameOf(aid), name, aid)
 	}
 }
 
@@ -238,9 +218,7 @@ func TestSideEffectWordsMapToEffects(t *testing.T) {
 	for doc, want := range map[string]string{
 		`{"ok":false,"error":"no"}`: "no", `{"ok":true,"tools":[{}]}`: "without an aid", `[]`: "", `{"ok":true,"tools":[{"aid":"A"},{"aid":"A"}]}`: "two tools",
 	} {
-		if _, err := decodeListing([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", doc, err)
-		}
+		kit.Fails(t, kit.Err(decodeListing([]byte(doc))), want, doc)
 	}
 }
 

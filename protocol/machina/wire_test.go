@@ -12,6 +12,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/process"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -56,9 +57,7 @@ func TestInputIsAStringOrAnObject(t *testing.T) {
 // contract(machina): "status": "OK",
 func TestReplyEncoding(t *testing.T) {
 	r := reply{ok: true, status: statusOK, output: []byte(`{"result": "..."}`), state: nothingChanged}
-	if got := string(r.append(nil)); got != `{"ok":true,"status":"OK","output_json":"{\"result\": \"...\"}","error":"","ds_state":{"delta":true,"slots":{},"removed_slots":[]}}` {
-		t.Error(got)
-	}
+	kit.Equal(t, string(r.append(nil)), `{"ok":true,"status":"OK","output_json":"{\"result\": \"...\"}","error":"","ds_state":{"delta":true,"slots":{},"removed_slots":[]}}`)
 	odd := reply{status: statusToolError, output: []byte("\"\x01\xff\""), err: "two\nlines \xff \"quoted\"", hit: true, state: `{"slots":{}}`}
 	b := odd.append(nil)
 	if err := strictjson.Check(b); err != nil || bytes.ContainsRune(b, '\n') {
@@ -100,9 +99,7 @@ func TestToolhostExitsAreClassified(t *testing.T) {
 	} {
 		err := judge(&c.p, "AID.XX")
 		if c.code == "" {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			kit.Check(t, err, name)
 			continue
 		}
 		if e := tool.AsError(err); e == nil || e.Code != c.code || e.Reason != c.typ {
@@ -135,14 +132,8 @@ func TestTheConfigOfASource(t *testing.T) {
     guarantees: {no_network: true}
 `
 	dir := t.TempDir()
-	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	opened, err := Open(t.Context(), cfg.Sources[0], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))(t)
+	opened := kit.Must(Open(t.Context(), cfg.Sources[0], nil))(t)
 	r := opened.(*Runner)
 	if r.host.Argv[0] != filepath.Join(dir, "sub/machina_toolhost") || r.host.Dir != filepath.Join(dir, "sub") || r.o.Sessions != 3 || r.o.MaxReply != 1000 {
 		t.Errorf("%+v", r.o)
@@ -156,17 +147,13 @@ func TestTheConfigOfASource(t *testing.T) {
 	if !reflect.DeepEqual(r.specs[0], want) || string(want.Input) != `{"type":"object"}` {
 		t.Errorf("%+v", r.specs[0])
 	}
-	if err := r.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, r.Close(t.Context()))
 }
 
 func TestTheTimeoutOfTheEnvironment(t *testing.T) {
 	for value, want := range map[string]time.Duration{"": 30 * time.Second, "7": 7 * time.Second, "0.5": time.Second / 2, "x": 30 * time.Second, "-1": 30 * time.Second, "NaN": 30 * time.Second, "1e300": 30 * time.Second} {
 		t.Setenv("MACHINA_TOOLHOST_TIMEOUT", value)
-		if got := time.Duration(Options{}.withDefaults().Timeout); got != want {
-			t.Errorf("%q: %v", value, got)
-		}
+		kit.Equal(t, time.Duration(Options{}.withDefaults().Timeout), want, value)
 	}
 }
 

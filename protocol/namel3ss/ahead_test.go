@@ -17,6 +17,7 @@ import (
 
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -125,9 +126,7 @@ def run(payload):
 			Seen   any
 			Unique []string
 		}
-		if err := json.Unmarshal(must(t, r, "t", `{}`).Output, &got); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal(must(t, r, "t", `{}`).Output, &got))
 		if n == 0 {
 			first = got.Seen // there was nothing before it
 		}
@@ -275,9 +274,7 @@ func TestAnEditEndsTheChildThatWaits(t *testing.T) {
 	r := open(t, root, Options{Tool: "t", Entry: "code:run"})
 	for n := 2; n < 5; n++ {
 		pid := waiter(t, r, `{}`)
-		if err := os.WriteFile(filepath.Join(root, "code.py"), fmt.Appendf(nil, "value = %d\ndef run(p):\n    return value\n", n*100), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(root, "code.py"), fmt.Appendf(nil, "value = %d\ndef run(p):\n    return value\n", n*100), 0o644))
 		if res := must(t, r, "t", `{}`); string(res.Output) != fmt.Sprint(n*100) || !goneSoon(pid) {
 			t.Errorf("edit %d: the tool still says %s", n, res.Output)
 		}
@@ -326,13 +323,9 @@ func idleFor(root string) {
 func TestWaitingChildrenDieWithAKilledServer(t *testing.T) {
 	root := write(t, map[string]string{"code.py": "def run(p):\n    return 1\n"})
 	cmd, out := startAgain(t, idleVariable+"="+root)
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "waiting\n" {
-		t.Errorf("%q, %v", line, err)
-	}
+	kit.Equal(t, kit.Must(bufio.NewReader(out).ReadString('\n'))(t), "waiting\n")
 	pids := pythons(cmd.Process.Pid)
-	if len(pids) != 2 {
-		t.Errorf("a fork server and the child that waits should run, and %v do", pids)
-	}
+	kit.Equal(t, len(pids), 2, "a fork server and the child that waits should run, and %v do", pids)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	for _, pid := range pids {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -24,9 +25,7 @@ func TestMistakesInNamel3ssTOMLNameTheirPlace(t *testing.T) {
 		{"[python_tools", "namel3ss.toml:1:"},
 		{"a = " + strings.Repeat("[", 500_000), "namel3ss.toml"},
 	} {
-		if _, err := parseSettings("namel3ss.toml", []byte(c.text)); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%.40q: want %q, got %v", c.text, c.want, err)
-		}
+		kit.Refused(t, kit.Err(parseSettings("namel3ss.toml", []byte(c.text))), tool.CodeInvalidInput, c.want, c.text, c.want)
 	}
 	s, err := parseSettings("namel3ss.toml", []byte("[server]\nport = 1\n[python_tools]\ntimeout_seconds = 3\nservice_url = \"x\"\n"))
 	if err != nil || *s.Python.Timeout != 3 {
@@ -66,9 +65,7 @@ func TestTimeoutOrder(t *testing.T) {
 		}
 	}
 	t.Setenv(timeoutVariable, "soon")
-	if _, err := New(t.Context(), write(t, map[string]string{"app.ai": "tool \"a\":\n"}), Options{}, quiet()); err == nil || !strings.Contains(err.Error(), timeoutVariable) {
-		t.Errorf("got %v", err)
-	}
+	kit.Fails(t, kit.Err(New(t.Context(), write(t, map[string]string{"app.ai": "tool \"a\":\n"}), Options{}, quiet())), timeoutVariable)
 }
 
 // contract(namel3ss): `runner`: `local`, `service`, or `container`
@@ -86,31 +83,22 @@ func TestAppOffersDeclaredAndBoundTools(t *testing.T) {
 		"tools/greet.py": "def run(p):\n    return {'hello': p['name']}\n",
 	})
 	r := open(t, root, Options{})
-	specs, err := r.Tools(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(r.Tools(t.Context()))(t)
 	inputs, why := map[string]string{}, map[string]string{}
 	for _, s := range specs {
 		inputs[s.Name] = string(s.Input)
 		if err := r.Unavailable(s.Name); err != nil {
 			why[s.Name] = err.Error()
-			if _, err := call(r, s.Name, `{}`, tool.Discard); err == nil {
-				t.Errorf("%s is unavailable and ran", s.Name)
-			}
+			kit.Fails(t, kit.Err(call(r, s.Name, `{}`, tool.Discard)), "", "%s is unavailable and ran", s.Name)
 		}
 	}
 	if inputs["greet"] != `{"type":"object","properties":{"name":{"type":"string"}},"required":["name"],"additionalProperties":false}` || inputs["extra"] != `{"type":"object"}` {
 		t.Errorf("inputs %v", inputs)
 	}
 	for name, want := range map[string]string{"unbound": "bound to no function", "js": "module:function", "far": "service", "boxed": "no image", "odd": "module:function"} {
-		if !strings.Contains(why[name], want) {
-			t.Errorf("%s: %q is not in %q", name, want, why[name])
-		}
+		kit.Contains(t, why[name], want, name)
 	}
-	if len(why) != 5 {
-		t.Errorf("unavailable are %v", why)
-	}
+	kit.Equal(t, len(why), 5, "unavailable are %v", why)
 	d := must(t, r, "greet", `{"name":"Ada"}`).Trace.Details
 	for field, want := range map[string]any{
 		"type": "tool_call", "tool": "greet", "tool_name": "greet", "kind": "python", "purity": "pure", "resolved_source": "binding",
@@ -119,9 +107,7 @@ func TestAppOffersDeclaredAndBoundTools(t *testing.T) {
 		"python_path": systemPython(t), "input_summary": objectSummary{Count: 1, Keys: []string{"name"}, Type: "object"},
 		"output_summary": objectSummary{Count: 1, Keys: []string{"hello"}, Type: "object"},
 	} {
-		if diff := cmp.Diff(want, d[field]); diff != "" {
-			t.Errorf("trace field %s: %s", field, diff)
-		}
+		kit.Equal(t, cmp.Diff(want, d[field]), "", "trace field %s", field)
 	}
 	if _, ok := d["duration_ms"].(float64); !ok {
 		t.Errorf("duration_ms is %v", d["duration_ms"])
@@ -158,38 +144,26 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		"missing app":    {Options{App: "nowhere"}, "not a folder"},
 		"missing python": {Options{Tool: "z", Entry: "a:b", Interpreter: "./python9"}, "no Python"},
 	} {
-		if _, err := New(context.Background(), root, c.o, quiet()); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: want %q, got %v", name, c.want, err)
-		}
+		kit.Fails(t, kit.Err(New(context.Background(), root, c.o, quiet())), c.want, name, c.want)
 	}
 }
 
 func TestFilesOfAnAppAreBounded(t *testing.T) {
 	big := write(t, map[string]string{"app.ai": strings.Repeat("#\n", 1<<20)})
-	if _, err := loadApp(big); err == nil || !strings.Contains(err.Error(), "app.ai") {
-		t.Errorf("got %v", err)
-	}
+	kit.Fails(t, kit.Err(loadApp(big)), "app.ai")
 	folder := write(t, map[string]string{"app.ai/x": ""})
-	if _, err := loadApp(folder); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-		t.Errorf("got %v", err)
-	}
+	kit.Fails(t, kit.Err(loadApp(folder)), "not a regular file")
 }
 
 func TestOpenReadsASourceOfTheConfig(t *testing.T) {
 	tooltest.NoLeaks(t)
 	root := write(t, map[string]string{"app/tools/sample.py": "def greet(p):\n    return {'message': 'Hello ' + p['name']}\n"})
-	cfg, err := config.Parse(filepath.Join(root, "toolpost.yaml"), []byte(`sources:
+	cfg := kit.Must(config.Parse(filepath.Join(root, "toolpost.yaml"), []byte(`sources:
   - {name: one, protocol: namel3ss, tool: greeter, entry: "tools.sample:greet", app: ./app, timeout: 20s, tier: 1,
      description: Greets., input: {type: object, required: [name]}, effects: {reads: true}, guarantees: {no_network: true},
      walls: {network: loopback, memory: 268435456}}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Open(t.Context(), cfg.Sources[0], quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
+	r := kit.Must(Open(t.Context(), cfg.Sources[0], quiet()))(t)
 	defer r.Close(context.Background())
 	specs, err := r.(tool.Source).Tools(t.Context())
 	want := []*tool.Spec{{
@@ -219,18 +193,10 @@ func TestInterpreterOfTheVenvIsPreferred(t *testing.T) {
 		t.Errorf("trace %v", d)
 	}
 	venv := filepath.Join(root, ".venv")
-	if err := os.MkdirAll(filepath.Join(venv, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := New(t.Context(), root, o, quiet()); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), ".venv/bin/python cannot be run") {
-		t.Errorf("a .venv without python: %v", err)
-	}
-	if err := os.Symlink(systemPython(t), filepath.Join(venv, "bin", "python")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "pyproject.toml"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(filepath.Join(venv, "bin"), 0o755))
+	kit.Refused(t, kit.Err(New(t.Context(), root, o, quiet())), tool.CodeUnavailable, ".venv/bin/python cannot be run", "a .venv without python")
+	kit.OK(t, os.Symlink(systemPython(t), filepath.Join(venv, "bin", "python")))
+	kit.OK(t, os.WriteFile(filepath.Join(root, "pyproject.toml"), nil, 0o644))
 	res := must(t, open(t, root, o), "t", `{}`)
 	d := res.Trace.Details
 	if d["python_env"] != "venv" || d["python_path"] != filepath.Join(venv, "bin", "python") || d["deps_source"] != "pyproject" {
@@ -243,9 +209,7 @@ func TestAShimIsResolvedOnce(t *testing.T) {
 	bin := t.TempDir()
 	count := filepath.Join(bin, "count")
 	script := "#!/bin/sh\necho x >> " + count + "\nexec " + systemPython(t) + " \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o755))
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	r := python(t, "def run(p):\n    return 1\n", Options{Mode: modeFresh})
 	must(t, r, "t", `{}`)
@@ -253,10 +217,6 @@ func TestAShimIsResolvedOnce(t *testing.T) {
 	if runs, _ := os.ReadFile(count); string(runs) != "x\n" {
 		t.Errorf("the shim ran %d times", len(runs)/2)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte("#!/bin/sh\necho no >&2; exit 3\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := New(t.Context(), t.TempDir(), Options{Tool: "t", Entry: "a:b"}, quiet()); err == nil || !strings.Contains(err.Error(), "does not start a Python: exit status 3") {
-		t.Errorf("got %v", err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(bin, "python3"), []byte("#!/bin/sh\necho no >&2; exit 3\n"), 0o755))
+	kit.Fails(t, kit.Err(New(t.Context(), t.TempDir(), Options{Tool: "t", Entry: "a:b"}, quiet())), "does not start a Python: exit status 3")
 }

@@ -8,6 +8,7 @@ import (
 
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -78,9 +79,7 @@ func BenchmarkWarmCallsAtOnce(b *testing.B) {
 	r := python(b, benchCode, Options{})
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := call(r, "t", `{"name":"Ada"}`, tool.Discard); err != nil {
-				b.Error(err)
-			}
+			kit.Check(b, kit.Err(call(r, "t", `{"name":"Ada"}`, tool.Discard)))
 		}
 	})
 }

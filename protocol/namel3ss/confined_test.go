@@ -17,6 +17,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -60,9 +61,7 @@ func tell(t *testing.T, r *Runner, do string, g tool.Guarantees, out tool.Sink) 
 	t.Helper()
 	args, _ := json.Marshal(map[string]string{"do": do})
 	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "t", Args: args, Spec: &tool.Spec{Guarantees: g}}, out)
-	if err != nil {
-		t.Fatalf("%s: %v", do, err)
-	}
+	kit.OK(t, err, do)
 	return res
 }
 
@@ -81,10 +80,7 @@ func stopped(res *tool.Result) []string {
 // loopback is a local server that accepts every connection.
 func loopback(t *testing.T) *net.TCPAddr {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -141,9 +137,7 @@ func elsewhere(t *testing.T) string {
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		err = os.WriteFile(filepath.Join(dir, "secret"), []byte("s"), 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	return dir
 }
 
@@ -174,9 +168,7 @@ func TestGuaranteesHoldAgainstEveryAttempt(t *testing.T) {
 				} else if a.seen != "" && (guarantee != "no_subprocess" || way != modeWarm) {
 					t.Errorf("%s was not to be seen", a.seen)
 				}
-				if _, err := os.Stat(filepath.Join(outside, "new")); err == nil {
-					t.Errorf("%s: the file was written", guarantee)
-				}
+				kit.Fails(t, kit.Err(os.Stat(filepath.Join(outside, "new"))), "", "%s: the file was written", guarantee)
 			}
 		})
 	}
@@ -219,12 +211,8 @@ func TestDefaultWallsAllowOnlyTheToolsFolder(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			tooltest.NoLeaks(t)
 			outside, root, server := elsewhere(t), obedience(t), loopback(t)
-			if err := os.Mkdir(filepath.Join(root, ".toolpost"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(root, ".toolpost", "token"), []byte("s"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.Mkdir(filepath.Join(root, ".toolpost"), 0o755))
+			kit.OK(t, os.WriteFile(filepath.Join(root, ".toolpost", "token"), []byte("s"), 0o644))
 			all := attempts(outside, server)
 			own := filepath.Join(root, "code.py")
 			tries := []attempt{
@@ -262,14 +250,8 @@ func TestConfiguredWallsGrantMore(t *testing.T) {
 			outside, root := elsewhere(t), obedience(t)
 			text := fmt.Sprintf("sources: [{name: a, protocol: namel3ss, tool: t, entry: 'code:run', kind: %s, walls: {read: [.], write: [%s], network: all}}]",
 				map[string]string{modeFresh: "python, mode: fresh", modeWarm: "python, mode: warm", appfile.KindNode: "node"}[way], outside)
-			cfg, err := config.Parse(filepath.Join(root, "toolpost.yaml"), []byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			opened, err := Open(t.Context(), cfg.Sources[0], quiet())
-			if err != nil {
-				t.Fatal(err)
-			}
+			cfg := kit.Must(config.Parse(filepath.Join(root, "toolpost.yaml"), []byte(text)))(t)
+			opened := kit.Must(Open(t.Context(), cfg.Sources[0], quiet()))(t)
 			r := opened.(*Runner)
 			defer r.Close(context.Background())
 			if r.Unavailable("t") != nil {
@@ -370,9 +352,7 @@ func TestAttemptsOfLaterCallsAreReported(t *testing.T) {
 	for range 3 {
 		must(t, r, "t", `{"n":40}`)
 	}
-	if res := must(t, r, "t", `{"n":1}`); !slices.Equal(stopped(res), []string{"filesystem_write /new engine"}) {
-		t.Errorf("got %q", stopped(res))
-	}
+	kit.EqualSlices(t, stopped(must(t, r, "t", `{"n":1}`)), []string{"filesystem_write /new engine"})
 }
 
 // System V objects and POSIX queues have no owner whose end removes them. No later call finds the objects of an earlier one,

@@ -16,6 +16,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/container"
 	"toolpost/host/spawn"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -46,9 +47,7 @@ func image(t *testing.T) (engine, name string) {
 			conf += "[engine]\nruntime=\"runc\"\n"
 		}
 		path := filepath.Join(dir, "containers.conf")
-		if err := os.WriteFile(path, []byte(conf), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, []byte(conf), 0o644))
 		t.Setenv("CONTAINERS_CONF", path)
 	}
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "tool"), "testdata/container/main.go")
@@ -85,24 +84,18 @@ func TestContainerHasNothingOfThisMachine(t *testing.T) {
 		Args                                 []string
 		Host                                 bool
 	}
-	if err := json.Unmarshal(res.Output, &got); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(res.Output, &got))
 	if !strings.Contains(got.Write, "read-only file system") || got.TMP != "written" || got.Interfaces != 1 || got.Host || got.Greeting != "hello there" ||
 		got.Runner != "container" || !slices.Equal(got.Args, []string{"a", "b c"}) {
 		t.Errorf("got %s", res.Output)
 	}
 	for _, line := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"} {
-		if !strings.Contains(got.Status, line) {
-			t.Errorf("%q is not in %s", line, got.Status)
-		}
+		kit.Contains(t, got.Status, line)
 	}
 	for field, want := range map[string]any{
 		"runner": "container", "container_runtime": filepath.Base(engine), "image": name, "command": []string{"a", "b c"}, "container_enforcement": "verified",
 	} {
-		if d := cmp.Diff(want, res.Trace.Details[field]); d != "" {
-			t.Errorf("trace field %s: %s", field, d)
-		}
+		kit.Equal(t, cmp.Diff(want, res.Trace.Details[field]), "", "trace field %s", field)
 	}
 	walled := boxed(t, name, Options{Options: spawn.Options{Env: map[string]string{"GREETING": "hello"}, Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, SecretsAllowed: []string{}}, Container: container.Options{Network: "host"}, Timeout: config.Duration(time.Minute)}})
 	out := string(must(t, walled, "t", `{"do":"look"}`).Output)
@@ -122,13 +115,9 @@ func TestContainerIsEndedAndNotOnlyItsClient(t *testing.T) {
 		_ = events.WaitLog(ctx, "hanging")
 		cancel()
 	}()
-	if _, err := r.Invoke(ctx, &tool.Call{Tool: "t", Args: []byte(`{"do":"hang"}`)}, &events); tool.CodeOf(err) != tool.CodeCancelled {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(r.Invoke(ctx, &tool.Call{Tool: "t", Args: []byte(`{"do":"hang"}`)}, &events)), tool.CodeCancelled, "")
 	soon := boxed(t, name, Options{Options: spawn.Options{Timeout: config.Duration(time.Second)}})
-	if _, err := call(soon, "t", `{"do":"hang"}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(call(soon, "t", `{"do":"hang"}`, tool.Discard)), tool.CodeTimeout, "")
 	out, err := exec.Command(engine, "ps", "-a", "--filter", "ancestor="+name, "--format", "{{.Names}}").CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != "" {
 		t.Errorf("left behind: %s, %v", out, err)
@@ -142,14 +131,10 @@ func TestContainerThatCannotRunSaysWhy(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	_, err = call(boxed(t, "localhost/toolpost-none-such:latest", Options{Options: spawn.Options{Timeout: config.Duration(time.Minute)}}), "t", `{}`, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "could not start the image") {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, err, tool.CodeUnavailable, "could not start the image")
 	gvisor := Options{Options: spawn.Options{Container: container.Options{OCI: "no-such-runtime"}, Timeout: config.Duration(time.Minute)}}
 	_, err = call(boxed(t, name, gvisor), "t", `{}`, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "with oci_runtime no-such-runtime, which") {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, err, tool.CodeUnavailable, "with oci_runtime no-such-runtime, which")
 	asked := Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true, NoSubprocess: true}, Timeout: config.Duration(time.Minute)}}
 	_, err = call(boxed(t, name, asked), "t", `{}`, tool.Discard)
 	if e := tool.AsError(err); e == nil || e.Reason != "coverage_missing" || !strings.Contains(e.Message, "no_subprocess cannot be enforced by a container") || strings.Contains(e.Message, "no_network") {

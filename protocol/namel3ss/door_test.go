@@ -18,6 +18,7 @@ import (
 
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -72,18 +73,13 @@ func serve(t testing.TB, d Door, in string) string {
 	t.Helper()
 	var out bytes.Buffer
 	d.In, d.Out = strings.NewReader(in), &out
-	if err := d.Serve(t.Context(), tool.HandlerFunc(behind), nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, d.Serve(t.Context(), tool.HandlerFunc(behind), nil))
 	return out.String()
 }
 
 func TestDoorTranscripts(t *testing.T) {
 	const file = "testdata/door.txtar"
-	ar, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ar := kit.Must(txtar.ParseFile(file))(t)
 	for i := 0; i+1 < len(ar.Files); i += 2 {
 		name, _, _ := strings.Cut(ar.Files[i].Name, "/")
 		got := serve(t, Door{}, string(ar.Files[i].Data))
@@ -94,17 +90,13 @@ func TestDoorTranscripts(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(file, txtar.Format(ar), 0o644))
 	}
 }
 
 func TestDoorCallsItsConfiguredTool(t *testing.T) {
 	got := serve(t, Door{Tool: "echo"}, `{"protocol_version":1,"tool":"fail","entry":"a:b","payload":{"a":1}}`)
-	if got != `{"ok":true,"protocol_version":1,"result":{"a":1}}`+"\n" {
-		t.Errorf("got %s", got)
-	}
+	kit.Equal(t, got, `{"ok":true,"protocol_version":1,"result":{"a":1}}`+"\n")
 }
 
 func TestDoorHandsOnTraceAndCaller(t *testing.T) {
@@ -122,28 +114,20 @@ func TestDoorHandsOnTraceAndCaller(t *testing.T) {
 
 func TestDoorBoundsTheRequest(t *testing.T) {
 	got := serve(t, Door{}, `{"x":"`+strings.Repeat("x", maxDocument))
-	if !strings.Contains(got, `"ValueError","message":"the request is longer than 8 MiB"`) {
-		t.Errorf("got %.200s", got)
-	}
-	if got := serve(t, Door{}, `{"x":`+strings.Repeat("[", 1_000_000)); !strings.Contains(got, "nested deeper") {
-		t.Errorf("got %.200s", got)
-	}
+	kit.Contains(t, got, `"ValueError","message":"the request is longer than 8 MiB"`)
+	kit.Contains(t, serve(t, Door{}, `{"x":`+strings.Repeat("[", 1_000_000)), "nested deeper")
 }
 
 func TestDoorWritesLogEventsAsLines(t *testing.T) {
 	var log bytes.Buffer
 	serve(t, Door{Log: &log}, `{"protocol_version":1,"tool":"events","entry":"a:b","payload":{"count":2}}`)
-	if log.String() != "info: event 1\ninfo: event 2\n" {
-		t.Errorf("got %q", log.String())
-	}
+	kit.Equal(t, log.String(), "info: event 1\ninfo: event 2\n")
 }
 
 func TestDoorGivesUpOnASilentPeerWhenItsContextEnds(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer w.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -209,10 +193,7 @@ func TestDoorConforms(t *testing.T) {
 // Our runner in front of our door: the test binary replaces the Python interpreter. A crash behind the door is an error
 // reply, which the runner rightly takes for the tool's own failure.
 func TestRunnerAndDoorAreInverses(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	tooltest.Run(t, tooltest.Subject{
 		New: func(t testing.TB) tool.Handler {
 			r := open(t, "testdata/standard", Options{Mode: modeFresh, Interpreter: self, Options: spawn.Options{Env: map[string]string{doorVariable: "1", "GORACE": "atexit_sleep_ms=0"}}})
@@ -225,10 +206,7 @@ func TestRunnerAndDoorAreInverses(t *testing.T) {
 // A host written from the contract alone, in Python, in front of our door.
 func TestDoorAnswersAnIndependentHost(t *testing.T) {
 	tooltest.NoLeaks(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	for _, c := range []struct{ tool, payload, want string }{
 		{"echo", `{"name":"Ada"}`, `{"ok": true, "protocol_version": 1, "result": {"name": "Ada"}}`},
 		{"fail", `{"message":"Missing input"}`, `{"error": {"message": "Missing input", "type": "ToolError"}, "ok": false, "protocol_version": 1}`},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -77,9 +78,7 @@ tool "clash":
 			"call the server": `implemented using "http", which cannot be run here`, "odd": "runner is one of", "js": "tools/js.py",
 			"clash": "implemented using node in app.ai, but bound as python",
 		} {
-			if err := r.Unavailable(name); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v", name, err)
-			}
+			kit.Fails(t, r.Unavailable(name), want, name)
 		}
 	}
 	specs, _ := open(t, root, Options{}).Tools(t.Context())

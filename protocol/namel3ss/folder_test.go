@@ -26,6 +26,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -50,15 +51,9 @@ var folderPython = sync.OnceValues(func() (string, error) {
 // rooted opens the tool of testdata/folder with this machine's own root.
 func rooted(t *testing.T, dir string, o Options) *Runner {
 	t.Helper()
-	code, err := os.ReadFile("testdata/folder/tool.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	code := kit.Must(os.ReadFile("testdata/folder/tool.py"))(t)
 	o.Tool, o.Runner, o.Image, o.Container.Runtime = "t", appfile.RunnerContainer, "/", "sandbox"
-	python, err := folderPython()
-	if err != nil {
-		t.Fatal(err)
-	}
+	python := kit.Must(folderPython())(t)
 	o.Command = []string{python, "-c", string(code)}
 	if o.Timeout == 0 {
 		o.Timeout = config.Duration(time.Minute)
@@ -77,19 +72,11 @@ const folderCanary = "canary-3f1c77"
 func around(t *testing.T) machineAround {
 	t.Helper()
 	t.Setenv("FOLDER_TEST_CANARY", folderCanary)
-	dir, err := os.MkdirTemp("/var/tmp", "toolpost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(os.MkdirTemp("/var/tmp", "toolpost"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for name, text := range map[string]string{".toolpost/token": "t", "key": "k", "other": "o"} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Write(t, path, text)
 	}
 	doc, _ := json.Marshal(map[string]any{
 		"do": "look", "canary": folderCanary, "pid": os.Getpid(),
@@ -105,10 +92,7 @@ func around(t *testing.T) machineAround {
 // listen accepts connections and does nothing with them.
 func listen(t *testing.T, network, address string) net.Listener {
 	t.Helper()
-	l, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(net.Listen(network, address))(t)
 	t.Cleanup(func() { _ = l.Close() }) // the kernel keeps unaccepted connections
 	return l
 }
@@ -124,9 +108,7 @@ type view struct {
 
 func look(t *testing.T, r *Runner, request string) (v view) {
 	t.Helper()
-	if err := json.Unmarshal(must(t, r, "t", request).Output, &v); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(must(t, r, "t", request).Output, &v))
 	return v
 }
 
@@ -143,20 +125,14 @@ func TestAFolderHasNothingOfThisMachine(t *testing.T) {
 		Unshare: "Operation not permitted", Folder: "/", Processes: 2, Descriptors: 3,
 		Changed: []string{"/dev/shm/file", "/tmp/file"}, Readable: []string{filepath.Join(m.dir, "other")},
 	}
-	if d := cmp.Diff(want, look(t, r, m.request)); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, look(t, r, m.request)), "")
 	guarded := rooted(t, m.dir, Options{
 		Options: spawn.Options{Env: map[string]string{"GREETING": "hello"}, Grant: grant, Walls: kept, Container: container.Options{Network: "host"}, Guarantees: tool.Guarantees{NoNetwork: true, NoFilesystemWrite: true, NoEnvWrite: true, SecretsAllowed: []string{}}},
 	})
 	want.Greeting, want.Secret, want.Network, want.Changed = "", "", "Permission denied", []string{}
-	if d := cmp.Diff(want, look(t, guarded, m.request)); d != "" {
-		t.Errorf("with guarantees: %s", d)
-	}
+	kit.Equal(t, cmp.Diff(want, look(t, guarded, m.request)), "", "with guarantees")
 	res := must(t, r, "t", `{"do":"greet","name":"Ada"}`)
-	if string(res.Output) != `"hello Ada"` {
-		t.Errorf("got %s", res.Output)
-	}
+	kit.Equal(t, string(res.Output), `"hello Ada"`)
 	for field, want := range map[string]any{"runner": "container", "container_runtime": "sandbox", "image": "/", "container_enforcement": "verified"} {
 		if res.Trace.Details[field] != want {
 			t.Errorf("trace field %s: %v", field, res.Trace.Details[field])
@@ -194,9 +170,7 @@ func TestAFolderHoldsLimits(t *testing.T) {
 			r = rooted(t, t.TempDir(), Options{})
 		}
 		_, err := call(r, "t", `{"do":"`+do+`"}`, tool.Discard)
-		if tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", do, err)
-		}
+		kit.Refused(t, err, tool.CodeCrash, want, do)
 	}
 	noGroups(t)
 }
@@ -205,21 +179,15 @@ func TestAFolderHoldsLimits(t *testing.T) {
 func noGroups(t *testing.T) {
 	t.Helper()
 	own := fmt.Sprintf("toolpost-%d-", os.Getpid())
-	var left []string
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	kit.Until(t, func() error {
 		sandbox.Leave()
-		left = nil
-		_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		return filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), own) {
-				left = append(left, path)
+				return fmt.Errorf("the cgroup %s is left", path)
 			}
 			return nil
 		})
-		if len(left) == 0 {
-			return
-		}
-	}
-	t.Errorf("cgroups are left: %q", left)
+	})
 }
 
 func TestAFolderIsEndedWithAllThatItStarted(t *testing.T) {
@@ -236,16 +204,12 @@ func TestAFolderIsEndedWithAllThatItStarted(t *testing.T) {
 		shown <- showing(value)
 		cancel()
 	}()
-	if _, err := r.Invoke(ctx, &tool.Call{Tool: "t", Args: []byte(`{"do":"hang"}`)}, &events); tool.CodeOf(err) != tool.CodeCancelled {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(r.Invoke(ctx, &tool.Call{Tool: "t", Args: []byte(`{"do":"hang"}`)}, &events)), tool.CodeCancelled, "")
 	if lines := <-shown; len(lines) > 0 {
 		t.Errorf("others can see the variable: %q", lines)
 	}
 	soon := rooted(t, t.TempDir(), Options{Options: spawn.Options{Timeout: config.Duration(time.Second)}})
-	if _, err := call(soon, "t", `{"do":"hang"}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(call(soon, "t", `{"do":"hang"}`, tool.Discard)), tool.CodeTimeout, "")
 	noGroups(t)
 }
 
@@ -264,17 +228,13 @@ func TestAFolderWithoutTheProgramSaysSo(t *testing.T) {
 	needRooms(t)
 	o := Options{Tool: "t", Runner: appfile.RunnerContainer, Image: "/", Command: []string{"no-such-program"}, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
 	_, err := call(open(t, t.TempDir(), o), "t", `{}`, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "no-such-program was not found in /") {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, err, tool.CodeUnavailable, "no-such-program was not found in /")
 	o.Env = map[string]string{"A": "1\x002"}
 	if _, err = call(open(t, t.TempDir(), o), "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "NUL") {
 		t.Errorf("got %v", err)
 	}
 	o.Env, o.Container.Runtime, o.Container.Args = nil, "bwrap", []string{"--ro-bind", "/a", "/a"}
-	if _, err := New(t.Context(), t.TempDir(), o, slog.New(slog.DiscardHandler)); tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "walls:") {
-		t.Errorf("options of bwrap: %v", err)
-	}
+	kit.Refused(t, kit.Err(New(t.Context(), t.TempDir(), o, slog.New(slog.DiscardHandler))), tool.CodeInvalidInput, "walls:", "options of bwrap")
 }
 
 func TestFolderMustBeChosenByTheUser(t *testing.T) {
@@ -282,14 +242,10 @@ func TestFolderMustBeChosenByTheUser(t *testing.T) {
 	app, outside := t.TempDir(), t.TempDir()
 	for _, folder := range []string{"root", "bare"} {
 		for _, dir := range []string{app, outside} {
-			if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
 		}
 	}
-	if err := os.Symlink(outside, filepath.Join(app, "link")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink(outside, filepath.Join(app, "link")))
 	run := []string{"/tool"}
 	for name, c := range map[string]struct {
 		image   string // of the config
@@ -311,12 +267,8 @@ func TestFolderMustBeChosenByTheUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := Options{App: app, Tool: "t", Runner: appfile.RunnerContainer, Image: c.image, Command: c.command, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
 			binding := "tools:\n  t: {kind: python, runner: container, image: \"" + c.binding + "\"}\n"
-			if err := os.MkdirAll(filepath.Join(app, ".namel3ss"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(app, ".namel3ss/tools.yaml"), []byte(binding), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.MkdirAll(filepath.Join(app, ".namel3ss"), 0o755))
+			kit.OK(t, os.WriteFile(filepath.Join(app, ".namel3ss/tools.yaml"), []byte(binding), 0o644))
 			err := open(t, app, o).Unavailable("t")
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v", err)
@@ -337,8 +289,6 @@ func TestAFolderCanBeAnUnpackedImage(t *testing.T) {
 	o := Options{Tool: "t", Runner: appfile.RunnerContainer, Image: root, Command: []string{"/tool", "a", "b c"}, Options: spawn.Options{Container: container.Options{Runtime: "sandbox"}}}
 	out := string(must(t, open(t, t.TempDir(), o), "t", `{"do":"look"}`).Output)
 	for _, part := range []string{`"host":false`, `"args":["a","b c"]`, `"tmp":"written"`, `read-only file system`, `CapBnd:\t0000000000000000`, `NoNewPrivs:\t1`} {
-		if !strings.Contains(out, part) {
-			t.Errorf("%s is not in %s", part, out)
-		}
+		kit.Contains(t, out, part)
 	}
 }

@@ -3,12 +3,12 @@ package namel3ss
 import (
 	"context"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"toolpost/host/process"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -23,12 +23,7 @@ func write(t testing.TB, files map[string]string) string {
 	root := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.Write(t, path, content)
 	}
 	return root
 }
@@ -36,16 +31,11 @@ func write(t testing.TB, files map[string]string) string {
 // open makes a runner that is closed with the test.
 func open(t testing.TB, dir string, o Options) *Runner {
 	t.Helper()
-	r, err := New(context.Background(), dir, o, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(New(context.Background(), dir, o, quiet()))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := r.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, r.Close(ctx))
 	})
 	return r
 }
@@ -70,9 +60,7 @@ func call(r tool.Handler, name, args string, out tool.Sink) (*tool.Result, error
 func must(t testing.TB, r tool.Handler, name, args string) *tool.Result {
 	t.Helper()
 	res, err := call(r, name, args, tool.Discard)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	kit.OK(t, err, name)
 	if !res.OK {
 		t.Fatalf("%s failed: %v", name, res.Failure)
 	}
@@ -82,10 +70,7 @@ func must(t testing.TB, r tool.Handler, name, args string) *tool.Result {
 // systemPython returns the interpreter of apps without a .venv.
 func systemPython(t testing.TB) string {
 	t.Helper()
-	p, err := findPython(context.Background(), t.TempDir(), "", process.Environment(nil, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(findPython(context.Background(), t.TempDir(), "", process.Environment(nil, nil)))(t)
 	return p.path
 }
 
@@ -93,10 +78,7 @@ func systemPython(t testing.TB) string {
 func server(t testing.TB, r *Runner) *worker {
 	t.Helper()
 	p := localOf(r, "t").pools.all[0]
-	w, err := p.Get(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := kit.Must(p.Get(t.Context()))(t)
 	p.Put(w, true)
 	return w
 }

@@ -18,6 +18,7 @@ import (
 
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -160,18 +161,14 @@ func pythons(pid int) []int {
 
 func checkHostile(t *testing.T, c hostile, res *tool.Result, err error) {
 	t.Helper()
-	if tool.CodeOf(err) != c.code {
-		t.Fatalf("want %q, got %v, %v", c.code, res, err)
-	}
+	kit.MustEqual(t, tool.CodeOf(err), c.code, res, err)
 	said := ""
 	if err != nil {
 		said = err.Error()
 	} else {
 		said = string(res.Output)
 	}
-	if !strings.Contains(said, c.want) {
-		t.Errorf("%q is not in %.300s", c.want, said)
-	}
+	kit.Contains(t, said, c.want)
 }
 
 // checkVictims checks that nothing was written into files that took the reply's descriptor.
@@ -252,27 +249,21 @@ func TestACrashWhileImportingIsACrashUntilTheBreakerOpens(t *testing.T) {
 			t.Fatalf("call %d: %v", n, err)
 		}
 	}
-	if _, err := call(r, "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeBreakerOpen {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(call(r, "t", `{}`, tool.Discard)), tool.CodeBreakerOpen, "")
 }
 
 func TestATimeoutWhileImportingEndsTheInterpreter(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := python(t, "import time\ntime.sleep(600)\n", Options{})
 	r.tools["t"].spec.Timeout = time.Second
-	if _, err := call(r, "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(call(r, "t", `{}`, tool.Discard)), tool.CodeTimeout, "")
 }
 
 func TestAToolThatNeverReadsItsRequestIsFine(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := python(t, "", Options{Mode: modeFresh})
 	path := filepath.Join(t.TempDir(), "deaf")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\necho '{\"ok\":true,\"result\":1}'\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte("#!/bin/sh\necho '{\"ok\":true,\"result\":1}'\n"), 0o755))
 	localOf(r, "t").python.path = path
 	must(t, r, "t", `{"big":"`+strings.Repeat("x", 4<<20)+`"}`)
 }
@@ -280,9 +271,7 @@ func TestAToolThatNeverReadsItsRequestIsFine(t *testing.T) {
 func TestLongLinesComeInPiecesAndWholeCharacters(t *testing.T) {
 	both(t, "def run(p):\n    print('日本' * 5000)\n", func(t *testing.T, r *Runner) {
 		var got tooltest.Collect
-		if _, err := call(r, "t", `{}`, &got); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(call(r, "t", `{}`, &got))(t)
 		if logs := got.Logs(); len(logs) < 2 || strings.Join(logs, "") != strings.Repeat("日本", 5000) {
 			t.Errorf("%d pieces, %d bytes", len(logs), len(strings.Join(logs, "")))
 		}
@@ -311,19 +300,11 @@ func hangFor(root string) {
 // startAgain starts the test binary as another program, which the test kills, and returns its output.
 func startAgain(t *testing.T, variable string) (*exec.Cmd, io.Reader) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), variable)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := kit.Must(cmd.StdoutPipe())(t)
+	kit.OK(t, cmd.Start())
 	return cmd, out
 }
 
@@ -337,9 +318,7 @@ func TestToolsDieWithAProgramThatIsKilled(t *testing.T) {
 		}
 	}
 	pids := pythons(cmd.Process.Pid)
-	if len(pids) != 3 {
-		t.Errorf("an interpreter, a fork server and its fork should run, and %v do", pids)
-	}
+	kit.Equal(t, len(pids), 3, "an interpreter, a fork server and its fork should run, and %v do", pids)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	for _, pid := range pids {

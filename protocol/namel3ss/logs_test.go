@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/host/forks"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -38,18 +39,13 @@ func TestNothingIsEmittedAfterTheEndOfTheCall(t *testing.T) {
 		l.read("stdout", strings.NewReader("one\n"))
 		end(l)
 		l.read("stdout", strings.NewReader("two\n"))
-		if fmt.Sprint(got.Logs()) != "[one]" {
-			t.Errorf("%s: %v", name, got.Logs())
-		}
+		kit.Equal(t, fmt.Sprint(got.Logs()), "[one]", name, got.Logs())
 	}
 }
 
 func TestSlowCallerLosesNoEventsOfAnEndedTool(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	p, err := forks.NewPipes(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(forks.NewPipes(ctx, 1))(t)
 	defer p.Close()
 	p.Patience = time.Millisecond
 	_, _ = p.W[0].WriteString("late\n")
@@ -58,15 +54,11 @@ func TestSlowCallerLosesNoEventsOfAnEndedTool(t *testing.T) {
 	var got tooltest.Collect
 	l, _ := newLogs(&got)
 	l.read("stdout", p.Reader(0)) // its end never comes: another process holds the pipe
-	if fmt.Sprint(got.Logs()) != "[late]" {
-		t.Errorf("got %v", got.Logs())
-	}
+	kit.Equal(t, fmt.Sprint(got.Logs()), "[late]", got.Logs())
 	cancel()
 	_, _ = p.W[0].WriteString("too late\n")
 	l.read("stdout", p.Reader(0))
-	if fmt.Sprint(got.Logs()) != "[late]" {
-		t.Errorf("after the end of the call: %v", got.Logs())
-	}
+	kit.Equal(t, fmt.Sprint(got.Logs()), "[late]", "after the end of the call: %v", got.Logs())
 }
 
 func TestAFloodIsCutAndTheLastEventSaysSo(t *testing.T) {
@@ -77,10 +69,6 @@ func TestAFloodIsCutAndTheLastEventSaysSo(t *testing.T) {
 	if most := maxLog/lineCost + 1; events > most {
 		t.Errorf("%d events, %d at the most", events, most)
 	}
-	if !strings.Contains(string(last.Data), "more lines were left out") {
-		t.Errorf("the last event is %s", last.Data)
-	}
-	if l.last() != "the end" {
-		t.Errorf("the end of stderr is %q", l.last())
-	}
+	kit.Contains(t, string(last.Data), "more lines were left out", "the last event is %s", last.Data)
+	kit.Equal(t, l.last(), "the end", "the end of stderr is")
 }

@@ -8,6 +8,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/spawn"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -41,9 +42,7 @@ func TestNodeToolsOfBothModuleKindsRunBesidePythonOnes(t *testing.T) {
 		"esm": `{"hello":"Adä","cwd":"` + root + `"}`, "cjs": `{"hello":"Adä","argv":1}`, "short": `"late"`, "py": `{"hello":"Adä"}`,
 	} {
 		res := must(t, r, name, `{"name":"Adä"}`)
-		if string(res.Output) != want {
-			t.Errorf("%s: got %s, want %s", name, res.Output, want)
-		}
+		kit.Equal(t, string(res.Output), want, name)
 		if d := res.Trace.Details; name != "py" && (d["kind"] != "node" || d["runner"] != "local" || d["python_path"] != nil) {
 			t.Errorf("%s: trace %v", name, d)
 		}
@@ -79,9 +78,7 @@ function raise(e) { throw e; }
 	}
 	for do, want := range map[string]tool.Code{`process.exit(0)`: tool.CodeProtocol, `process.exit(3)`: tool.CodeCrash, `process.kill(process.pid, "SIGKILL")`: tool.CodeCrash} {
 		args, _ := json.Marshal(map[string]string{"do": do})
-		if _, err := call(r, "t", string(args), tool.Discard); tool.CodeOf(err) != want {
-			t.Errorf("%s: want %s, got %v", do, want, err)
-		}
+		kit.Refused(t, kit.Err(call(r, "t", string(args), tool.Discard)), want, "", do, want)
 	}
 }
 
@@ -132,7 +129,5 @@ export function run(p) {
 func TestNodeToolIsEndedWithItsTime(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := javascript(t, "code.mjs", "export const run = () => new Promise(() => setInterval(() => 0, 1000));\n", Options{Options: spawn.Options{Timeout: config.Duration(700 * time.Millisecond)}})
-	if _, err := call(r, "t", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(call(r, "t", `{}`, tool.Discard)), tool.CodeTimeout, "")
 }

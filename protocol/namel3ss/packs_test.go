@@ -14,6 +14,7 @@ import (
 
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/pack"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -53,9 +54,7 @@ func TestPacksBringTools(t *testing.T) {
 	for name, want := range map[string][]string{"one": {"builtin_pack", "packs/a/hello/main.py", "a"}, "two": {"installed_pack", ".namel3ss/packs/b/hello/main.py", "b"}} {
 		res := must(t, r, name, `{}`)
 		var out struct{ File, CWD string }
-		if err := json.Unmarshal(res.Output, &out); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal(res.Output, &out))
 		d := res.Trace.Details
 		if d["resolved_source"] != want[0] || out.File != filepath.Join(root, want[1]) || d["pack_id"] != want[2] || d["pack_name"] != "Greetings" || d["pack_version"] != "1.2.3" || d["enforcement_level"] != "enforced" || d["runner"] != "local" {
 			t.Errorf("%s: %s, %v", name, res.Output, d)
@@ -89,14 +88,10 @@ func TestCapabilityChecksNameDeclarationsAndDenials(t *testing.T) {
 	files := packOf("packs/a", "a", "one")
 	r := open(t, write(t, files), Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true}}})
 	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "one", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true, SecretsAllowed: []string{}}}}, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	b, _ := json.Marshal(res.Trace.Details["capability_checks"])
 	var got []walls.Check
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(b, &got))
 	want := []walls.Check{
 		{Capability: "filesystem_read", Allowed: true, Source: "pack", Reason: "pack_declared"},
 		{Capability: "filesystem_write", Allowed: false, Source: "pack", Reason: "pack_not_declared"},
@@ -106,9 +101,7 @@ func TestCapabilityChecksNameDeclarationsAndDenials(t *testing.T) {
 		{Capability: "env_write", Allowed: false, Source: "pack", Reason: "pack_not_declared"},
 		{Capability: "secret:TOKEN", Allowed: false, Source: "pack", Reason: "policy_denied"},
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 	// The call runs only if the walls of the pack hold.
 	r = open(t, write(t, files), Options{})
 	r.tools["one"].cover = uncoverable
@@ -126,16 +119,12 @@ func unavailable(t *testing.T, files map[string]string, name string) error {
 		"tools/fine.py": "def run(p):\n    return 'fine'\n",
 	})
 	r := open(t, write(t, files), Options{})
-	if err := r.Unavailable("fine"); err != nil {
-		t.Errorf("the other tool is harmed: %v", err)
-	}
+	kit.Check(t, r.Unavailable("fine"), "the other tool is harmed")
 	specs, err := r.Tools(t.Context())
 	if err != nil || !slices.ContainsFunc(specs, func(s *tool.Spec) bool { return s.Name == name }) {
 		t.Errorf("%s is not listed: %v", name, err)
 	}
-	if _, err := call(r, name, `{}`, tool.Discard); err == nil || tool.CodeOf(err) != tool.CodeOf(r.Unavailable(name)) {
-		t.Errorf("%s gave %v", name, err)
-	}
+	kit.Refused(t, kit.Err(call(r, name, `{}`, tool.Discard)), tool.CodeOf(r.Unavailable(name)), "", name)
 	return r.Unavailable(name)
 }
 
@@ -151,9 +140,7 @@ func TestNameClashErrorNamesBothPlaces(t *testing.T) {
 		`binds the tool "one" in tools.yaml and in entrypoints`: {"one", join(packOf("packs/a", "a", "one"), map[string]string{
 			"packs/a/pack.yaml": fmt.Sprintf(packHead, "a") + "tools: [one]\nentrypoints: {one: {entry: 'a:b'}}\n"})},
 	} {
-		if err := unavailable(t, c.files, c.tool); tool.CodeOf(err) != tool.CodeConflict || !strings.Contains(err.Error(), want) {
-			t.Errorf("want %q, got %v", want, err)
-		}
+		kit.Refused(t, unavailable(t, c.files, c.tool), tool.CodeConflict, want, want)
 	}
 }
 
@@ -186,13 +173,9 @@ func TestMistakesInPacksNameTheFile(t *testing.T) {
 		case strings.Contains(c.want, `"two" and`):
 			name = "two"
 		}
-		if err := unavailable(t, files, name); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("want %q, got %v", c.want, err)
-		}
+		kit.Fails(t, unavailable(t, files, name), c.want, c.want)
 	}
-	if err := unavailable(t, map[string]string{"packs/empty/x": "", "packs/a-file": ""}, "empty"); err == nil || !strings.Contains(err.Error(), "packs/empty/pack.yaml is missing") {
-		t.Errorf("got %v", err)
-	}
+	kit.Fails(t, unavailable(t, map[string]string{"packs/empty/x": "", "packs/a-file": ""}, "empty"), "packs/empty/pack.yaml is missing")
 }
 
 // A pack that cannot be run takes no name from those that can.
@@ -207,9 +190,7 @@ func TestRefusedPackTakesNoName(t *testing.T) {
 	} {
 		r := open(t, write(t, join(bound, packOf("packs/own", "own", "own"), map[string]string{folder + "/pack.yaml": text})), Options{})
 		for _, name := range []string{"own", "bound", "found"} {
-			if err := r.Unavailable(name); err != nil {
-				t.Errorf("%s: %s: %v", folder, name, err)
-			}
+			kit.Check(t, r.Unavailable(name), "%s: %s", folder, name)
 		}
 		if r.Unavailable("lone") == nil {
 			t.Errorf("%s: lone can be run", folder)
@@ -224,9 +205,7 @@ func TestAToolOfAPackHidesNoOther(t *testing.T) {
 	r := open(t, write(t, files), Options{})
 	must(t, r, "one", `{}`)
 	for name, want := range map[string]string{"two": `entrypoints: tool "two": runner is one of`, "three": `lists the tool "three" and does not bind it`} {
-		if err := r.Unavailable(name); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Fails(t, r.Unavailable(name), want, name)
 	}
 }
 
@@ -237,9 +216,7 @@ func TestLocalPacksAlsoLiveInACapabilityFolder(t *testing.T) {
 		t.Errorf("trace %v", d)
 	}
 	must(t, r, "two", `{}`)
-	if len(r.names) != 2 {
-		t.Errorf("%q", r.names)
-	}
+	kit.Equal(t, len(r.names), 2, r.names)
 }
 
 // An installed pack is third-party code, and runs if the user trusts it; the app's own packs run anyway.
@@ -248,17 +225,11 @@ func TestInstalledPacksRunOnlyIfTrusted(t *testing.T) {
 	root := write(t, join(packOf("packs/a", "a", "own"), packOf(".namel3ss/packs/b", "b", "unsigned"), packOf(".namel3ss/packs/c", "c", "signed"),
 		packOf("packs/d", "d", "changed")))
 	key := filepath.Join(root, "ada")
-	if err := (pack.Packs{}).Keygen(key); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, (pack.Packs{}).Keygen(key))
 	for _, folder := range []string{".namel3ss/packs/c", "packs/d"} {
-		if _, err := (pack.Packs{}).Sign(filepath.Join(root, folder), key); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must((pack.Packs{}).Sign(filepath.Join(root, folder), key))(t)
 	}
-	if err := os.WriteFile(filepath.Join(root, "packs/d/hello/main.py"), []byte("def run(p):\n    return 1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(root, "packs/d/hello/main.py"), []byte("def run(p):\n    return 1\n"), 0o644))
 	for name, c := range map[string]struct {
 		o    Options
 		runs string
@@ -288,25 +259,14 @@ func TestAnInstalledPackIsRunAsItWasSigned(t *testing.T) {
 	dir, app := filepath.Join(write(t, packOf("pack", "greetings", "one")), "pack"), t.TempDir()
 	key := filepath.Join(app, "ada")
 	packs := pack.Packs{}
-	if err := packs.Keygen(key); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := packs.Sign(dir, key); err != nil {
-		t.Fatal(err)
-	}
-	in, err := packs.Install(dir, app, []string{key + ".pub"}, false, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, packs.Keygen(key))
+	kit.Must(packs.Sign(dir, key))(t)
+	in := kit.Must(packs.Install(dir, app, []string{key + ".pub"}, false, false))(t)
 	r := open(t, app, Options{PackKeys: []string{"ada.pub"}, AllowUnsafeExecution: true})
 	if d := must(t, r, "one", `{}`).Trace.Details; d["resolved_source"] != "installed_pack" {
 		t.Errorf("trace %v", d)
 	}
 	// A pack that was changed after its installation is not run.
-	if err := os.WriteFile(filepath.Join(in.Path, "hello/main.py"), []byte("def run(p):\n    return 'evil'\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := call(open(t, app, Options{PackKeys: []string{"ada.pub"}, AllowUnsafeExecution: true}), "one", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("got %v", err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(in.Path, "hello/main.py"), []byte("def run(p):\n    return 'evil'\n"), 0o644))
+	kit.Refused(t, kit.Err(call(open(t, app, Options{PackKeys: []string{"ada.pub"}, AllowUnsafeExecution: true}), "one", `{}`, tool.Discard)), tool.CodeAccessDenied, "")
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/host/spawn"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -79,9 +80,7 @@ def fail(err):
 func TestTracebackIsLogged(t *testing.T) {
 	both(t, "def run(payload):\n    raise ValueError('deep down')\n", func(t *testing.T, r *Runner) {
 		var got tooltest.Collect
-		if _, err := call(r, "t", `{}`, &got); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(call(r, "t", `{}`, &got))(t)
 		lines := strings.Join(got.Logs(), "\n")
 		if !strings.Contains(lines, "code.py") || !strings.Contains(lines, "ValueError: deep down") || strings.Contains(lines, "/dev/fd") {
 			t.Errorf("want the tool's own frames alone, got\n%s", lines)
@@ -135,9 +134,7 @@ def run(payload):
 				t.Errorf("%q is not among the lines of stdout:\n%s", want, out)
 			}
 		}
-		if fmt.Sprint(streams["stderr"]) != "[to stderr]" {
-			t.Errorf("stderr: %q", streams["stderr"])
-		}
+		kit.Equal(t, fmt.Sprint(streams["stderr"]), "[to stderr]", "stderr: %q", streams["stderr"])
 	})
 }
 
@@ -156,9 +153,7 @@ def run(payload):
 			Env, Path        []string
 			Cwd, Given, Root string
 		}
-		if err := json.Unmarshal(must(t, r, "t", `{}`).Output, &got); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal(must(t, r, "t", `{}`).Output, &got))
 		for _, name := range got.Env {
 			switch name {
 			case "PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "GIVEN", "PASSED", "TOOLPOST_TREE", "LC_CTYPE", "TRACEPARENT":
@@ -180,9 +175,7 @@ def run(payload):
 `
 	both(t, code, func(t *testing.T, r *Runner) {
 		var fds map[string]string
-		if err := json.Unmarshal(must(t, r, "t", `{}`).Output, &fds); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal(must(t, r, "t", `{}`).Output, &fds))
 		if len(fds) != 4 || fds["0"] != "/dev/null" {
 			t.Errorf("standard input, output, error and the reply are wanted, got %v", fds)
 		}
@@ -222,10 +215,7 @@ func TestMissingCodeIsAFailureThatHelps(t *testing.T) {
 			t.Run(mode+"/"+c.entry, func(t *testing.T) {
 				r := open(t, write(t, files), Options{Tool: "t", Entry: c.entry, Mode: mode})
 				for range 6 { // more crashes than a pool tolerates
-					res, err := call(r, "t", `{}`, tool.Discard)
-					if err != nil {
-						t.Fatal(err)
-					}
+					res := kit.Must(call(r, "t", `{}`, tool.Discard))(t)
 					if res.OK || res.Failure.Reason != c.typ || !strings.Contains(res.Failure.Message, c.want) {
 						t.Fatalf("want %s with %q, got %+v", c.typ, c.want, res.Failure)
 					}
@@ -258,9 +248,7 @@ def run(payload):
 				Left   string
 				Random float64
 			}
-			if err := json.Unmarshal(must(t, r, "t", `{}`).Output, &got); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, json.Unmarshal(must(t, r, "t", `{}`).Output, &got))
 			if got.State != 1 || got.Left != "x" || seen[got.Random] {
 				t.Fatalf("something of another call is left: %+v", got)
 			}
@@ -283,9 +271,7 @@ def run(payload):
 	var first, second []int
 	_ = json.Unmarshal(must(t, r, "t", `{}`).Output, &first)
 	// A call is a session of its own: signals to its group do not reach the server.
-	if _, err := call(r, "t", `{"kill":true}`, tool.Discard); tool.CodeOf(err) != tool.CodeCrash {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(call(r, "t", `{"kill":true}`, tool.Discard)), tool.CodeCrash, "")
 	res := must(t, r, "t", `{}`)
 	_ = json.Unmarshal(res.Output, &second)
 	if first[0] != second[0] || first[1] == second[1] || second[2] != second[0] {
@@ -301,16 +287,12 @@ func TestAnEditedToolIsSeenAtOnce(t *testing.T) {
 	root := write(t, map[string]string{"code.py": "from helper import value\ndef run(payload):\n    return value\n", "helper.py": "value = 1\n"})
 	r := open(t, root, Options{Tool: "t", Entry: "code:run"})
 	for n := 1; n <= 5; n++ {
-		if err := os.WriteFile(filepath.Join(root, "helper.py"), fmt.Appendf(nil, "value = %d\n", n), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(root, "helper.py"), fmt.Appendf(nil, "value = %d\n", n), 0o644))
 		if res := must(t, r, "t", `{}`); string(res.Output) != fmt.Sprint(n) {
 			t.Fatalf("edit %d: the tool still says %s", n, res.Output)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(root, "__pycache__")); err == nil {
-		t.Error("running a tool wrote into its app")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(root, "__pycache__"))), "", "running a tool wrote into its app")
 }
 
 func TestAModuleThatStartsThreadsIsRunFresh(t *testing.T) {
@@ -339,12 +321,8 @@ def run(payload):
     atexit.register(print, "of the call")
 `
 	var got tooltest.Collect
-	if _, err := call(python(t, code, Options{}), "t", `{}`, &got); err != nil {
-		t.Fatal(err)
-	}
-	if lines := fmt.Sprint(got.Logs()); lines != "[of the call]" {
-		t.Errorf("got %s", lines)
-	}
+	kit.Must(call(python(t, code, Options{}), "t", `{}`, &got))(t)
+	kit.Equal(t, fmt.Sprint(got.Logs()), "[of the call]")
 }
 
 func TestThreadsThatAToolLeavesDoNotHoldTheCall(t *testing.T) {
@@ -369,9 +347,7 @@ func TestTimeoutEndsTheCallInMilliseconds(t *testing.T) {
 		}
 		r.tools["t"].spec.Timeout = 1500 * time.Millisecond
 		_, err := call(r, "t", `{"s":600}`, tool.Discard)
-		if tool.CodeOf(err) != tool.CodeTimeout || !strings.Contains(err.Error(), "longer than its 1.5s") {
-			t.Errorf("%s: %v", mode, err)
-		}
+		kit.Refused(t, err, tool.CodeTimeout, "longer than its 1.5s", mode)
 		var details struct{ Trace map[string]any }
 		if err := json.Unmarshal(tool.AsError(err).Details, &details); err != nil || details.Trace["timeout_ms"] != 1500.0 || details.Trace["status"] != "error" {
 			t.Errorf("%s: the trace of an error is in its details; got %v, %v", mode, details.Trace, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -17,14 +18,9 @@ import (
 // peer opens a tool whose interpreter is a program written from the contract alone.
 func peer(t testing.TB, o Options) *Runner {
 	t.Helper()
-	source, err := os.ReadFile("testdata/peer_tool.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := kit.Must(os.ReadFile("testdata/peer_tool.py"))(t)
 	path := filepath.Join(t.TempDir(), "peer")
-	if err := os.WriteFile(path, append([]byte("#!"+systemPython(t)+"\n"), source...), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, append([]byte("#!"+systemPython(t)+"\n"), source...), 0o755))
 	o.Tool, o.Entry, o.Mode = "greeter", "tools.sample_tool:greet", modeFresh
 	r := open(t, t.TempDir(), o)
 	localOf(r, "greeter").python.path = path
@@ -49,9 +45,7 @@ func TestRequestHasExactlyTheFieldsOfTheContract(t *testing.T) {
 		Request any
 		Raw     string
 	}
-	if err := json.Unmarshal(res.Output, &got); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(res.Output, &got))
 	want := map[string]any{
 		"protocol_version": 1.0, "tool": "greeter", "entry": "tools.sample_tool:greet", "trace_id": trace,
 		"payload": map[string]any{"name": "Ada", "n": 1.5, "big": 12345678901234567890.0},
@@ -64,9 +58,7 @@ func TestRequestHasExactlyTheFieldsOfTheContract(t *testing.T) {
 			"sources": map[string]any{},
 		},
 	}
-	if d := cmp.Diff(want, got.Request); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, got.Request), "")
 	if !strings.Contains(got.Raw, `{"name":"Ada","n":1.50,"big":12345678901234567890}`) {
 		t.Errorf("numbers must stay numbers, with their digits: %s", got.Raw)
 	}
@@ -74,10 +66,7 @@ func TestRequestHasExactlyTheFieldsOfTheContract(t *testing.T) {
 
 // contract(namel3ss): `trace_id` (string, optional): trace correlation id.
 func TestMissingTraceIDIsReplacedByAUUID(t *testing.T) {
-	res, err := peer(t, Options{}).Invoke(t.Context(), &tool.Call{Tool: "greeter"}, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := kit.Must(peer(t, Options{}).Invoke(t.Context(), &tool.Call{Tool: "greeter"}, tool.Discard))(t)
 	var got struct{ Request request }
 	if err := json.Unmarshal(res.Output, &got); err != nil || len(got.Request.TraceID) != 36 {
 		t.Errorf("trace_id %q, %v", got.Request.TraceID, err)
@@ -94,9 +83,7 @@ func TestSandboxIsSentOnlyWhenTrue(t *testing.T) {
 		traced  any
 	}{{nil, false, nil}, {&no, false, false}, {&yes, true, true}} {
 		res := must(t, peer(t, Options{Sandbox: c.sandbox}), "greeter", `{}`)
-		if sent := strings.Contains(string(res.Output), `"sandbox"`); sent != c.sent {
-			t.Errorf("sandbox %v: sent %v", c.sandbox, sent)
-		}
+		kit.Equal(t, strings.Contains(string(res.Output), `"sandbox"`), c.sent, "sandbox %v: sent", c.sandbox)
 		if got := res.Trace.Details["sandbox"]; got != c.traced {
 			t.Errorf("sandbox %v: traced as %v", c.sandbox, got)
 		}
@@ -155,12 +142,8 @@ func TestOutcomes(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := string(rep.Result) + rep.Error.Message; !strings.Contains(got, c.want) {
-				t.Errorf("got %s", got)
-			}
+			kit.OK(t, err)
+			kit.Contains(t, string(rep.Result)+rep.Error.Message, c.want)
 		})
 	}
 }
@@ -184,9 +167,7 @@ func TestOutcomesOfAPeer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			res, err := call(r, "greeter", c.args, tool.Discard)
-			if tool.CodeOf(err) != c.code {
-				t.Fatalf("got %v, %v", res, err)
-			}
+			kit.MustEqual(t, tool.CodeOf(err), c.code, res, err)
 			if err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%q is not in: %v", c.want, err)
 			}
@@ -199,17 +180,12 @@ func TestFailureKeepsTypeAndReasonCode(t *testing.T) {
 	say := `{"ok":false,"protocol_version":1,"error":{"type":"ValueError","message":"Missing input","reason_code":"guarantee_blocked"},` +
 		`"capability_checks":[{"capability":"network","allowed":false,"guarantee_source":"user","reason":"guarantee_blocked"}]}`
 	args, _ := json.Marshal(map[string]string{"say": say})
-	res, err := call(peer(t, Options{}), "greeter", string(args), tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := kit.Must(call(peer(t, Options{}), "greeter", string(args), tool.Discard))(t)
 	f := res.Failure
 	if res.OK || f.Code != tool.CodeToolError || f.Reason != "ValueError" || f.Message != "Missing input" {
 		t.Errorf("got %+v", f)
 	}
-	if got := string(f.Details); got != `{"type":"ValueError","reason_code":"guarantee_blocked"}` {
-		t.Errorf("details %s", got)
-	}
+	kit.Equal(t, string(f.Details), `{"type":"ValueError","reason_code":"guarantee_blocked"}`, "details")
 	d := res.Trace.Details
 	if d["status"] != "error" || d["error_type"] != "ValueError" || d["error_message"] != "Missing input" || d["reason"] != "guarantee_blocked" {
 		t.Errorf("trace %v", d)

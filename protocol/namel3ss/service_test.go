@@ -17,6 +17,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/spawn"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -25,27 +26,8 @@ import (
 // peerService starts the Python service and returns the address of its endpoint.
 func peerService(t testing.TB) string {
 	t.Helper()
-	cmd := exec.Command(systemPython(t), "-u", "testdata/peer_service.py")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "http://127.0.0.1:" + strings.TrimSpace(line) + "/tools"
+	port := kit.Start(t, exec.Command(systemPython(t), "-u", "testdata/peer_service.py")).Line()
+	return "http://127.0.0.1:" + port + "/tools"
 }
 
 // remote opens a single tool of the service.
@@ -91,9 +73,7 @@ func TestServiceGetsExactlyTheFieldsOfTheContract(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(res.Output, &got); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(res.Output, &got))
 	q := got.Request
 	if got.Message != "Hello Ada" || q.Kind != "python" || q.Entry != "tools.sample_tool:greet" || q.ToolName != "greeter" || q.TraceID != trace ||
 		q.Project.Flow != "demo" || q.Project.AppRoot != r.tools["greeter"].root || q.TimeoutMS < 1 || q.TimeoutMS > 10_000 {
@@ -114,16 +94,10 @@ func TestServiceGetsExactlyTheFieldsOfTheContract(t *testing.T) {
 func TestServiceRequestEscapesCallerValues(t *testing.T) {
 	odd := "a\"b\\c\n\u00e9"
 	f := &facts{spec: &tool.Spec{Name: odd}, kind: appfile.KindPython, entry: odd, root: odd}
-	form, err := f.serviceForm("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	form := kit.Must(f.serviceForm(""))(t)
 	for _, trace := range []string{"0190c2a0-7b1e-7abc-8def-0123456789ab", odd, "A", " "} {
 		args := json.RawMessage(" {\"n\": 1.50} ")
-		doc, err := form.fill(&invocation{call: &tool.Call{Trace: trace, Session: odd}, args: args}, 1500)
-		if err != nil {
-			t.Fatal(err)
-		}
+		doc := kit.Must(form.fill(&invocation{call: &tool.Call{Trace: trace, Session: odd}, args: args}, 1500))(t)
 		want := map[string]any{
 			"protocol_version": 1.0, "tool_name": odd, "kind": "python", "entry": odd, "payload": map[string]any{"n": 1.5}, "timeout_ms": 1500.0,
 			"trace_id": trace, "project": map[string]any{"app_root": odd, "flow": odd},
@@ -147,9 +121,7 @@ func TestArgumentsThatAreNoJSONNeverReachAService(t *testing.T) {
 	defer srv.Close()
 	r := remote(t, srv.URL, "t", Options{})
 	for _, args := range []string{`{"a":1,"a":2}`, `{`, `{}}`, `{},"trace_id":"x"`, "{\"a\":\"\xff\"}"} {
-		if _, err := call(r, "t", args, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(call(r, "t", args, tool.Discard)), tool.CodeInvalidInput, "", args)
 	}
 	if n := asked.Load(); n != 0 {
 		t.Errorf("the service was asked %d times", n)
@@ -197,9 +169,7 @@ func TestServiceThatFailsIsAClearErrorWithinTheTimeout(t *testing.T) {
 		}
 	}
 	_, err := call(remote(t, "http://127.0.0.1:1/tools", "t", Options{}), "t", `{}`, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "cannot be reached") {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, err, tool.CodeUnavailable, "cannot be reached")
 }
 
 // contract(namel3ss): Request (POST `/capabilities/handshake`):
@@ -295,17 +265,13 @@ func TestHandshakeHoldsForAWhilePerGuarantees(t *testing.T) {
 	r.tools["greeter"].way.(*serviceTool).agreed = agreements{ttl: -time.Second}
 	must(t, r, "greeter", `{"name":"Ada"}`)
 	must(t, r, "greeter", `{"name":"Ada"}`)
-	if n := count(); n != "4" {
-		t.Errorf("an old agreement still holds: %s", n)
-	}
+	kit.Equal(t, count(), "4", "an old agreement still holds")
 }
 
 // The order is the binding's url, namel3ss.toml, the environment.
 func TestServiceURLOrder(t *testing.T) {
 	files := map[string]string{".namel3ss/tools.yaml": "tools:\n  t: {runner: service}\n"}
-	if err := open(t, write(t, files), Options{}).Unavailable("t"); err == nil || !strings.Contains(err.Error(), serviceVariable) {
-		t.Errorf("got %v", err)
-	}
+	kit.Fails(t, open(t, write(t, files), Options{}).Unavailable("t"), serviceVariable)
 	for _, c := range []struct {
 		on   func()
 		want string
@@ -320,9 +286,7 @@ func TestServiceURLOrder(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"ftp://x/", "127.0.0.1:8787", "http://a:b@c/", "http://", ":"} {
-		if err := remote(t, bad, "t", Options{}).Unavailable("t"); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", bad, err)
-		}
+		kit.Refused(t, remote(t, bad, "t", Options{}).Unavailable("t"), tool.CodeInvalidInput, "", bad)
 	}
 }
 
@@ -353,10 +317,7 @@ func FuzzHandshake(f *testing.F) {
 
 // BenchmarkServiceCall compares a call of a service tool with a bare HTTP round trip to the same server.
 func BenchmarkServiceCall(b *testing.B) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	ln := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(b)
 	reply := []byte(`{"ok":true,"result":{"message":"Hello Ada"}}`)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = bufio.NewReader(r.Body).WriteTo(discard{})
@@ -369,19 +330,14 @@ func BenchmarkServiceCall(b *testing.B) {
 	client := &http.Client{Transport: newTransport()}
 	form := r.tools["greeter"].way.(*serviceTool).form
 	doc, err := form.fill(&invocation{call: &tool.Call{Trace: tool.NewID()}, args: []byte(`{"name":"Ada"}`)}, 10_000)
-	if err != nil {
-		b.Fatal(err)
-	}
+	kit.OK(b, err)
 	var ours, bare time.Duration
 	round := func() {
 		start := time.Now()
 		must(b, r, "greeter", `{"name":"Ada"}`)
 		ours += time.Since(start)
 		start = time.Now()
-		resp, err := client.Post(url, "application/json", bytes.NewReader(doc))
-		if err != nil {
-			b.Fatal(err)
-		}
+		resp := kit.Must(client.Post(url, "application/json", bytes.NewReader(doc)))(b)
 		_, _ = bufio.NewReader(resp.Body).WriteTo(discard{})
 		_ = resp.Body.Close()
 		bare += time.Since(start)

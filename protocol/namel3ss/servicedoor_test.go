@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -108,9 +108,7 @@ func TestServiceDoorAnswersAnIndependentClient(t *testing.T) {
 		`200 {"enforcement": "enforced", "ok": true, "service_version": "1.2.3", "supported_guarantees": {"no_network": true}}`,
 		`200 {"error": {"message": "no tool is called \"nobody\"", "reason_code": "unknown_tool", "type": "LookupError"}, "ok": false}`,
 	} {
-		if !strings.Contains(got, line) {
-			t.Errorf("%s is not in\n%s", line, got)
-		}
+		kit.Contains(t, got, line)
 	}
 	out, _ = exec.Command(systemPython(t), "testdata/peer_client.py", url, "wrong").CombinedOutput()
 	if n := strings.Count(string(out), `401 {"error": {"message": "the token is not known"`); n != 8 {
@@ -158,23 +156,14 @@ func TestServiceDoorPromisesWallsOnlyForLocalTools(t *testing.T) {
 
 func post(t testing.TB, url, body string, change func(*http.Request)) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body)))(t)
 	req.Close = true
 	if change != nil {
 		change(req)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
-	got, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := kit.Must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(got)
 }
 
@@ -211,15 +200,11 @@ func TestServiceDoorRefusesInvalidRequests(t *testing.T) {
 
 func TestServiceDoorDoesNotOpenWithoutAGate(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // only needed if the door opens
 	defer cancel()
 	err = web.New(web.Options{Listener: ln}, NewServiceDoor(ServiceOptions{})).Serve(ctx, tooltest.Reference{}, house{})
-	if tool.CodeOf(err) != tool.CodeInternal || !strings.Contains(err.Error(), "open to everyone") {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, err, tool.CodeInternal, "open to everyone")
 }
 
 func TestServiceDoorTakesBearerTokenOrPassword(t *testing.T) {
@@ -264,10 +249,7 @@ func TestServiceDoorBoundsItsConnections(t *testing.T) {
 	}}
 	url := "http://" + serveFront(t, at, ServiceOptions{}, tooltest.Reference{}, house{})
 	dial := func(say string) (net.Conn, *bufio.Reader) {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(net.Dial("tcp", strings.TrimPrefix(url, "http://")))(t)
 		t.Cleanup(func() { conn.Close() })
 		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = io.WriteString(conn, say)
@@ -276,10 +258,7 @@ func TestServiceDoorBoundsItsConnections(t *testing.T) {
 	const body = `{"protocol_version":1,"tool_name":"echo","payload":{}}`
 	ask := func(who string) (int, string) {
 		_, r := dial(fmt.Sprintf("POST /tools HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", strings.TrimPrefix(url, "http://"), who, len(body), body))
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := kit.Must(http.ReadResponse(r, nil))(t)
 		defer resp.Body.Close()
 		got, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(got)
@@ -337,9 +316,7 @@ func TestServiceDoorCancelsTheCallOfAGoneCaller(t *testing.T) {
 	r := remote(t, url+"/tools", "hang", Options{TokenEnv: tokenEnv})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-began; cancel() }()
-	if _, err := r.Invoke(ctx, &tool.Call{Tool: "hang"}, tool.Discard); tool.CodeOf(err) != tool.CodeCancelled {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(r.Invoke(ctx, &tool.Call{Tool: "hang"}, tool.Discard)), tool.CodeCancelled, "")
 	select {
 	case <-ended:
 	case <-time.After(time.Minute):
@@ -352,26 +329,6 @@ type handlerFunc func(context.Context)
 func (f handlerFunc) Invoke(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	f(ctx)
 	return &tool.Result{OK: true}, nil
-}
-
-func TestEveryCallerOfTheServiceGetsItsOwnAnswer(t *testing.T) {
-	const callers, each = 100, 25
-	t.Setenv(tokenEnv, "right")
-	url := serveBare(t, tooltest.Reference{})
-	r := remote(t, url+"/tools", "echo", Options{Options: spawn.Options{Timeout: config.Duration(time.Minute)}, TokenEnv: tokenEnv})
-	var wg sync.WaitGroup
-	for i := range callers {
-		wg.Go(func() {
-			for k := range each {
-				want := fmt.Sprintf(`{"caller":%d,"call":%d}`, i, k)
-				if res, err := call(r, "echo", want, tool.Discard); err != nil || string(res.Output) != want {
-					t.Errorf("want %s, got %+v, %v", want, res, err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func FuzzServiceRequest(f *testing.F) {
@@ -424,25 +381,17 @@ func TestServiceDoorReadsCallHeaders(t *testing.T) {
 	const document = `{"protocol_version":1,"tool_name":"t","payload":{}}`
 	post := func(body string, headers ...string) int {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body)))(t)
 		for i := 0; i < len(headers); i += 2 {
 			req.Header.Add(headers[i], headers[i+1])
 		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := kit.Must(http.DefaultClient.Do(req))(t)
 		defer http.DefaultClient.CloseIdleConnections()
 		defer resp.Body.Close()
 		return resp.StatusCode
 	}
 	const trace = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
-	if status := post(document, "Idempotency-Key", "k", "Toolpost-Session", "s", "Toolpost-Lease", "l", "Toolpost-Run", "r", "traceparent", trace); status != http.StatusOK {
-		t.Fatal(status)
-	}
+	kit.MustEqual(t, post(document, "Idempotency-Key", "k", "Toolpost-Session", "s", "Toolpost-Lease", "l", "Toolpost-Run", "r", "traceparent", trace), http.StatusOK)
 	if c := <-seen; c.Key != "k" || c.Session != "s" || c.Lease != "l" || c.Run != "r" || c.Trace != "01234567-89ab-cdef-0123-456789abcdef" || c.Span != "0123456789abcdef" || c.Caller.ID != "ada" {
 		t.Errorf("%+v", c)
 	}
@@ -453,8 +402,6 @@ func TestServiceDoorReadsCallHeaders(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]string{{"Idempotency-Key", "a", "Idempotency-Key", "b"}, {"Toolpost-Session", strings.Repeat("x", 2000)}, {"Toolpost-Run", "\xff"}} {
-		if status := post(document, bad...); status != http.StatusBadRequest {
-			t.Errorf("%.40q: %d", bad, status)
-		}
+		kit.Equal(t, post(document, bad...), http.StatusBadRequest, bad)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -93,24 +94,17 @@ func TestUnsafeOverrideRunsAndSaysSo(t *testing.T) {
 func TestCapabilityContextNamesTheSourceOfEachGuarantee(t *testing.T) {
 	r := peer(t, Options{Options: spawn.Options{Guarantees: tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{"A", "B"}}}, AllowUnsafeExecution: true})
 	spec := &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true, SecretsAllowed: []string{"B", "C"}}}
-	res, err := r.Invoke(t.Context(), &tool.Call{Tool: "greeter", Spec: spec}, tool.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := kit.Must(r.Invoke(t.Context(), &tool.Call{Tool: "greeter", Spec: spec}, tool.Discard))(t)
 	var got struct {
 		Request struct {
 			Context json.RawMessage `json:"capability_context"`
 		}
 	}
-	if err := json.Unmarshal(res.Output, &got); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(res.Output, &got))
 	for _, want := range []string{
 		`"no_network": true`, `"no_subprocess": true`, `"no_env_read": false`, `"secrets_allowed": ["B"]`,
 		`"sources": {"no_network": "user", "no_subprocess": "policy", "secrets_allowed": "user"}`,
 	} {
-		if !strings.Contains(string(got.Request.Context), want) {
-			t.Errorf("%s is not in %s", want, got.Request.Context)
-		}
+		kit.Contains(t, string(got.Request.Context), want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -45,9 +46,7 @@ func atDoor(h tool.Handler) asking {
 		var out bytes.Buffer
 		doc := fmt.Sprintf(`{"protocol_version":1,"tool":"t","entry":"code:run","payload":{"do":%q}%s}`, do, fields)
 		d := &Door{In: strings.NewReader(doc), Out: &out}
-		if err := d.Serve(t.Context(), h, nil); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, d.Serve(t.Context(), h, nil))
 		if err := strictjson.Unmarshal(out.Bytes(), &r); err != nil {
 			t.Fatalf("%v: %s", err, out.Bytes())
 		}
@@ -60,10 +59,7 @@ func atService(url string) asking {
 	return func(t *testing.T, do, fields string) (r toldReply) {
 		t.Helper()
 		doc := fmt.Sprintf(`{"protocol_version":1,"tool_name":"t","payload":{"do":%q}%s}`, do, fields)
-		resp, err := http.Post(url+"/tools", "application/json", strings.NewReader(doc))
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := kit.Must(http.Post(url+"/tools", "application/json", strings.NewReader(doc)))(t)
 		defer http.DefaultClient.CloseIdleConnections()
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
@@ -235,10 +231,7 @@ func TestHandshakeReportsTheDefaultWalls(t *testing.T) {
 			`{}`: c.supported != "{}",
 		} {
 			doc := `{"protocol_version":1,"tool_name":"t","runner":"service","required_guarantees":` + wanted + `}`
-			resp, err := http.Post(url+handshakePath, "application/json", strings.NewReader(doc))
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := kit.Must(http.Post(url+handshakePath, "application/json", strings.NewReader(doc)))(t)
 			body, _ := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
 			says := strings.Contains(string(body), `"enforcement":"enforced"`)

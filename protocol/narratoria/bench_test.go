@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
 )
@@ -40,21 +41,14 @@ func timed(f func()) time.Duration {
 
 func eventFile(b *testing.B, count int) string {
 	path := filepath.Join(b.TempDir(), "events.ndjson")
-	f, err := os.Create(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := kit.Must(os.Create(path))(b)
 	w := bufio.NewWriter(f)
 	for n := range count {
 		fmt.Fprintf(w, `{"version":"0","type":"log","level":"info","message":"step %d","fields":{"n":%d}}`+"\n", n, n)
 	}
 	fmt.Fprintln(w, `{"version":"0","type":"done","ok":true}`)
-	if err := w.Flush(); err != nil {
-		b.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		b.Fatal(err)
-	}
+	kit.OK(b, w.Flush())
+	kit.OK(b, f.Close())
 	return path
 }
 
@@ -68,13 +62,8 @@ func throughRunner(b *testing.B, r tool.Handler, want int) {
 
 func throughLoop(b *testing.B, file string, want int) {
 	cmd := exec.Command("cat", file)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	out := kit.Must(cmd.StdoutPipe())(b)
+	kit.OK(b, cmd.Start())
 	got := 0
 	for s := bufio.NewScanner(out); s.Scan(); got++ {
 		var event struct {
@@ -84,9 +73,7 @@ func throughLoop(b *testing.B, file string, want int) {
 			Message string          `json:"message"`
 			Fields  json.RawMessage `json:"fields"`
 		}
-		if err := json.Unmarshal(s.Bytes(), &event); err != nil {
-			b.Fatal(err)
-		}
+		kit.OK(b, json.Unmarshal(s.Bytes(), &event))
 	}
 	if err := cmd.Wait(); err != nil || got != want+1 {
 		b.Fatalf("%d lines of %d, %v", got, want+1, err)

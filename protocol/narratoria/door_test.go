@@ -20,6 +20,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -49,9 +50,7 @@ func serve(t *testing.T, h tool.Handler, stdin, requestID string) []map[string]a
 	t.Helper()
 	var out bytes.Buffer
 	door := narratoria.Door{Tool: "torch", In: strings.NewReader(stdin), Out: &out, Caller: tool.Principal{ID: "me", Door: "narratoria"}}
-	if err := door.Serve(t.Context(), h, tooltest.Reference{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, door.Serve(t.Context(), h, tooltest.Reference{}))
 	return checked(t, out.Bytes(), requestID)
 }
 
@@ -70,9 +69,7 @@ func checked(t *testing.T, ndjson []byte, requestID string) []map[string]any {
 		t.Fatal(err)
 	}
 	var events []map[string]any
-	if err := json.Unmarshal(b, &events); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(b, &events))
 	for _, e := range events {
 		for _, name := range []string{"version", "timestamp", "requestId"} { // checked
 			delete(e, name)
@@ -88,9 +85,7 @@ func wantLines(t *testing.T, got []map[string]any, want ...string) {
 		b, _ := json.Marshal(e)
 		have = append(have, string(b))
 	}
-	if d := cmp.Diff(want, have); d != "" {
-		t.Errorf("lines (- wanted, + got):\n%s", d)
-	}
+	kit.Equal(t, cmp.Diff(want, have), "", "lines (- wanted, + got)")
 }
 
 // emits is a tool that emits these events and ends with this outcome.
@@ -138,9 +133,7 @@ func TestDoorNeverSendsAnEventThatBreaksTheContract(t *testing.T) {
 		tool.Event{Kind: tool.KindProgress, Data: []byte(`nonsense`)},
 	)
 	got := serve(t, h, "", "")
-	if len(got) != 9 {
-		t.Fatalf("got %v", got)
-	}
+	kit.MustEqual(t, len(got), 9, got)
 	wantLines(t, got[4:5], `{"errorCode":"c","errorMessage":"m","type":"error"}`)
 	for _, e := range append(got[:4:4], got[5:8]...) {
 		if e["type"] != "log" || e["level"] != "warn" || !strings.Contains(fmt.Sprint(e["message"]), "is left out") {
@@ -198,12 +191,8 @@ func TestDoorHasAWordForEveryCode(t *testing.T) {
 	for _, code := range tool.Codes() {
 		var out bytes.Buffer
 		door := narratoria.Door{Tool: "torch", Out: &out}
-		if err := door.Serve(t.Context(), emits(nil, tool.Errorf(code, "m")), nil); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(out.String(), `"errorCode":"`+string(code)+`","errorMessage":"m"`) {
-			t.Errorf("%s: got %s", code, out.String())
-		}
+		kit.OK(t, door.Serve(t.Context(), emits(nil, tool.Errorf(code, "m")), nil))
+		kit.Contains(t, out.String(), `"errorCode":"`+string(code)+`","errorMessage":"m"`, code)
 	}
 }
 
@@ -251,9 +240,7 @@ func TestDoorThatIsCancelledSaysSo(t *testing.T) {
 	cancel()
 	var out bytes.Buffer
 	door := narratoria.Door{Tool: "torch", In: never, Out: &out}
-	if err := door.Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, door.Serve(ctx, tooltest.Reference{}, tooltest.Reference{}))
 	stillOpen.Close() // releases the reader
 	if got := checked(t, out.Bytes(), ""); got[0]["errorCode"] != "cancelled" {
 		t.Errorf("got %v", got)
@@ -273,10 +260,7 @@ func TestDoorStopsTheCallWhenItsOutputCloses(t *testing.T) {
 
 // throughDoor runs the reference tools as Narratoria tools: our runner in front of our door.
 func throughDoor(t testing.TB) standard {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := kit.Must(os.Executable())(t)
 	s := standard{}
 	for _, spec := range tooltest.Specs() {
 		env := map[string]string{doorEnv: spec.Name, "GORACE": "atexit_sleep_ms=0"} // otherwise every call takes a second under the race detector
@@ -294,9 +278,7 @@ func TestDoorConforms(t *testing.T) {
 func TestDoorAndRunnerAreInverse(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.png")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(file, nil, 0o600))
 	events := []tool.Event{
 		tool.NewEvent(tool.KindLog, tool.Log{Level: "debug", Message: "é\u2028\"", Fields: []byte(`{"a":1.50}`)}),
 		{Kind: tool.KindStatePatch, Data: []byte(`{"a":{"b":null}}`)},
@@ -310,17 +292,13 @@ func TestDoorAndRunnerAreInverse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := (narratoria.Door{Tool: "torch", Out: &out}).Serve(t.Context(), emits(want, nil, events...), nil); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, (narratoria.Door{Tool: "torch", Out: &out}).Serve(t.Context(), emits(want, nil, events...), nil))
 			got := say(t, narratoria.Options{Options: spawn.Options{Walls: walls.Options{Read: []string{dir}}}}, script{Bytes: out.Bytes()})
 			if got.err != nil {
 				t.Fatal(got.err)
 			}
 			got.result.Trace = tool.Trace{}
-			if d := cmp.Diff(want, got.result); d != "" {
-				t.Error(d)
-			}
+			kit.Equal(t, cmp.Diff(want, got.result), "")
 			expected := events
 			if !want.OK { // a failure is reported by one more error event
 				expected = append(expected[:len(expected):len(expected)],
@@ -329,9 +307,7 @@ func TestDoorAndRunnerAreInverse(t *testing.T) {
 			for i := range got.events {
 				got.events[i].Time, got.events[i].File = expected[i].Time, nil
 			}
-			if d := cmp.Diff(expected, got.events); d != "" {
-				t.Error(d)
-			}
+			kit.Equal(t, cmp.Diff(expected, got.events), "")
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -63,9 +64,7 @@ func memory(t *testing.T) (heap, resident int64) {
 		return 0, 0
 	}
 	pages, err := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
-	if err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, err)
 	return int64(m.HeapAlloc), pages * int64(os.Getpagesize())
 }
 
@@ -185,10 +184,7 @@ func TestHostileFloodsStderr(t *testing.T) {
 func TestHostileGivesItsStdoutAway(t *testing.T) {
 	tooltest.NoLeaks(t)
 	path := filepath.Join(t.TempDir(), "socket")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 	defer l.Close()
 	var holder sync.WaitGroup
 	hold := make(chan struct{})

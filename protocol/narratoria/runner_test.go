@@ -24,6 +24,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/internal/kit"
 	"toolpost/protocol/narratoria"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -43,10 +44,7 @@ func python(script string, args ...string) narratoria.Options {
 
 func newRunner(t testing.TB, o narratoria.Options) *narratoria.Runner {
 	t.Helper()
-	r, err := narratoria.New(o.Dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(narratoria.New(o.Dir, o))(t)
 	return r
 }
 
@@ -59,8 +57,7 @@ type outcome struct {
 
 func invoke(t testing.TB, o narratoria.Options, args string) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
-	defer cancel()
+	ctx := kit.Context(t)
 	var sink tooltest.Collect
 	r, err := newRunner(t, o).Invoke(ctx, &tool.Call{ID: "request-1", Tool: o.Tool, Args: json.RawMessage(args)}, &sink)
 	return outcome{r, err, sink.Events()}
@@ -78,10 +75,7 @@ type script struct {
 func say(t testing.TB, o narratoria.Options, s script) outcome {
 	t.Helper()
 	o.Tool, o.Command = "torch", python("say.py").Command
-	args, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	args := kit.Must(json.Marshal(s))(t)
 	return invoke(t, o, string(args))
 }
 
@@ -99,9 +93,7 @@ func wantEvents(t testing.TB, got []tool.Event, want ...string) {
 	for _, e := range got {
 		have = append(have, string(e.Kind)+" "+string(e.Data))
 	}
-	if d := cmp.Diff(want, have); d != "" {
-		t.Errorf("events (- wanted, + got):\n%s", d)
-	}
+	kit.Equal(t, cmp.Diff(want, have), "", "events (- wanted, + got)")
 }
 
 func wantOK(t testing.TB, got outcome) {
@@ -146,9 +138,7 @@ func TestMinimalToolOfSection9(t *testing.T) {
 	}
 	delete(details, "enforcement")
 	want := map[string]any{"requestId": "request-1", "exit_code": 0, "exit": "exit status 0", "events": 2, "assets": 0, "enforcement_level": "enforced"}
-	if d := cmp.Diff(want, details); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, details), "")
 }
 
 // contract(narratoria): Every JSON object emitted by a tool MUST include: version, type
@@ -253,9 +243,7 @@ func TestAssetsAreCheckedAndABadOneDoesNotEndTheCall(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := t.TempDir()
 	file, fifo := filepath.Join(dir, "a.png"), filepath.Join(dir, "fifo")
-	if err := errors.Join(os.WriteFile(file, []byte("png"), 0o600), syscall.Mkfifo(fifo, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(os.WriteFile(file, []byte("png"), 0o600), syscall.Mkfifo(fifo, 0o600)))
 	bad := map[string]struct{ line, words string }{
 		"assetId must be unique":          {assetLine("good", "image/png", file), "used before"},
 		"assetId must be there":           {`{"version":"0","type":"asset","kind":"k","mediaType":"image/png","path":"/x"}`, "assetId is missing"},
@@ -293,9 +281,7 @@ func TestAssetsAreCheckedAndABadOneDoesNotEndTheCall(t *testing.T) {
 func TestPathMustBeReadable(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "secret") // root could read it, but not a tool that root runs
-	if err := os.WriteFile(file, nil, 0o200); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(file, nil, 0o200))
 	got := say(t, narratoria.Options{Options: spawn.Options{Walls: walls.Options{Read: []string{dir}}}}, lines(assetLine("a", "image/png", file), doneOK))
 	wantOK(t, got)
 	if len(got.events) != 1 || !strings.Contains(string(got.events[0].Data), "permission denied") {
@@ -308,9 +294,7 @@ func TestPathMustBeReadable(t *testing.T) {
 // contract(narratoria): degrade gracefully on unknown MIME types or unknown `ui_event` names
 func TestAssetPathsMayBeRelativeToTheToolsFolder(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.x"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "a.x"), nil, 0o600))
 	line := `{"version":"0","type":"asset","assetId":"a","kind":"model","mediaType":"model/never-heard-of","path":"a.x","metadata":{"w":1.0}}`
 	got := say(t, narratoria.Options{Options: spawn.Options{Dir: dir}}, lines(line, doneOK))
 	wantOK(t, got)
@@ -373,9 +357,7 @@ func TestDoneNotOKIsAControlledFailure(t *testing.T) {
 				t.Fatalf("got %+v, %v", got.result, got.err)
 			}
 			c.want.Code = tool.CodeToolError
-			if d := cmp.Diff(&c.want, got.result.Failure); d != "" {
-				t.Error(d)
-			}
+			kit.Equal(t, cmp.Diff(&c.want, got.result.Failure), "")
 		})
 	}
 }
@@ -388,9 +370,7 @@ func TestDoneMayCarryTheOutput(t *testing.T) {
 	} {
 		got := say(t, narratoria.Options{}, lines(line))
 		wantOK(t, got)
-		if string(got.result.Output) != want {
-			t.Errorf("%s: got %s", line, got.result.Output)
-		}
+		kit.Equal(t, string(got.result.Output), want, line)
 	}
 }
 
@@ -402,9 +382,7 @@ func TestTheOutputOfDoneMustBeAnObject(t *testing.T) {
 		got := say(t, narratoria.Options{Lenient: true}, lines(line)) // existing tools do not know the rule
 		wantOK(t, got)
 		wantEvents(t, got.events, `log {"level":"warn","message":"line 1: output must be a JSON object, not `+kind+`; it is left out"}`)
-		if string(got.result.Output) != `{"ok":true,"summary":"s"}` {
-			t.Errorf("got %s", got.result.Output)
-		}
+		kit.Equal(t, string(got.result.Output), `{"ok":true,"summary":"s"}`)
 	}
 }
 
@@ -544,9 +522,7 @@ func mirror(t *testing.T, o narratoria.Options, args string) seen {
 	got := invoke(t, o, args)
 	wantOK(t, got)
 	var s seen
-	if err := json.Unmarshal(got.result.Output, &s); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(got.result.Output, &s))
 	return s
 }
 
@@ -554,9 +530,7 @@ func mirror(t *testing.T, o narratoria.Options, args string) seen {
 // contract(narratoria): Narratoria MAY send structured input to the tool via stdin in JSON format: requestId, tool, operation, input
 func TestTheRequestIsSentOnOneLineAndStdinIsClosed(t *testing.T) {
 	s := mirror(t, narratoria.Options{Operation: "light"}, "{\"who\":\n\"me\"}")
-	if want := `{"requestId":"request-1","tool":"torch","operation":"light","input":{"who": "me"},"who":"me"}` + "\n"; s.Raw != want {
-		t.Errorf("got  %s\nwant %s", s.Raw, want)
-	}
+	kit.Equal(t, s.Raw, `{"requestId":"request-1","tool":"torch","operation":"light","input":{"who": "me"},"who":"me"}`+"\n")
 	if d := cmp.Diff([]string{"one", "two"}, s.Argv); d != "" || !s.Alone {
 		t.Errorf("argv %v, in a session of its own: %v", s.Argv, s.Alone)
 	}
@@ -607,8 +581,7 @@ func TestDeadlineAndCancelAreDistinguished(t *testing.T) {
 func TestASinkErrorFromStderrStopsTheCallToo(t *testing.T) {
 	tooltest.NoLeaks(t)
 	gone := errors.New("gone")
-	ctx, cancel := context.WithTimeout(t.Context(), hangGuard)
-	defer cancel()
+	ctx := kit.Context(t)
 	r := newRunner(t, python("hostile.py", "mutters_and_stays"))
 	_, err := r.Invoke(ctx, &tool.Call{Tool: "torch"}, tool.SinkFunc(func(tool.Event) error { return gone }))
 	if !errors.Is(err, gone) || ctx.Err() != nil {
@@ -630,9 +603,7 @@ func TestTheSinkIsUsedByOneGoroutineAtATime(t *testing.T) {
 		inside.Add(-1)
 		return nil
 	})
-	if _, err := newRunner(t, python("hostile.py", "talks_on_both")).Invoke(t.Context(), &tool.Call{Tool: "torch"}, sink); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(newRunner(t, python("hostile.py", "talks_on_both")).Invoke(t.Context(), &tool.Call{Tool: "torch"}, sink))(t)
 	if met.Load() || got != 4000 {
 		t.Errorf("two at a time: %v; %d events", met.Load(), got)
 	}
@@ -652,13 +623,8 @@ func TestGuaranteesHold(t *testing.T) {
 				o.Guarantees.NoFilesystemWrite = true
 			}
 			var sink tooltest.Collect
-			result, err := newRunner(t, o).Invoke(t.Context(), &tool.Call{Tool: "torch", Spec: spec}, &sink)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := os.Stat(file); err == nil {
-				t.Error("the tool wrote a file")
-			}
+			result := kit.Must(newRunner(t, o).Invoke(t.Context(), &tool.Call{Tool: "torch", Spec: spec}, &sink))(t)
+			kit.Fails(t, kit.Err(os.Stat(file)), "", "the tool wrote a file")
 			checks, _ := result.Trace.Details["capability_checks"].([]walls.Check)
 			if len(checks) != 1 || checks[0].Capability != "filesystem_write" || checks[0].Target != file || checks[0].Allowed {
 				t.Errorf("what it tried is not in the trace: %v", checks)
@@ -669,9 +635,7 @@ func TestGuaranteesHold(t *testing.T) {
 		})
 	}
 	wantOK(t, invoke(t, o, `{}`))
-	if _, err := os.Stat(file); err != nil {
-		t.Error("without the guarantee it may write there: ", err)
-	}
+	kit.Check(t, kit.Err(os.Stat(file)), "without the guarantee it may write there")
 }
 
 // A tool can read its folder, and nothing else that its source does not grant.
@@ -682,9 +646,7 @@ func TestTheDefaultWalls(t *testing.T) {
 	for path, content := range map[string]string{
 		filepath.Join(base, "mine"): "mine", filepath.Join(base, ".toolpost", "token"): "canary-5d1c", filepath.Join(outside, "theirs"): "canary-5d1c",
 	} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)))
 	}
 	script := `cat mine .toolpost/token ` + outside + `/theirs /proc/1/environ /proc/$PPID/environ; touch new; env; echo '` + doneOK + `'`
 	got := invoke(t, narratoria.Options{Tool: "torch", Command: []string{"sh", "-c", script}, Options: spawn.Options{Dir: base}, Lenient: true}, `{}`)
@@ -693,16 +655,12 @@ func TestTheDefaultWalls(t *testing.T) {
 	if strings.Contains(string(all), "canary") || !strings.Contains(string(all), "mine") {
 		t.Errorf("%s", all)
 	}
-	if _, err := os.Stat(filepath.Join(base, "new")); err == nil {
-		t.Error("it wrote into its folder")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(base, "new"))), "", "it wrote into its folder")
 	// An asset is opened with the tool's rights, not with those of the host, which can read everything.
 	stolen := say(t, narratoria.Options{Options: spawn.Options{Walls: walls.Options{Read: []string{base}}}}, lines(
 		assetLine("a", "text/plain", filepath.Join(outside, "theirs")), assetLine("b", "text/plain", "/etc/shadow"), assetLine("c", "text/plain", "/proc/self/environ"), doneOK))
 	for _, e := range stolen.events {
-		if e.Kind != tool.KindError {
-			t.Errorf("%s %s", e.Kind, e.Data)
-		}
+		kit.Equal(t, e.Kind, tool.KindError, e.Data)
 	}
 }
 
@@ -725,9 +683,7 @@ func TestAnAssetInThePrivateTmp(t *testing.T) {
 	if err != nil || content != "torch" {
 		t.Errorf("%q, %v", content, err)
 	}
-	if _, err := os.Stat(file); err == nil {
-		t.Error("it is in the host's /tmp")
-	}
+	kit.Fails(t, kit.Err(os.Stat(file)), "", "it is in the host's /tmp")
 }
 
 func TestAToolThatCannotBeStartedExplainsItself(t *testing.T) {
@@ -738,23 +694,17 @@ func TestAToolThatCannotBeStartedExplainsItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRunner(t, o)
-			if err := r.Unavailable("torch"); tool.CodeOf(err) != tool.CodeUnavailable {
-				t.Errorf("Unavailable says %v", err)
-			}
+			kit.Refused(t, r.Unavailable("torch"), tool.CodeUnavailable, "", "Unavailable says")
 			wantError(t, invoke(t, o, `{}`), tool.CodeUnavailable)
 		})
 	}
-	if err := newRunner(t, python("torch.py")).Unavailable("torch"); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, newRunner(t, python("torch.py")).Unavailable("torch"))
 }
 
 func TestAProgramWithASlashIsFoundFromItsFolder(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\necho '" + doneOK + "'\n"
-	if err := os.WriteFile(filepath.Join(dir, "torch.sh"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "torch.sh"), []byte(script), 0o700))
 	wantOK(t, invoke(t, narratoria.Options{Tool: "torch", Command: []string{"./torch.sh"}, Options: spawn.Options{Dir: dir}}, `{}`))
 }
 
@@ -768,18 +718,14 @@ func TestOptionsAreChecked(t *testing.T) {
 		"name with equals":  {Tool: "t", Command: []string{"true"}, Options: spawn.Options{Env: map[string]string{"A=B": "c"}}},
 		"name that is void": {Tool: "t", Command: []string{"true"}, Options: spawn.Options{Env: map[string]string{"": "c"}}},
 	} {
-		if _, err := narratoria.New(".", o); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: got %v", name, err)
-		}
+		kit.Refused(t, kit.Err(narratoria.New(".", o)), tool.CodeInvalidInput, "", name)
 	}
 }
 
 func TestASourceInTheConfigBecomesItsOneTool(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "tools"), os.DirFS("testdata")); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(`
+	kit.OK(t, os.CopyFS(filepath.Join(dir, "tools"), os.DirFS("testdata")))
+	cfg := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(`
 sources:
   - name: torch
     protocol: narratoria
@@ -792,14 +738,8 @@ sources:
     timeout: 3s
     guarantees: {}
     lenient: true
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := narratoria.Open(t.Context(), cfg.Sources[0], slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
+	r := kit.Must(narratoria.Open(t.Context(), cfg.Sources[0], slog.New(slog.DiscardHandler)))(t)
 	specs, err := r.(tool.Source).Tools(t.Context())
 	want := []*tool.Spec{{
 		Name: "torch", Description: "Lights it.", Input: []byte(`{"type":"object","properties":{"n":{"maximum":1.50}}}`),
@@ -814,9 +754,7 @@ sources:
 	if err != nil || !got.OK {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if err := r.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, r.Close(t.Context()))
 }
 
 // standard routes each of the standard tools to its own runner.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -103,27 +104,17 @@ func TestSoundLines(t *testing.T) {
 
 func TestDecoderKeepsNothingOfTheLastLine(t *testing.T) {
 	d := newDecoder(false)
-	if _, err := d.decode([]byte(`{"version":"0","type":"log","level":"info","message":"m","fields":{"a":1}}`)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.decode([]byte(`{"type":"log"}`)); err == nil {
-		t.Error("the version of the line before was taken")
-	}
-	if _, err := d.decode([]byte(`{"version":"0","type":"log","level":"info","message":"n"}`)); err != nil {
-		t.Fatal(err)
-	}
-	if got := string(d.data(formOf(typeLog))); got != `{"level":"info","message":"n"}` {
-		t.Errorf("got %s", got)
-	}
+	kit.Must(d.decode([]byte(`{"version":"0","type":"log","level":"info","message":"m","fields":{"a":1}}`)))(t)
+	kit.Fails(t, kit.Err(d.decode([]byte(`{"type":"log"}`))), "", "the version of the line before was taken")
+	kit.Must(d.decode([]byte(`{"version":"0","type":"log","level":"info","message":"n"}`)))(t)
+	kit.Equal(t, string(d.data(formOf(typeLog))), `{"level":"info","message":"n"}`)
 }
 
 func TestDecodingALogAllocatesItsDataAlone(t *testing.T) {
 	line := []byte(`{"version":"0","type":"log","level":"info","message":"Starting","fields":{"n":17}}`)
 	d := newDecoder(false)
 	allocations := testing.AllocsPerRun(100, func() {
-		if _, err := d.decode(line); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(d.decode(line))(t)
 		_ = d.data(formOf(typeLog))
 	})
 	if allocations > 1 {
@@ -135,9 +126,7 @@ func TestTimestamps(t *testing.T) {
 	at := func(s string) time.Time {
 		d := newDecoder(false)
 		line, _ := json.Marshal(map[string]any{"version": "0", "type": "done", "ok": true, "timestamp": s})
-		if _, err := d.decode(line); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
+		kit.OK(t, kit.Err(d.decode(line)), s)
 		return d.time()
 	}
 	want := time.Date(2026, 1, 24, 10, 0, 0, 500_000_000, time.UTC)
@@ -151,9 +140,7 @@ func TestTimestamps(t *testing.T) {
 		if !got.IsZero() {
 			t.Errorf("%q: got %v", s, got)
 		}
-		if _, err := json.Marshal(got); err != nil {
-			t.Errorf("%q cannot be passed on: %v", s, err)
-		}
+		kit.Check(t, kit.Err(json.Marshal(got)), "%q cannot be passed on", s)
 	}
 }
 
@@ -170,9 +157,7 @@ func TestQuotesAreShortAndSafe(t *testing.T) {
 
 func TestMediaTypes(t *testing.T) {
 	for _, s := range []string{"image/png", "text/plain; charset=utf-8", "model/gltf+json", "application/x-never-heard-of"} {
-		if err := checkMediaType(s); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, checkMediaType(s))
 	}
 	for _, s := range []string{"", "png", "image/", "/png", "image png", "image/png/x", "a/b; c", "image/png\n"} {
 		if checkMediaType(s) == nil {
@@ -183,30 +168,21 @@ func TestMediaTypes(t *testing.T) {
 
 func TestACallRegistersOnlySoManyAssets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(file, nil, 0o600))
 	list := assets{open: func(_, path string) (*os.File, error) { return os.Open(path) }}
 	for n := range maxAssets + 1 {
 		d := newDecoder(false)
 		line := fmt.Appendf(nil, `{"assetId":"%d","mediaType":"text/plain","path":%q}`, n, file)
-		if err := d.Read(line); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, d.Read(line))
 		_, f, err := list.register(d)
-		if (err == nil) != (n < maxAssets) {
-			t.Fatalf("asset %d: %v", n, err)
-		}
+		kit.MustEqual(t, (err == nil), (n < maxAssets), "asset %d: %v", n, err)
 		_ = f.Close()
 	}
 }
 
 func TestTheRequestIsOneLineWithTheInputsFieldsRepeated(t *testing.T) {
 	args := "{\n\t\"who\": \"b\\nc\",\r\n\"n\": 1.50, \"tool\": \"mine\", \"requestId\": 1, \"operation\": 2, \"input\": 3, \"q\\\"x\": []}"
-	b, err := encodeRequest("torch", "run", &tool.Call{ID: "r1", Args: []byte(args)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(encodeRequest("torch", "run", &tool.Call{ID: "r1", Args: []byte(args)}))(t)
 	if n := bytes.Count(b, []byte("\n")); n != 1 || b[len(b)-1] != '\n' || bytes.ContainsRune(b, '\r') {
 		t.Errorf("%d lines: %q", n, b)
 	}
@@ -219,9 +195,7 @@ func TestTheRequestIsOneLineWithTheInputsFieldsRepeated(t *testing.T) {
 		"requestId": "r1", "tool": "torch", "operation": "run", "input": input,
 		"who": "b\nc", "n": json.Number("1.50"), `q"x`: []any{},
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 }
 
 func TestArgumentsThatAreNoObjectAreNotSent(t *testing.T) {
@@ -230,9 +204,7 @@ func TestArgumentsThatAreNoObjectAreNotSent(t *testing.T) {
 			t.Errorf("%s was sent", args)
 		}
 	}
-	if b, err := encodeRequest("t", "run", &tool.Call{ID: "r", Args: nil}); err != nil || !strings.Contains(string(b), `"input":{}`) {
-		t.Errorf("no arguments: got %s, %v", b, err)
-	}
+	kit.Contains(t, string(kit.Must(encodeRequest("t", "run", &tool.Call{ID: "r", Args: nil}))(t)), `"input":{}`, "no arguments: got")
 }
 
 func TestRequestsAreRead(t *testing.T) {
@@ -250,9 +222,7 @@ func TestRequestsAreRead(t *testing.T) {
 		}
 	}
 	for _, doc := range []string{`[]`, `{`, `{"requestId":1}`, `{"input":[]}`, `{"input":{},"input":{}}`, "\xff"} {
-		if _, err := decodeRequest([]byte(doc)); err == nil {
-			t.Errorf("%s passes", doc)
-		}
+		kit.Fails(t, kit.Err(decodeRequest([]byte(doc))), "", "%s passes", doc)
 	}
 }
 
@@ -275,9 +245,7 @@ func FuzzEnvelope(f *testing.F) {
 			return
 		}
 		var std map[string]any
-		if err := json.Unmarshal(line, &std); err != nil {
-			t.Fatalf("accepted, but: %v", err)
-		}
+		kit.OK(t, json.Unmarshal(line, &std), "accepted, but")
 		if version, there := std["version"]; version != "0" && (!lenient || there && version != nil) {
 			t.Fatalf("accepted version %v", version)
 		}
@@ -290,9 +258,7 @@ func FuzzEnvelope(f *testing.F) {
 
 // useEvent uses an accepted event like the runner.
 func useEvent(t *testing.T, d *decoder, typ string) {
-	if _, err := json.Marshal(d.time()); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(json.Marshal(d.time()))(t)
 	data := d.data(formOf(typ))
 	switch typ {
 	case typeStatePatch:
@@ -326,10 +292,7 @@ func FuzzRequest(f *testing.F) {
 		if err := strictjson.CheckObject(r.args); err != nil {
 			t.Fatalf("arguments: %v: %s", err, r.args)
 		}
-		b, err := encodeRequest("tool", "run", &tool.Call{ID: "id", Args: r.args})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := kit.Must(encodeRequest("tool", "run", &tool.Call{ID: "id", Args: r.args}))(t)
 		again, err := decodeRequest(b)
 		if err != nil && strings.Contains(err.Error(), "deeper") {
 			return // the arguments were at the depth limit, and the request is one level deeper

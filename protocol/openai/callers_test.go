@@ -8,16 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/scripted"
 )
 
 // as sends a request with a token, or without one, and returns the status and the body.
 func as(t *testing.T, token, method, url, body string, header ...string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := kit.Must(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))(t)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -25,15 +23,9 @@ func as(t *testing.T, token, method, url, body string, header ...string) (int, s
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(b)
 }
 
@@ -59,9 +51,7 @@ planners: [{name: tale, model: by-role}]
 		_, list := as(t, who, "GET", at+"/v1/models", "")
 		for _, name := range []string{"all", "by-role", "by-name", "mine"} {
 			may := strings.Contains(" "+want+" ", " "+name+" ")
-			if strings.Contains(list, `"id":"`+name+`"`) != may {
-				t.Errorf("%q sees %s", who, list)
-			}
+			kit.Equal(t, strings.Contains(list, `"id":"`+name+`"`), may, "%q sees %s", who, list)
 			if status, one := as(t, who, "GET", at+"/v1/models/"+name, ""); (status == 200) != may {
 				t.Errorf("%q is shown %s: %d %s", who, name, status, one)
 			}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/internal/scripted"
 	"toolpost/node"
 )
@@ -18,15 +19,10 @@ import (
 // start serves a config, and returns the addresses of its doors.
 func start(t *testing.T, dir, text string, doors int) map[string]string {
 	t.Helper()
-	cfg, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))(t)
 	ready := make(chan node.Listening, 8)
 	n, err := node.Open(t.Context(), cfg, node.Options{Token: token, Ready: func(l node.Listening) { ready <- l }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Serve(ctx) }()
@@ -37,9 +33,7 @@ func start(t *testing.T, dir, text string, doors int) map[string]string {
 		}
 		late, end := context.WithTimeout(context.Background(), limit)
 		defer end()
-		if err := n.Close(late); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, n.Close(late))
 	})
 	urls := map[string]string{}
 	for range doors {
@@ -74,11 +68,8 @@ callers: {list: {guest: {tools: "*"}}}
 models: [{name: "openai-codex:gpt-5-codex", url: "%s/v1"}]
 `, tools["nats"], m.URL), 3)
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(at["http"], "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
+	kit.OK(t, err)
+	ctx := kit.Context(t)
 	out, err := exec.CommandContext(ctx, "curl", "-s", "-X", "POST", "http://localhost:"+port+"/v1/chat/completions",
 		"-H", "Content-Type: application/json", "-d", `{
     "model": "openai-codex:gpt-5-codex",

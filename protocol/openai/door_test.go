@@ -1,13 +1,13 @@
 package openai_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	"toolpost/host/sse"
+	"toolpost/internal/kit"
 	"toolpost/internal/scripted"
 	"toolpost/tool"
 )
@@ -108,9 +108,7 @@ func TestARequestThatIsRepeatedWithItsKeyCallsNothingTwice(t *testing.T) {
 	}
 	ran, again := 0, 0
 	for _, r := range h.Records() {
-		if r.Outcome != tool.OutcomeOK {
-			t.Errorf("%+v", r)
-		}
+		kit.Equal(t, r.Outcome, tool.OutcomeOK, r)
 		if r.Replay {
 			again++
 		} else {
@@ -193,9 +191,7 @@ func TestBadRequestsAreRefusedInTheFormOfTheAPI(t *testing.T) {
 			}
 		})
 	}
-	if len(m.Asked()) != 0 {
-		t.Error("the model was asked all the same")
-	}
+	kit.Equal(t, len(m.Asked()), 0, "the model was asked all the same")
 	if a := h.Do("POST", "/v1/chat/completions", chat(`,"n":2`)); dig(a.Doc, "error", "param") != "n" ||
 		dig(a.Doc, "error", "code") != "unsupported_parameter" {
 		t.Error(a.Text)
@@ -243,9 +239,7 @@ func TestTheDoorCanBeClosed(t *testing.T) {
 	if a := h.Do("POST", "/v1/chat/completions", chat("")); a.Status != 404 {
 		t.Error(a.Status, a.Text)
 	}
-	if a := h.Do("GET", "/v1/tools", ""); a.Status != 200 {
-		t.Error(a.Status)
-	}
+	kit.Equal(t, h.Do("GET", "/v1/tools", "").Status, 200)
 }
 
 func TestProgressComesBetweenTheWordsOfAStream(t *testing.T) {
@@ -290,8 +284,7 @@ func TestAStreamIsPassedOnAsItComes(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			on := make(chan struct{})
 			h := serve(t, scripted.New(t, scripted.Step{Text: "First second.", Midway: on}), "")
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
+			ctx := kit.Context(t)
 			resp := h.Send(ctx, "POST", path, body)
 			defer resp.Body.Close()
 			all, seen := "", false

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 )
 
@@ -334,9 +335,7 @@ secrets: {KEY: {file: key}}
 							tried++
 							where := fmt.Sprint(path, " of ", model, ", ", more, ": ", say)
 							for _, text := range []string{got, joined(got)} {
-								if leak := leaks(text); leak != "" {
-									t.Fatalf("%s has %s: %s", where, leak, got)
-								}
+								kit.MustEqual(t, leaks(text), "", where, got)
 								if strings.Contains(text, "secret KEY") {
 									shown[path+place]++
 								}

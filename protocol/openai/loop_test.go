@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/scripted"
 	"toolpost/tool"
 )
@@ -103,13 +104,9 @@ func TestConcurrentCallsEndWhenTheClientLeaves(t *testing.T) {
 	<-gone
 	waitFor(t, "neither runs", func() bool { return h.Hung.Load() == 0 })
 	for _, r := range h.Records() {
-		if r.Code != tool.CodeCancelled {
-			t.Errorf("%+v", r)
-		}
+		kit.Equal(t, r.Code, tool.CodeCancelled, r)
 	}
-	if len(m.Asked()) != 1 {
-		t.Error("the model was asked again")
-	}
+	kit.Equal(t, len(m.Asked()), 1, "the model was asked again")
 }
 
 func TestModelRequestEndsWhenTheClientLeaves(t *testing.T) {
@@ -246,9 +243,7 @@ func TestOnlySelectedToolsRun(t *testing.T) {
 			refused++
 		}
 	}
-	if refused != 1 {
-		t.Error("there is no record of the call that was refused")
-	}
+	kit.Equal(t, refused, 1, "there is no record of the call that was refused")
 }
 
 // A server may ignore tool_choice. A call that a caller has ruled out is neither run nor left to the caller.
@@ -401,9 +396,7 @@ func TestOnlyAllowedToolsRun(t *testing.T) {
 								ran[r.Tool] = true
 							}
 						}
-						if a.Status != 200 {
-							t.Fatal(a.Status, a.Text)
-						}
+						kit.MustEqual(t, a.Status, 200, a.Text)
 						if got := m.Asked()[0].Tools(); !slices.Equal(slices.Sorted(slices.Values(got)), want) ||
 							!slices.Equal(slices.Sorted(maps.Keys(ran)), want) {
 							t.Errorf("%d; offered %v, ran %v, want %v: %s", a.Status, got, ran, want, a.Text)
@@ -445,9 +438,6 @@ func TestLongToolOutputIsTruncatedForTheModel(t *testing.T) {
 
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(json.Marshal(v))(t)
 	return string(b)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/scripted"
 )
 
@@ -56,9 +57,7 @@ func TestRequestWithoutOurToolsPassesUnchanged(t *testing.T) {
 				}
 				for header, want := range map[string]string{"Content-Type": kind, "Request-Id": "req_1",
 					"X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "", "X-Echo": "[secret KEY]", "Content-Encoding": "br"} {
-					if resp.Header.Get(header) != want {
-						t.Errorf("%s: %q", header, resp.Header.Get(header))
-					}
+					kit.Equal(t, resp.Header.Get(header), want, header)
 				}
 				asked := m.Asked()
 				if len(asked) != 1 || asked[0].Text != strings.Replace(body, `"`+c.model+`"`, `"m-1"`, 1) || asked[0].Path != c.path || asked[0].Query != "beta=true" {
@@ -414,9 +413,7 @@ func TestResponsesToolsAreTranslatedForOtherServers(t *testing.T) {
 					t.Errorf("%s, stream %s: no %s in %s", model, stream, want, got)
 				}
 			}
-			if left := resp.Header.Get("Toolpost-Left-Out"); left != "web_search, image_generation" {
-				t.Errorf("left out: %q", left)
-			}
+			kit.Equal(t, resp.Header.Get("Toolpost-Left-Out"), "web_search, image_generation", "left out")
 			a := h.Do("POST", "/v1/responses", `{"model":"`+model+`","input":[{"role":"user","content":"x"},
 				{"type":"function_call","namespace":"git","name":"log","call_id":"c1","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"a"},
 				{"type":"custom_tool_call","name":"patch","call_id":"c2","input":"y"},{"type":"custom_tool_call_output","call_id":"c2","output":"b"}],`+tools+`}`)
@@ -439,9 +436,7 @@ func TestASearchForToolsReachesOtherServers(t *testing.T) {
 					{"type":"tool_search","execution":"client","description":"finds tools","parameters":{"type":"object"}}]}`)
 				defer resp.Body.Close()
 				got, _ := io.ReadAll(resp.Body)
-				if left := resp.Header.Get("Toolpost-Left-Out"); left != "" {
-					t.Errorf("left out: %q", left)
-				}
+				kit.Equal(t, resp.Header.Get("Toolpost-Left-Out"), "", "left out")
 				return string(got)
 			}
 			found := `{"type":"tool_search_output","call_id":"CALL","execution":"client","tools":[{"type":"namespace","name":"git","tools":[{"type":"function","name":"log","parameters":{"type":"object"}}]}]}`
@@ -457,9 +452,7 @@ func TestASearchForToolsReachesOtherServers(t *testing.T) {
 			if !strings.Contains(got, `"namespace":"git"`) || !strings.Contains(got, `"name":"log"`) {
 				t.Errorf("%s, stream %s: %s", model, stream, got)
 			}
-			if tools := m.Asked()[1].Tools(); !slices.Equal(tools, []string{"tool_search", "git__log"}) {
-				t.Errorf("the model was told of %q", tools)
-			}
+			kit.EqualSlices(t, m.Asked()[1].Tools(), []string{"tool_search", "git__log"}, "the model was told of")
 		}
 	}
 }
@@ -526,16 +519,10 @@ policy: {rules: [{effect: ask, tools: readFile, approvers: owner, self: true}]}
 store: {}
 `, 2)["http"]
 				body := strings.Replace(body, "STREAM", stream, 1)
-				req, err := http.NewRequestWithContext(t.Context(), "POST", at+path, strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
+				req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", at+path, strings.NewReader(body)))(t)
 				req.Header.Set("Authorization", "Bearer "+token)
 				req.Header.Set("Content-Type", "application/json")
-				resp, err := http.DefaultClient.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
+				resp := kit.Must(http.DefaultClient.Do(req))(t)
 				defer resp.Body.Close()
 				said := ""
 				lines := bufio.NewScanner(resp.Body)
@@ -585,9 +572,7 @@ func TestRequestKeepsItsOwnFieldsBesideOurTools(t *testing.T) {
 				t.Fatalf("%s: %d %s", name, resp.StatusCode, got)
 			}
 			var came map[string]any
-			if err := json.Unmarshal([]byte(body), &came); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, json.Unmarshal([]byte(body), &came))
 			for round, asked := range m.Asked() {
 				for member, value := range came {
 					have := asked.Body[member]
@@ -606,9 +591,7 @@ func TestRequestKeepsItsOwnFieldsBesideOurTools(t *testing.T) {
 						t.Errorf("%s, stream %s, round %d: %s is %v, not %v", name, stream, round, member, have, value)
 					}
 				}
-				if asked.Header.Get("Anthropic-Beta") != "one" {
-					t.Error(asked.Header)
-				}
+				kit.Equal(t, asked.Header.Get("Anthropic-Beta"), "one", asked.Header)
 			}
 		}
 	}
@@ -648,9 +631,7 @@ func TestAModelSearchesAmongManyTools(t *testing.T) {
 		for _, r := range h.Records() {
 			ran = append(ran, r.Tool)
 		}
-		if !slices.Equal(ran, []string{"readFile", "fail", "", "readFile"}) {
-			t.Errorf("%s: on record are %q", c.path, ran)
-		}
+		kit.EqualSlices(t, ran, []string{"readFile", "fail", "", "readFile"}, "%s: on record are", c.path)
 	}
 	m := scripted.New(t, call("a", "search_tools", `{"query":"read a file"}`), scripted.Says("done"))
 	h := serve(t, m, ", openai: {search_above: 3}")

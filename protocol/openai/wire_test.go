@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"toolpost/host/model"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -63,9 +64,7 @@ func TestStrictModeIsSetIfTheSchemaAllowsIt(t *testing.T) {
 		deep:   false,
 		`true`: false, `[]`: false, ``: false,
 	} {
-		if got := strict(json.RawMessage(schema)); got != want {
-			t.Errorf("%.200s: %v", schema, got)
-		}
+		kit.Equal(t, strict(json.RawMessage(schema)), want, schema)
 	}
 }
 

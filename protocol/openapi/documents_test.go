@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/schema"
@@ -61,9 +62,7 @@ func TestParametersOfEveryStyleArriveAsTheSpecificationHasThem(t *testing.T) {
 		for key, expected := range want {
 			if name == key || strings.HasPrefix(name, key+"_") {
 				checked[key] = true
-				if got != expected {
-					t.Errorf("%s: %q, want %q", name, got, expected)
-				}
+				kit.Equal(t, got, expected, name)
 			}
 		}
 	}
@@ -102,9 +101,7 @@ func TestSchemasThatReferToThemselvesStayFinite(t *testing.T) {
 	if len(s.faults("putTree", `{"id":7,"body":{"name":"a","children":[{"name":"b","twin":{"nam":"c"}}]}}`)) == 0 {
 		t.Error("a fault deep inside was not found")
 	}
-	if why := s.why("loops"); !strings.Contains(why, "lead to each other") {
-		t.Errorf("loops: %q", why)
-	}
+	kit.Contains(t, s.why("loops"), "lead to each other", "loops")
 	want := map[string]tool.Effects{
 		"putTree":  {Reads: true, Writes: true, Network: true, Idempotent: true},
 		"dropTree": {Reads: true, Writes: true, Network: true, Idempotent: true, Destructive: true},
@@ -130,9 +127,7 @@ func TestALargeDocumentIsReadWithAFilter(t *testing.T) {
 	doc.WriteString(`},"components":{"parameters":{"id":{"in":"path","name":"id","required":true,"schema":{"$ref":"#/components/schemas/Id"}}},` +
 		`"schemas":{"Id":{"type":"string","minLength":1}}}}`)
 	path := filepath.Join(t.TempDir(), "large.json")
-	if err := os.WriteFile(path, []byte(doc.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(doc.String()), 0o600))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	s := open(t, `document: %q, server: %q, operations: ["GET /users*"]`, path, startAPI(t))
@@ -168,9 +163,7 @@ func TestAQueryInAPathIsTakenAsParameters(t *testing.T) {
 		"  /{id}/now?lang={language}&kind=x:\n    get: {operationId: of, parameters: [" +
 		in("id", "path") + ", " + in("language", "path") + ", " + in("kind", "query") + "]}\n" +
 		"  /odd?city={town}:\n    get: {operationId: odd}\n"
-	if err := os.WriteFile(path, []byte(doc), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(doc), 0o600))
 	s := open(t, `document: %q, server: %q`, path, startAPI(t))
 	for call, want := range map[string]string{
 		`now {"city":"a&b=c"}`:                 "/now?units=m/s&raw&city=a%26b%3Dc",
@@ -181,9 +174,7 @@ func TestAQueryInAPathIsTakenAsParameters(t *testing.T) {
 			t.Errorf("%s arrived as %s, not %s", call, a.Target, want)
 		}
 	}
-	if why := s.why("odd"); !strings.Contains(why, "does not declare") {
-		t.Errorf("odd: %q", why)
-	}
+	kit.Contains(t, s.why("odd"), "does not declare", "odd")
 }
 
 func TestAThousandOperationsAreTools(t *testing.T) {
@@ -200,17 +191,13 @@ func TestAThousandOperationsAreTools(t *testing.T) {
 		fmt.Fprintf(&doc, "    S%d: {type: object, properties: {next: {$ref: '#/components/schemas/S%d'}}}\n", i, (i+1)%50)
 	}
 	path := filepath.Join(t.TempDir(), "large.yaml")
-	if err := os.WriteFile(path, []byte(doc.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(doc.String()), 0o600))
 	s := open(t, `document: %q, server: %q`, path, startAPI(t))
 	if len(s.names) != 1000 {
 		t.Fatalf("%d tools", len(s.names))
 	}
 	for _, name := range s.names {
-		if why := s.why(name); why != "" {
-			t.Fatal(why)
-		}
+		kit.MustEqual(t, s.why(name), "")
 	}
 	for _, i := range []int{0, 123, 999} {
 		if a := s.call(fmt.Sprintf("getThing%d", i), `{"id":"x"}`); a.Target != fmt.Sprintf("/things%d/x", i) {
@@ -218,9 +205,7 @@ func TestAThousandOperationsAreTools(t *testing.T) {
 		}
 	}
 	few := open(t, `document: %q, server: "http://127.0.0.1:1", operations: [getThing12?, "GET /things7/*"]`, path)
-	if len(few.names) != 11 {
-		t.Errorf("chosen: %v", few.names)
-	}
+	kit.Equal(t, len(few.names), 11, "chosen: %v", few.names)
 }
 
 func TestNullOf30IsNullOfJSONSchema(t *testing.T) {
@@ -261,16 +246,12 @@ func TestBodiesOfEveryKindArrive(t *testing.T) {
 	for i := range a.Parts { // browsers, and the library, write these as %22, %0D and %0A
 		a.Parts[i].Filename = strings.NewReplacer("%22", `"`, "%0D", "\r", "%0A", "\n").Replace(a.Parts[i].Filename)
 	}
-	if !reflect.DeepEqual(a.Parts, want) {
-		t.Errorf("parts: %q", a.Parts)
-	}
+	kit.DeepEqual(t, a.Parts, want, "parts")
 	a = s.call("form", `{"body":{"text":"a&b=c d","list":[1,2],"joined":["x","y z"],"deep":{"a":{"b":"1"},"c":[2,3]},"nested":{"k":[1]}}}`)
 	form := map[string][]string{
 		"text": {"a&b=c d"}, "list": {"1", "2"}, "joined": {"x,y z"}, "deep[a][b]": {"1"}, "deep[c]": {"2", "3"}, "nested": {`{"k":[1]}`},
 	}
-	if !reflect.DeepEqual(a.Form, form) {
-		t.Errorf("form: %q", a.Form)
-	}
+	kit.DeepEqual(t, a.Form, form, "form")
 	if a = s.call("text", `{"body":"grüß"}`); string(a.Body) != "grüß" || a.Headers["content-type"] != "text/plain; charset=utf-8" {
 		t.Errorf("text: %+v", a)
 	}
@@ -303,17 +284,13 @@ func TestCredentialsOfEveryKindArrive(t *testing.T) {
 	for name, want := range map[string]string{
 		"byDigest": "http digest are not supported", "byMissing": "auth: {unset: SECRET}", "byUnknown": "does not have",
 	} {
-		if why := s.why(name); !strings.Contains(why, want) {
-			t.Errorf("%s: %q", name, why)
-		}
+		kit.Contains(t, s.why(name), want, name)
 		s.refused(name, `{}`, tool.CodeUnavailable)
 	}
 	for fields, want := range map[string]string{
 		`document: auth.yaml, auth: {kee: HEADER}`: `no security scheme "kee"`, `document: auth.yaml, auth: {key: NOSUCH}`: "no secret NOSUCH",
 	} {
-		if _, err := try(t, fields); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", fields, err)
-		}
+		kit.Fails(t, kit.Err(try(t, fields)), want, fields)
 	}
 }
 
@@ -330,9 +307,7 @@ func TestServersAreThoseOfTheDocument(t *testing.T) {
 	for name, want := range map[string]string{
 		"relative": "without a host", "file": "is not the address", "user": "has a user", "open": "without a default",
 	} {
-		if why := s.why(name); !strings.Contains(why, want) {
-			t.Errorf("%s: %q", name, why)
-		}
+		kit.Contains(t, s.why(name), want, name)
 	}
 	if why := open(t, `document: servers.yaml, variables: {base: v3}`).why("where"); !strings.Contains(why, `cannot be "v3"`) {
 		t.Errorf("a variable outside its enum: %q", why)
@@ -341,9 +316,7 @@ func TestServersAreThoseOfTheDocument(t *testing.T) {
 
 func TestOnlyOperationsBecomeTools(t *testing.T) {
 	s := open(t, `document: webhooks.yaml, server: %q`, startAPI(t))
-	if want := []string{"get_subscriptions", "subscribe", "head_subscriptions"}; !slices.Equal(s.names, want) {
-		t.Errorf("%v, want %v", s.names, want)
-	}
+	kit.EqualSlices(t, s.names, []string{"get_subscriptions", "subscribe", "head_subscriptions"})
 	if spec := s.specs["subscribe"]; spec.Title != "Subscribe" || spec.Description != "Subscribe\n\nTells you when something happens." {
 		t.Errorf("%q %q", spec.Title, spec.Description)
 	}
@@ -354,7 +327,7 @@ func TestOnlyOperationsBecomeTools(t *testing.T) {
 	if len(s.faults("subscribe", `{}`)) == 0 || len(s.faults("get_subscriptions", `{}`)) != 0 {
 		t.Error("the operation's parameter does not go before that of the path")
 	}
-	if res, err := s.invoke(bounded(t), "head_subscriptions", `{}`, tool.Discard); err != nil || !res.OK || res.Output != nil {
+	if res, err := s.invoke(kit.Context(t), "head_subscriptions", `{}`, tool.Discard); err != nil || !res.OK || res.Output != nil {
 		t.Errorf("HEAD: %+v %v", res, err)
 	}
 	read := tool.Effects{Reads: true, Idempotent: true}
@@ -377,11 +350,7 @@ func TestReferencesStayInTheDocument(t *testing.T) {
 		"c": "is not an object", "d": "leads out of the document", "e": "lead to each other", "f": "leads nowhere",
 		"get_h": "leads out of the document",
 	} {
-		if why := s.why(name); !strings.Contains(why, want) {
-			t.Errorf("%s: %q", name, why)
-		}
+		kit.Contains(t, s.why(name), want, name)
 	}
-	if _, err := schema.Compile(s.specs["b"].Output); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(schema.Compile(s.specs["b"].Output)))
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
@@ -14,10 +15,7 @@ func FuzzDocument(f *testing.F) {
 		f.Fatal(files, err)
 	}
 	for _, path := range files {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := kit.Must(os.ReadFile(path))(f)
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -1,19 +1,16 @@
 package openapi_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/protocol/openapi"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -24,25 +21,7 @@ import (
 // startAPI starts the API of testdata and returns its address.
 func startAPI(t *testing.T) string {
 	t.Helper()
-	cmd := exec.Command("python3", "testdata/server.py")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
-	port, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "http://127.0.0.1:" + strings.TrimSpace(port)
+	return "http://127.0.0.1:" + kit.Start(t, exec.Command("python3", "testdata/server.py")).Line()
 }
 
 // A source is an opened source.
@@ -62,43 +41,25 @@ func vault() tooltest.Vault {
 // try opens a source with these fields.
 func try(t *testing.T, fields string) (tool.Runner, error) {
 	t.Helper()
-	dir, err := filepath.Abs("testdata/docs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.Abs("testdata/docs"))(t)
 	c, err := config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte("sources:\n- {name: api, protocol: openapi, "+fields+"}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	src := c.Sources[0]
 	src.Secrets = vault()
-	return openapi.Open(bounded(t), src, slog.New(slog.DiscardHandler))
+	return openapi.Open(kit.Context(t), src, slog.New(slog.DiscardHandler))
 }
 
 func open(t *testing.T, format string, args ...any) *source {
 	t.Helper()
-	r, err := try(t, fmt.Sprintf(format, args...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(try(t, fmt.Sprintf(format, args...)))(t)
 	t.Cleanup(func() { _ = r.Close(context.Background()) })
 	s := &source{Runner: r, t: t, specs: map[string]*tool.Spec{}}
-	specs, err := r.(tool.Source).Tools(bounded(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(r.(tool.Source).Tools(kit.Context(t)))(t)
 	for _, spec := range specs {
 		s.specs[spec.Name] = spec
 		s.names = append(s.names, spec.Name)
 	}
 	return s
-}
-
-// bounded returns a context that ends with the test, or when it hangs.
-func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // why returns why a tool cannot be called.
@@ -116,10 +77,7 @@ func (s *source) faults(name, args string) []schema.Fault {
 	if err != nil {
 		s.t.Fatalf("%s: %v\n%s", name, err, s.specs[name].Input)
 	}
-	v, err := strictjson.Decode([]byte(args))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	v := kit.Must(strictjson.Decode([]byte(args)))(s.t)
 	return compiled.Validate(v)
 }
 
@@ -152,10 +110,8 @@ func (s *source) call(name, args string) arrived {
 	if faults := s.faults(name, args); len(faults) > 0 {
 		s.t.Fatalf("%s: %s: %s", name, args, schema.Words(faults))
 	}
-	res, err := s.invoke(bounded(s.t), name, args, tool.Discard)
-	if err != nil {
-		s.t.Fatalf("%s: %v", name, err)
-	}
+	res, err := s.invoke(kit.Context(s.t), name, args, tool.Discard)
+	kit.OK(s.t, err, name)
 	var a arrived
 	if !res.OK || json.Unmarshal(res.Output, &a) != nil {
 		s.t.Fatalf("%s: %+v %v", name, res, res.Failure)
@@ -166,8 +122,6 @@ func (s *source) call(name, args string) arrived {
 // refused calls a tool that must refuse the call with a code, before anything is sent.
 func (s *source) refused(name, args string, code tool.Code) {
 	s.t.Helper()
-	res, err := s.invoke(bounded(s.t), name, args, tool.Discard)
-	if tool.CodeOf(err) != code {
-		s.t.Errorf("%s %s: got %+v and %v, want %s", name, args, res, err, code)
-	}
+	res, err := s.invoke(kit.Context(s.t), name, args, tool.Discard)
+	kit.Refused(s.t, err, code, "", name, args, res)
 }

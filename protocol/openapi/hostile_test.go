@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -54,7 +55,7 @@ func TestArgumentsCannotLeaveTheirPlace(t *testing.T) {
 func TestAnswersOfEveryKindHaveAnOutcome(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := open(t, `document: odd.yaml, server: %q, max_response: 1000000`, startAPI(t))
-	ctx := bounded(t)
+	ctx := kit.Context(t)
 	for name, want := range map[string]string{
 		"text": `"grüß"`, "empty": ``, `bytes {"blocks":1}`: `"base64":"AAEC`, `bytes {"blocks":1000}`: `{"asset":"answer","bytes":256000,"media_type":"application/octet-stream"}`,
 		"in": `"target": "/landed?by=redirect"`, "next": `"ok"`,
@@ -90,14 +91,14 @@ func TestStatusesAreFailuresInTheAPIsWords(t *testing.T) {
 		409: tool.CodeConflict, 410: tool.CodeNotFound, 418: tool.CodeToolError, 422: tool.CodeInvalidInput, 429: tool.CodeQuotaExceeded,
 		500: tool.CodeToolError, 501: tool.CodeUnsupported, 503: tool.CodeUnavailable, 504: tool.CodeTimeout,
 	} {
-		res, err := s.invoke(bounded(t), "status", fmt.Sprintf(`{"code":%d}`, status), tool.Discard)
+		res, err := s.invoke(kit.Context(t), "status", fmt.Sprintf(`{"code":%d}`, status), tool.Discard)
 		if err != nil || res.OK || res.Failure.Code != code || res.Failure.Reason != fmt.Sprintf("http_%d", status) ||
 			!strings.HasSuffix(strings.TrimRight(res.Failure.Message, `"}`), fmt.Sprintf(": %sbecause of %d", own[status], status)) ||
 			res.Failure.Retry() != 7*time.Second || !strings.Contains(string(res.Failure.Details), "because of") {
 			t.Errorf("%d: %+v %+v %v", status, res, res.Failure, err)
 		}
 	}
-	res, err := s.invoke(bounded(t), "page", `{}`, tool.Discard)
+	res, err := s.invoke(kit.Context(t), "page", `{}`, tool.Discard)
 	if err != nil || res.Failure == nil || len(res.Failure.Message)+len(res.Failure.Details) > 1000 {
 		t.Errorf("a large page: %v %v", res, err)
 	}
@@ -108,9 +109,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	s := open(t, `document: odd.yaml, server: %q`, startAPI(t))
 	for _, name := range []string{"never", "drip"} {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-		if _, err := s.invoke(ctx, name, `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, kit.Err(s.invoke(ctx, name, `{}`, tool.Discard)), tool.CodeTimeout, "", name)
 		cancel()
 	}
 }
@@ -121,12 +120,12 @@ func TestRedirectsStayAtTheServer(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	defer other.Close()
 	for _, to := range []string{other.URL, "//" + strings.TrimPrefix(other.URL, "http://") + "/x", "file:///etc/passwd", "https://127.0.0.1/"} {
-		res, err := s.invoke(bounded(t), "out", `{"to":"`+to+`"}`, tool.Discard)
+		res, err := s.invoke(kit.Context(t), "out", `{"to":"`+to+`"}`, tool.Discard)
 		if err != nil || res.OK || res.Failure.Reason != "redirect" || reached.Load() {
 			t.Errorf("%s: %+v %v", to, res, err)
 		}
 	}
-	if res, err := s.invoke(bounded(t), "loop", `{}`, tool.Discard); err != nil || res.OK || res.Failure.Reason != "redirect" {
+	if res, err := s.invoke(kit.Context(t), "loop", `{}`, tool.Discard); err != nil || res.OK || res.Failure.Reason != "redirect" {
 		t.Errorf("a loop: %+v %v", res, err)
 	}
 }
@@ -137,10 +136,7 @@ const inner = "inner.example.test"
 // resolveInner resolves names with a server of the test, until the test ends.
 func resolveInner(t *testing.T) {
 	t.Helper()
-	at, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := kit.Must(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -175,11 +171,11 @@ func resolveInner(t *testing.T) {
 func TestANameDoesNotLeadIntoTheInnerNetwork(t *testing.T) {
 	named := strings.Replace(startAPI(t), "127.0.0.1", inner, 1)
 	resolveInner(t)
-	_, err := open(t, `document: odd.yaml, server: %q`, named).invoke(bounded(t), "text", `{}`, tool.Discard)
+	_, err := open(t, `document: odd.yaml, server: %q`, named).invoke(kit.Context(t), "text", `{}`, tool.Discard)
 	if e := tool.AsError(err); e == nil || e.Code != tool.CodeAccessDenied || e.Reason != "private_address" {
 		t.Errorf("%v", err)
 	}
-	res, err := open(t, `document: odd.yaml, server: %q, private: true`, named).invoke(bounded(t), "text", `{}`, tool.Discard)
+	res, err := open(t, `document: odd.yaml, server: %q, private: true`, named).invoke(kit.Context(t), "text", `{}`, tool.Discard)
 	if err != nil || !res.OK {
 		t.Errorf("private: %v %v", res, err)
 	}
@@ -191,11 +187,9 @@ func TestABrokenOperationHidesNoOther(t *testing.T) {
 		"broken": "no such parameter", "get_types": "not an object", "types": "not a list", "kinds": "path, query, header or cookie",
 		"noSlash": "begin with a slash", "schema": "not an object",
 	} {
-		if why := s.why(name); !strings.Contains(why, want) {
-			t.Errorf("%s: %q", name, why)
-		}
+		kit.Contains(t, s.why(name), want, name)
 	}
-	if res, err := s.invoke(bounded(t), "text", `{}`, tool.Discard); err != nil || !res.OK {
+	if res, err := s.invoke(kit.Context(t), "text", `{}`, tool.Discard); err != nil || !res.OK {
 		t.Error(res, err)
 	}
 }
@@ -239,9 +233,7 @@ func TestHostileDocumentsAreRefused(t *testing.T) {
 		"half of JSON":       {`{"openapi":"3.1.0",`, "early"},
 	} {
 		path := filepath.Join(t.TempDir(), "api")
-		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, []byte(c.text), 0o600))
 		r, err := try(t, fmt.Sprintf("document: %q", path))
 		if err == nil {
 			if c.want == "tag|YAML|" { // a tag that is not resolved means just its value
@@ -271,9 +263,7 @@ func TestALongChainOfReferencesIsBounded(t *testing.T) {
 	}
 	b.WriteString(`"S100000":true}}}`)
 	path := filepath.Join(t.TempDir(), "api.json")
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, b.Bytes(), 0o600))
 	s := open(t, `document: %q, server: "http://127.0.0.1:1"`, path)
 	if why := s.why("a"); !strings.Contains(why, "larger than") || s.why("b") != "" {
 		t.Errorf("%q %q", why, s.why("b"))
@@ -305,23 +295,21 @@ func TestADocumentAtAURL(t *testing.T) {
 	set := func(more string) { one := fmt.Sprintf(doc, api, more); text.Store(&one) }
 	set("")
 	s := open(t, `document: "%s/api.json?token=hidden", auth: {key: HEADER}, refresh: 20ms`, front.URL)
-	res, err := s.invoke(bounded(t), "own", `{}`, tool.Discard)
+	res, err := s.invoke(kit.Context(t), "own", `{}`, tool.Discard)
 	if err != nil || string(res.Output) != `"/base/own k-header"` {
 		t.Errorf("%+v %v", res, err)
 	}
 	for name, want := range map[string]string{"inner": "inner address", "outer": "credentials are for the host"} {
-		if why := s.why(name); !strings.Contains(why, want) {
-			t.Errorf("%s: %q", name, why)
-		}
+		kit.Contains(t, s.why(name), want, name)
 	}
 	changed := tool.Changed(s.Runner)
 	set(`,"/new":{"get":{"operationId":"new","servers":[{"url":"/"}]}}`)
 	select {
 	case <-changed:
-	case <-bounded(t).Done():
+	case <-kit.Context(t).Done():
 		t.Fatal("nobody noticed that the document changed")
 	}
-	if specs, err := s.Runner.(tool.Source).Tools(bounded(t)); err != nil || len(specs) != 4 {
+	if specs, err := s.Runner.(tool.Source).Tools(kit.Context(t)); err != nil || len(specs) != 4 {
 		t.Errorf("%d tools, %v", len(specs), err)
 	}
 	_, err = try(t, fmt.Sprintf(`document: "%s/elsewhere.json?token=hidden"`, front.URL))
@@ -334,7 +322,7 @@ func TestADocumentAtAURL(t *testing.T) {
 func TestErrorsDoNotTellSecrets(t *testing.T) {
 	s := open(t, `document: auth.yaml, server: "http://127.0.0.1:1", %s`, everyKey)
 	for _, name := range []string{"byQuery", "byHeader", "byBasic"} {
-		_, err := s.invoke(bounded(t), name, `{}`, tool.Discard)
+		_, err := s.invoke(kit.Context(t), name, `{}`, tool.Discard)
 		if tool.CodeOf(err) != tool.CodeUnavailable || strings.Contains(err.Error(), "k-header") || strings.Contains(err.Error(), "query") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -346,15 +334,13 @@ func TestValuesCannotInjectCookiesOrPartHeaders(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			if err := r.ParseMultipartForm(1 << 20); err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, r.ParseMultipartForm(1<<20))
 		}
 		got <- r
 	}))
 	defer api.Close()
 	doc := filepath.Join(t.TempDir(), "api.yaml")
-	if err := os.WriteFile(doc, []byte(`
+	kit.OK(t, os.WriteFile(doc, []byte(`
 openapi: 3.1.0
 info: {title: x, version: "1"}
 paths:
@@ -362,16 +348,12 @@ paths:
     get: {operationId: c, security: [{sid: []}], parameters: [{name: mood, in: cookie, allowReserved: true, schema: {type: string}}]}
     post: {operationId: p, requestBody: {content: {multipart/form-data: {schema: {type: object}}}}}
 components: {securitySchemes: {sid: {type: apiKey, in: cookie, name: sid}}}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	s := open(t, `document: %q, server: %q, auth: {sid: COOKIE}`, doc, api.URL)
 	invoke := func(name, args string) *http.Request {
 		t.Helper()
 		c := &tool.Call{Tool: name, Args: json.RawMessage(args), Spec: s.specs[name]}
-		if _, err := s.Invoke(bounded(t), c, tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(s.Invoke(kit.Context(t), c, tool.Discard))(t)
 		return <-got
 	}
 	if all := invoke("c", `{"mood":"x;admin"}`).Cookies(); len(all) != 2 || all[1].Value != "k-cookie" {

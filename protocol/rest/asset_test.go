@@ -25,6 +25,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/session"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/store"
 	"toolpost/store/sqlite"
@@ -73,10 +74,7 @@ type gallery struct {
 
 func openGallery(t *testing.T) *gallery {
 	t.Helper()
-	db, err := sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := kit.Must(sqlite.Open(filepath.Join(t.TempDir(), "store.db"), store.Options{}))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	g := &gallery{dir: filepath.Join(t.TempDir(), "assets")}
 	g.store = db.Assets(g.dir, 0)
@@ -86,7 +84,7 @@ func openGallery(t *testing.T) *gallery {
 		},
 	})
 	t.Cleanup(func() { _ = e.Close(context.Background()) })
-	e.Replace(bounded(t), []engine.Binding{
+	e.Replace(kit.Context(t), []engine.Binding{
 		{Name: "own", Protocol: "builtin", Runner: asset.New(g.store)}, {Name: "made", Protocol: "builtin", Runner: bringer{}},
 	})
 	g.house = open(t, setup{Options: web.Options{Gate: byName}, handler: e, catalog: e})
@@ -127,9 +125,7 @@ func (g *gallery) as(name, method, at, body string) *http.Request {
 func (g *gallery) bring(t *testing.T, name, mediaType, id string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "made")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, content, 0o600))
 	args, _ := json.Marshal(tool.Asset{AssetID: id, MediaType: mediaType, Path: path})
 	if a := g.do(g.as(name, "POST", "/v1/tools/bring/call", string(args))); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -197,9 +193,7 @@ func TestAssetOfAnotherCallerIsNotFound(t *testing.T) {
 			}
 		}
 	}
-	if texts["hers"] != texts["none"] {
-		t.Errorf("they can be told apart: %v", texts)
-	}
+	kit.Equal(t, texts["hers"], texts["none"], "they can be told apart: %v", texts)
 	for _, bad := range []string{"x", "..%2f" + sum, strings.ToUpper(sum), sum + "0", sum[:63] + "%00"} {
 		g.do(g.as("ada", "GET", "/v1/assets/"+bad, "")).refused(t, 404, tool.CodeNotFound)
 	}
@@ -237,9 +231,7 @@ func TestNoAssetRunsScriptInOurName(t *testing.T) {
 			"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox; default-src 'none'", "Set-Cookie": "",
 			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "private, max-age=86400, immutable", "Vary": "Authorization, Cookie",
 		} {
-			if got := a.header.Get(name); got != value {
-				t.Errorf("%q: %s is %q", mediaType, name, got)
-			}
+			kit.Equal(t, a.header.Get(name), value, mediaType, name)
 		}
 	}
 }
@@ -251,9 +243,7 @@ func TestNamesOfFilesAreHarmless(t *testing.T) {
 		"image/svg+xml": "plan.svg", "text/csv": "plan.csv", "text/x-odd": "plan", "text/": "plan", "": "plan", "text/a.b": "plan",
 	} {
 		a := g.do(g.as("ada", "GET", "/v1/assets/"+g.bring(t, "ada", mediaType, "plan", []byte("as "+mediaType)), ""))
-		if got := a.header.Get("Content-Disposition"); got != "attachment; filename="+want {
-			t.Errorf("%q: %s", mediaType, got)
-		}
+		kit.Equal(t, a.header.Get("Content-Disposition"), "attachment; filename="+want, mediaType)
 	}
 	for id, want := range map[string]string{
 		"plan.png": "plan.png", "plan": "plan.gif", "../../etc/passwd": "etc_passwd.gif", ".bashrc": "bashrc.gif", "a\"; x=\"b": "a___x__b.gif",
@@ -265,9 +255,7 @@ func TestNamesOfFilesAreHarmless(t *testing.T) {
 			want = sum[:16] + ".gif"
 		}
 		a := g.do(g.as("ada", "GET", "/v1/assets/"+sum, ""))
-		if got := a.header.Get("Content-Disposition"); got != "inline; filename="+want {
-			t.Errorf("%q: %s", id, got)
-		}
+		kit.Equal(t, a.header.Get("Content-Disposition"), "inline; filename="+want, id)
 	}
 }
 
@@ -277,14 +265,9 @@ func TestWithoutTheToolThereAreNoAssets(t *testing.T) {
 	h := open(t, setup{})
 	a := h.do(h.request("GET", "/v1/assets/"+sum, ""))
 	a.refused(t, 501, tool.CodeUnsupported)
-	if !strings.Contains(string(a.body), "readAsset") {
-		t.Errorf("%s", a.body)
-	}
+	kit.Contains(t, string(a.body), "readAsset")
 	// A tool of that name that returns no file, or another one than the requested.
-	file, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := kit.Must(os.Open(os.DevNull))(t)
 	defer file.Close()
 	for name, ev := range map[string]tool.Event{
 		"no file":       tool.NewEvent(tool.KindAsset, tool.Asset{SHA256: sum}),
@@ -308,10 +291,7 @@ func TestAnAssetStopsWhenItsCallIsCancelled(t *testing.T) {
 	conn, r := g.raw(t, "")
 	_ = conn.(*net.TCPConn).SetReadBuffer(64 << 10)
 	fmt.Fprintf(conn, "GET /v1/assets/%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer token-for-ada\r\nToolpost-Call: c1\r\n\r\n", sum, g.addr)
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(http.ReadResponse(r, nil))(t)
 	defer resp.Body.Close()
 	g.do(g.as("eve", "DELETE", "/v1/calls/c1", "")).refused(t, 404, tool.CodeNotFound)
 	if a := g.do(g.as("ada", "DELETE", "/v1/calls/c1", "")); a.status != 204 {
@@ -337,16 +317,12 @@ func TestWriteDeadlineIsRenewedForEachPiece(t *testing.T) {
 	var c clock
 	ctx, cancel := context.WithCancel(t.Context())
 	w := rest.DeadlineWriter(&c, ctx, time.Minute)
-	if _, err := io.Copy(w, io.LimitReader(rand.Reader, 1<<20)); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(io.Copy(w, io.LimitReader(rand.Reader, 1<<20)))(t)
 	if c.pieces < 2 || len(c.deadlines) != c.pieces || !c.deadlines[1].After(c.deadlines[0]) {
 		t.Errorf("%d pieces, %d deadlines", c.pieces, len(c.deadlines))
 	}
 	cancel()
-	if _, err := w.Write([]byte("x")); err == nil {
-		t.Error("it writes on")
-	}
+	kit.Fails(t, kit.Err(w.Write([]byte("x"))), "", "it writes on")
 }
 
 func TestCurlFetchesAnAsset(t *testing.T) {
@@ -356,12 +332,10 @@ func TestCurlFetchesAnAsset(t *testing.T) {
 	tooltest.NoLeaks(t)
 	g := openGallery(t)
 	sum := g.bring(t, "ada", "text/html", "notes.txt", []byte("hello"))
-	cmd := exec.CommandContext(bounded(t), "curl", "-sS", "-OJ", "-H", "Authorization: Bearer token-for-ada", g.url("/v1/assets/"+sum))
+	cmd := exec.CommandContext(kit.Context(t), "curl", "-sS", "-OJ", "-H", "Authorization: Bearer token-for-ada", g.url("/v1/assets/"+sum))
 	cmd.Dir = t.TempDir()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	if got, err := os.ReadFile(filepath.Join(cmd.Dir, "notes.txt")); err != nil || string(got) != "hello" {
-		t.Errorf("%q, %v", got, err)
-	}
+	kit.Equal(t, string(kit.Must(os.ReadFile(filepath.Join(cmd.Dir, "notes.txt")))(t)), "hello")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/web"
@@ -42,19 +43,13 @@ func TestHeadersBecomeTheCall(t *testing.T) {
 		Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http", Operates: true},
 		Answers: json.RawMessage(`{"name":"Ada"}`), Resume: "ask-1", DryRun: true,
 	}
-	if d := cmp.Diff(want, wait(t, "the call", p.began)); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, kit.Receive(t, "the call", p.began)), "")
 
 	again := *want
 	again.Caller = tool.Principal{} // there the token decides
 	again.Answers = json.RawMessage("{\n\"name\": \"Ada\"}")
-	if _, err := h.client(t).Invoke(bounded(t), &again, tool.Discard); err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(want, wait(t, "the client's call", p.began)); d != "" {
-		t.Errorf("the client does not say the same: %s", d)
-	}
+	kit.Must(h.client(t).Invoke(kit.Context(t), &again, tool.Discard))(t)
+	kit.Equal(t, cmp.Diff(want, kit.Receive(t, "the client's call", p.began)), "", "the client does not say the same")
 }
 
 func TestInvalidHeadersAreRefused(t *testing.T) {
@@ -94,41 +89,15 @@ func TestClientRefusesUnsendableCalls(t *testing.T) {
 		{Answers: json.RawMessage(`{`)}, {Answers: json.RawMessage(`"` + strings.Repeat("x", 40<<10) + `"`)},
 	} {
 		call.Tool = "echo"
-		if _, err := c.Invoke(bounded(t), &call, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%+v: %v", call, err)
-		}
+		kit.Refused(t, kit.Err(c.Invoke(kit.Context(t), &call, tool.Discard)), tool.CodeInvalidInput, "", call)
 	}
 	for _, name := range []string{"", ".", "..", "../healthz", "echo/call", "%", "?", "#", "a\nb"} {
-		if _, err := c.Invoke(bounded(t), &tool.Call{Tool: name, Args: json.RawMessage(`{}`)}, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
+		if _, err := c.Invoke(kit.Context(t), &tool.Call{Tool: name, Args: json.RawMessage(`{}`)}, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
 			t.Errorf("the tool %q: %v", name, err)
 		}
-		if _, err := c.Lookup(bounded(t), tool.Principal{}, name); tool.CodeOf(err) != tool.CodeNotFound {
+		if _, err := c.Lookup(kit.Context(t), tool.Principal{}, name); tool.CodeOf(err) != tool.CodeNotFound {
 			t.Errorf("looking up %q: %v", name, err)
 		}
-	}
-}
-
-func TestTraceparent(t *testing.T) {
-	const id = "0af7651916cd43dd8448eb211c80319c"
-	for parent, want := range map[string]string{
-		"00-" + id + "-b7ad6b7169203331-01":                      "0af76519-16cd-43dd-8448-eb211c80319c",
-		"cc-" + id + "-b7ad6b7169203331-01-more":                 "0af76519-16cd-43dd-8448-eb211c80319c",
-		"ff-" + id + "-b7ad6b7169203331-01":                      "",
-		"00-" + id[1:] + "-b7ad6b7169203331-01":                  "",
-		"00-" + strings.ToUpper(id) + "-b7ad6b7169203331-01":     "",
-		"00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01": "",
-		"": "", "00": "", id: "", "00-" + id: "",
-	} {
-		if got := tool.TraceOf(parent); got != want {
-			t.Errorf("%q gave %q", parent, got)
-		}
-	}
-	trace := tool.NewID()
-	if got := tool.TraceOf(tool.Traceparent(trace, "")); got != trace {
-		t.Errorf("%s came back as %q", trace, got)
-	}
-	if got := tool.Traceparent("my trace", ""); got != "" {
-		t.Errorf("a trace that is no id became %q", got)
 	}
 }
 
@@ -145,9 +114,7 @@ func TestATimeoutOnlyShortens(t *testing.T) {
 		req.Header.Set("Toolpost-Timeout", given)
 		a := h.do(req)
 		a.refused(t, 504, tool.CodeTimeout)
-		if !strings.Contains(string(a.body), want) {
-			t.Errorf("%s: %s", given, a.body)
-		}
+		kit.Contains(t, string(a.body), want, given)
 	}
 }
 
@@ -184,9 +151,7 @@ func TestEventsStreamInOrderAndTheResultIsLast(t *testing.T) {
 		if len(got) != 6 || got[0] != ": started" || got[5] != "" {
 			t.Fatalf("%s: the stream is %s", name, a.body)
 		}
-		if d := cmp.Diff(want, got[1:4]); d != "" {
-			t.Errorf("%s: %s", name, d)
-		}
+		kit.Equal(t, cmp.Diff(want, got[1:4]), "", name)
 		body, ok := strings.CutPrefix(got[4], last)
 		d := answer{body: []byte(body)}.document(t)
 		if !ok || d.Call != "c1" || d.OK != (name == "yes") || d.OK == (d.Error != nil) {
@@ -207,10 +172,8 @@ func TestAnEventThatCannotBeSentStopsTheCall(t *testing.T) {
 			}
 			return &tool.Result{OK: true}, nil
 		})})
-		_, err := h.client(t).Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
-		if tool.CodeOf(err) != tool.CodeProtocol || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v", e, err)
-		}
+		_, err := h.client(t).Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.Discard)
+		kit.Refused(t, err, tool.CodeProtocol, want, e)
 	}
 }
 
@@ -221,16 +184,12 @@ func TestEventsAreSentAtOnce(t *testing.T) {
 	var got tooltest.Collect
 	done := make(chan error, 1)
 	go func() {
-		_, err := h.client(t).Invoke(bounded(t), &tool.Call{Tool: "x"}, &got)
+		_, err := h.client(t).Invoke(kit.Context(t), &tool.Call{Tool: "x"}, &got)
 		done <- err
 	}()
-	if err := got.WaitLog(bounded(t), "began"); err != nil {
-		t.Errorf("the event did not come while the call was running: %v", err)
-	}
+	kit.Check(t, got.WaitLog(kit.Context(t), "began"), "the event did not come while the call was running")
 	close(p.let)
-	if err := wait(t, "the call", done); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Receive(t, "the call", done))
 }
 
 func TestAStreamWithoutEventsGivesSignsOfLife(t *testing.T) {
@@ -240,10 +199,7 @@ func TestAStreamWithoutEventsGivesSignsOfLife(t *testing.T) {
 	h := open(t, s)
 	req := h.request("POST", "/v1/tools/x/call", `{}`)
 	req.Header.Set("Accept", "text/event-stream")
-	resp, err := h.web.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(h.web.Do(req))(t)
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	for beats := 0; beats < 3 && lines.Scan(); {
@@ -262,9 +218,9 @@ func TestACallerThatGoesAwayCancelsItsCall(t *testing.T) {
 		p := newProbe()
 		h := open(t, setup{handler: p})
 		conn, _ := h.raw(t, h.head("POST", "/v1/tools/x/call", "Content-Length: 2", "Accept: "+accept)+`{}`)
-		wait(t, "the call", p.began)
+		kit.Receive(t, "the call", p.began)
 		conn.Close()
-		if err := wait(t, "the end of the call", p.ended); !errors.Is(err, context.Canceled) {
+		if err := kit.Receive(t, "the end of the call", p.ended); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: it ended with %v", accept, err)
 		}
 	}
@@ -281,9 +237,7 @@ func TestACallerThatReadsNothingIsTakenForDead(t *testing.T) {
 	s.Times.Write = 200 * time.Millisecond
 	h := open(t, s)
 	h.raw(t, h.head("POST", "/v1/tools/flood/call", "Content-Length: 2", "Accept: text/event-stream")+`{}`)
-	if err := wait(t, "the end of the call", ended); err == nil {
-		t.Error("the call has an outcome")
-	}
+	kit.Fails(t, kit.Receive(t, "the end of the call", ended), "", "the call has an outcome")
 }
 
 // people accepts several callers, each with a token of their own.
@@ -309,7 +263,7 @@ func TestOnlyTheCallerCancelsACallByItsID(t *testing.T) {
 	req := as("ada", h.request("POST", "/v1/tools/x/call", `{}`))
 	req.Header.Set("Toolpost-Call", "mine")
 	go func() { done <- h.do(req) }()
-	if c := wait(t, "the call", p.began); c.Caller != (tool.Principal{ID: "ada", Door: "http"}) {
+	if c := kit.Receive(t, "the call", p.began); c.Caller != (tool.Principal{ID: "ada", Door: "http"}) {
 		t.Errorf("the caller is %+v", c.Caller)
 	}
 
@@ -326,15 +280,11 @@ func TestOnlyTheCallerCancelsACallByItsID(t *testing.T) {
 	if len(p.ended) > 0 {
 		t.Fatal("a stranger cancelled the call")
 	}
-	if a := h.do(as("ada", h.request("DELETE", "/v1/calls/mine", ""))); a.status != 204 {
-		t.Errorf("status %d", a.status)
-	}
-	wait(t, "the end of the call", p.ended)
-	a := wait(t, "the answer", done)
+	kit.Equal(t, h.do(as("ada", h.request("DELETE", "/v1/calls/mine", ""))).status, 204)
+	kit.Receive(t, "the end of the call", p.ended)
+	a := kit.Receive(t, "the answer", done)
 	a.refused(t, 499, tool.CodeCancelled)
-	if !strings.Contains(string(a.body), "by its caller") {
-		t.Errorf("the answer does not say who cancelled: %s", a.body)
-	}
+	kit.Contains(t, string(a.body), "by its caller", "the answer does not say who cancelled: %s", a.body)
 	h.do(as("ada", h.request("DELETE", "/v1/calls/mine", ""))).refused(t, 404, tool.CodeNotFound)
 }
 
@@ -355,17 +305,15 @@ func TestTwoCallersMayGiveTheirCallsTheSameID(t *testing.T) {
 	done := map[string]chan answer{"ada": make(chan answer, 1), "eve": make(chan answer, 1)}
 	for _, who := range []string{"ada", "eve"} {
 		go func() { done[who] <- h.do(ask(who, "POST", "/v1/tools/x/call")) }()
-		if c := wait(t, "the call of "+who, p.began); c.Caller.ID != who || c.ID != "mine" {
+		if c := kit.Receive(t, "the call of "+who, p.began); c.Caller.ID != who || c.ID != "mine" {
 			t.Errorf("%+v", c)
 		}
 	}
 	for _, who := range []string{"eve", "ada"} { // each ends their own call
-		if a := h.do(ask(who, "DELETE", "/v1/calls/mine")); a.status != 204 {
-			t.Errorf("%s: status %d", who, a.status)
-		}
-		a := wait(t, "the answer for "+who, done[who])
+		kit.Equal(t, h.do(ask(who, "DELETE", "/v1/calls/mine")).status, 204, who)
+		a := kit.Receive(t, "the answer for "+who, done[who])
 		a.refused(t, 499, tool.CodeCancelled)
-		wait(t, "the end of the call of "+who, p.ended)
+		kit.Receive(t, "the end of the call of "+who, p.ended)
 		if who == "eve" && len(done["ada"])+len(p.ended) > 0 {
 			t.Error("eve's end was the end of ada's call")
 		}
@@ -379,12 +327,10 @@ func TestACallInFlightIsAnsweredAfterTheEnd(t *testing.T) {
 	s.Drain = limit
 	h := open(t, s)
 	kept, r := h.raw(t, h.head("GET", "/readyz"))
-	if a := readRaw(t, r); a.status != 200 {
-		t.Fatalf("ready: %d", a.status)
-	}
+	kit.MustEqual(t, readRaw(t, r).status, 200, "ready")
 	done := make(chan answer, 1)
 	go func() { done <- h.call("x", `{}`) }()
-	wait(t, "the call", p.began)
+	kit.Receive(t, "the call", p.began)
 	h.stop()
 	waitUntilClosed(t, h.addr)
 
@@ -393,32 +339,27 @@ func TestACallInFlightIsAnsweredAfterTheEnd(t *testing.T) {
 		return readRaw(t, r)
 	}
 	ask(h.head("GET", "/readyz")).refused(t, 503, tool.CodeUnavailable)
-	if a := ask(h.head("GET", "/healthz")); a.status != 200 {
-		t.Errorf("alive: %d", a.status)
-	}
+	kit.Equal(t, ask(h.head("GET", "/healthz")).status, 200, "alive")
 	ask(h.head("POST", "/v1/tools/x/call", "Content-Length: 0")).refused(t, 503, tool.CodeUnavailable)
 	if len(h.ended) > 0 {
 		t.Error("Serve returned before the call had ended")
 	}
 	close(p.let)
-	if a := wait(t, "the answer", done); a.status != 200 {
+	if a := kit.Receive(t, "the answer", done); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if err := wait(t, "Serve", h.ended); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Receive(t, "Serve", h.ended))
 }
 
 func waitUntilClosed(t *testing.T, addr string) {
 	t.Helper()
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	kit.Eventually(t, "the door takes no more connections", func() bool {
 		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			return
+		if err == nil {
+			conn.Close()
 		}
-		conn.Close()
-	}
-	t.Fatal("the door still takes connections")
+		return err != nil
+	})
 }
 
 func TestOverdueCallIsCancelledAndAnswered(t *testing.T) {
@@ -431,21 +372,19 @@ func TestOverdueCallIsCancelledAndAnswered(t *testing.T) {
 	c := h.client(t)
 	go func() { plain <- h.call("x", `{}`) }()
 	go func() {
-		_, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
+		_, err := c.Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.Discard)
 		streamed <- err
 	}()
-	wait(t, "a call", p.began)
-	wait(t, "the other call", p.began)
+	kit.Receive(t, "a call", p.began)
+	kit.Receive(t, "the other call", p.began)
 	h.stop()
-	a := wait(t, "the answer", plain)
+	a := kit.Receive(t, "the answer", plain)
 	a.refused(t, 499, tool.CodeCancelled)
-	err := wait(t, "the stream", streamed)
+	err := kit.Receive(t, "the stream", streamed)
 	if !strings.Contains(string(a.body), "shut down") || tool.CodeOf(err) != tool.CodeCancelled || !strings.Contains(err.Error(), "shut down") {
 		t.Errorf("the answers do not say why: %s, %v", a.body, err)
 	}
-	if err := wait(t, "Serve", h.ended); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Receive(t, "Serve", h.ended))
 }
 
 func TestStuckCallDoesNotHoldTheDoorOpen(t *testing.T) {
@@ -459,11 +398,9 @@ func TestStuckCallDoesNotHoldTheDoorOpen(t *testing.T) {
 	s.Drain, s.Times.Grace = 10*time.Millisecond, 50*time.Millisecond
 	h := open(t, s)
 	h.raw(t, h.head("POST", "/v1/tools/x/call", "Content-Length: 0"))
-	wait(t, "the call", began)
+	kit.Receive(t, "the call", began)
 	h.stop()
-	if err := wait(t, "Serve", h.ended); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Receive(t, "Serve", h.ended))
 	close(stuck)
 }
 
@@ -471,11 +408,9 @@ func TestADoorThatCannotOpenSaysWhy(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{})
 	auth, _ := identity.StaticToken(token)
-	err := newDoor(web.Options{Listen: h.addr, Gate: auth}).Serve(bounded(t), strict, tooltest.Reference{})
-	if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), h.addr) {
-		t.Error(err)
-	}
-	if err := newDoor(web.Options{}).Serve(bounded(t), strict, tooltest.Reference{}); err == nil {
+	err := newDoor(web.Options{Listen: h.addr, Gate: auth}).Serve(kit.Context(t), strict, tooltest.Reference{})
+	kit.Refused(t, err, tool.CodeUnavailable, h.addr)
+	if err := newDoor(web.Options{}).Serve(kit.Context(t), strict, tooltest.Reference{}); err == nil {
 		t.Error("a door that lets everybody in was opened")
 	}
 }
@@ -486,8 +421,6 @@ func TestServeWithACancelledContextEndsCleanly(t *testing.T) {
 	cancel()
 	auth, _ := identity.StaticToken(token)
 	for _, listen := range []string{"127.0.0.1:0", "localhost:0"} {
-		if err := newDoor(web.Options{Listen: listen, Gate: auth}).Serve(ctx, strict, tooltest.Reference{}); err != nil {
-			t.Errorf("%s: %v", listen, err)
-		}
+		kit.Check(t, newDoor(web.Options{Listen: listen, Gate: auth}).Serve(ctx, strict, tooltest.Reference{}), listen)
 	}
 }

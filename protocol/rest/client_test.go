@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -27,10 +28,7 @@ func peer(t *testing.T, answer http.HandlerFunc) *rest.Client {
 	t.Helper()
 	srv := httptest.NewServer(answer)
 	t.Cleanup(srv.Close)
-	c, err := rest.Dial(srv.URL, token, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(rest.Dial(srv.URL, token, ""))(t)
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	return c
 }
@@ -74,7 +72,7 @@ func TestAStreamThatIsNotOursIsAnError(t *testing.T) {
 		"the end of the connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, tool.CodeUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := peer(t, c.answer).Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
+			r, err := peer(t, c.answer).Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.Discard)
 			if r != nil || tool.CodeOf(err) != c.code {
 				t.Errorf("%+v, %v; the code %s is wanted", r, err, c.code)
 			}
@@ -129,13 +127,9 @@ func TestAServerThatFallsSilentIsGivenUp(t *testing.T) {
 		<-r.Context().Done()
 	})
 	c.SetSilence(50 * time.Millisecond)
-	_, err := c.Invoke(bounded(t), &tool.Call{ID: "c1", Tool: "x"}, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeCrash || !strings.Contains(err.Error(), "no sign of life") {
-		t.Error(err)
-	}
-	if path := wait(t, "the cancelling", cancelled); path != "/v1/calls/c1" {
-		t.Errorf("cancelled %s", path)
-	}
+	_, err := c.Invoke(kit.Context(t), &tool.Call{ID: "c1", Tool: "x"}, tool.Discard)
+	kit.Refused(t, err, tool.CodeCrash, "no sign of life")
+	kit.Equal(t, kit.Receive(t, "the cancelling", cancelled), "/v1/calls/c1", "cancelled")
 }
 
 func TestSlowSinkIsNotTakenForASilentServer(t *testing.T) {
@@ -149,7 +143,7 @@ func TestSlowSinkIsNotTakenForASilentServer(t *testing.T) {
 	})
 	const silence = 2 * time.Second // enough for a busy machine to send the next event
 	c.SetSilence(silence)
-	r, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.SinkFunc(func(tool.Event) error {
+	r, err := c.Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.SinkFunc(func(tool.Event) error {
 		time.Sleep(silence + silence/2)
 		close(taken)
 		return nil
@@ -166,7 +160,7 @@ func TestStreamOpenAfterItsResultDoesNotBlock(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	ctx := bounded(t)
+	ctx := kit.Context(t)
 	r, err := c.Invoke(ctx, &tool.Call{Tool: "x"}, tool.Discard)
 	if err != nil || !r.OK || ctx.Err() != nil {
 		t.Error(r, err, ctx.Err())
@@ -175,7 +169,7 @@ func TestStreamOpenAfterItsResultDoesNotBlock(t *testing.T) {
 
 func TestTheSinksErrorIsReturnedAlsoWhenTheContextHasEnded(t *testing.T) {
 	tooltest.NoLeaks(t)
-	ctx, cancel := context.WithCancel(bounded(t))
+	ctx, cancel := context.WithCancel(kit.Context(t))
 	defer cancel()
 	_, err := peer(t, streams(anEvent)).Invoke(ctx, &tool.Call{Tool: "x"}, tool.SinkFunc(func(tool.Event) error {
 		cancel()
@@ -189,23 +183,18 @@ func TestTheSinksErrorIsReturnedAlsoWhenTheContextHasEnded(t *testing.T) {
 func TestUnreachableServerErrorSaysWhatToDo(t *testing.T) {
 	tooltest.NoLeaks(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	addr := ln.Addr().String()
 	ln.Close()
-	c, err := rest.Dial("http://"+addr, token, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
-	_, listErr := c.Tools(bounded(t))
+	c := kit.Must(rest.Dial("http://"+addr, token, ""))(t)
+	_, err = c.Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.Discard)
+	_, listErr := c.Tools(kit.Context(t))
 	for _, err := range []error{err, listErr} {
 		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "toolpost serve") || !strings.Contains(err.Error(), addr) {
 			t.Error(err)
 		}
 	}
-	for s, why := range c.Specs(bounded(t), tool.Principal{}) {
+	for s, why := range c.Specs(kit.Context(t), tool.Principal{}) {
 		if s.Name != "" || s.Source == "" || tool.CodeOf(why) != tool.CodeUnavailable {
 			t.Errorf("%+v %v", s, why)
 		}
@@ -218,9 +207,7 @@ func TestInvalidAddressesAreRefused(t *testing.T) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
-	if _, err := rest.Dial("http://x", "a\nb", ""); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(rest.Dial("http://x", "a\nb", "")), tool.CodeInvalidInput, "")
 }
 
 // shop is a catalogue with one tool of each condition.
@@ -269,7 +256,7 @@ func TestTheClientsCatalogueIsTheDoors(t *testing.T) {
 	tooltest.NoLeaks(t)
 	c := open(t, setup{catalog: shop{}}).client(t)
 	var got []string
-	for s, why := range c.Specs(bounded(t), tool.Principal{}) {
+	for s, why := range c.Specs(kit.Context(t), tool.Principal{}) {
 		got = append(got, fmt.Sprintf("%s/%s: %v", s.Source, s.Name, why))
 	}
 	want := []string{
@@ -279,16 +266,14 @@ func TestTheClientsCatalogueIsTheDoors(t *testing.T) {
 	if len(got) == 4 {
 		got[2] = got[2][:min(len(got[2]), len(want[2]))] // the rest is the encoder's
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-	here, _ := shop{}.Lookup(bounded(t), tool.Principal{}, "a/b")
-	there, err := c.Lookup(bounded(t), tool.Principal{}, "a/b")
+	kit.Equal(t, cmp.Diff(want, got), "")
+	here, _ := shop{}.Lookup(kit.Context(t), tool.Principal{}, "a/b")
+	there, err := c.Lookup(kit.Context(t), tool.Principal{}, "a/b")
 	here.Input = []byte(`{"minimum":1.50}`) // on one line
 	if d := cmp.Diff(here, there); d != "" || err != nil {
 		t.Error(d, err)
 	}
-	specs, err := c.Tools(bounded(t))
+	specs, err := c.Tools(kit.Context(t))
 	if len(specs) != 3 || err != nil {
 		t.Error(specs, err)
 	}
@@ -298,11 +283,9 @@ func TestAListingThatIsNotOursIsAnError(t *testing.T) {
 	tooltest.NoLeaks(t)
 	for _, body := range []string{"", "{", "[]", `{"tools":{}}`, `{"tools":[7]}`, `{"tools":[{"name":7}]}`, `{"tools":[{"name":"a","available":"yes"}]}`} {
 		c := peer(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
-		if _, err := c.Tools(bounded(t)); tool.CodeOf(err) != tool.CodeProtocol {
-			t.Errorf("%q: %v", body, err)
-		}
+		kit.Refused(t, kit.Err(c.Tools(kit.Context(t))), tool.CodeProtocol, "", body)
 		n := 0
-		for _, why := range c.Specs(bounded(t), tool.Principal{}) {
+		for _, why := range c.Specs(kit.Context(t), tool.Principal{}) {
 			if n++; tool.CodeOf(why) != tool.CodeProtocol {
 				t.Errorf("%q: %v", body, why)
 			}
@@ -316,10 +299,7 @@ func TestAListingThatIsNotOursIsAnError(t *testing.T) {
 // source reads one entry of a toolpost.yaml.
 func source(t *testing.T, fields string) config.Source {
 	t.Helper()
-	c, err := config.Parse("toolpost.yaml", []byte("sources:\n  - {name: far, protocol: rest, "+fields+"}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(config.Parse("toolpost.yaml", []byte("sources:\n  - {name: far, protocol: rest, "+fields+"}\n")))(t)
 	return c.Sources[0]
 }
 
@@ -327,16 +307,14 @@ func TestASourceBringsTheToolsOfAnotherServer(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{})
 	t.Setenv("FAR_TOKEN", token)
-	r, err := rest.Open(bounded(t), source(t, `url: "http://`+h.addr+`/", token_env: FAR_TOKEN, timeout: 5s`), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close(bounded(t))
-	specs, err := r.(tool.Source).Tools(bounded(t))
+	r, err := rest.Open(kit.Context(t), source(t, `url: "http://`+h.addr+`/", token_env: FAR_TOKEN, timeout: 5s`), nil)
+	kit.OK(t, err)
+	defer r.Close(kit.Context(t))
+	specs, err := r.(tool.Source).Tools(kit.Context(t))
 	if err != nil || len(specs) != len(tooltest.Specs()) || specs[0].Timeout != 5*time.Second {
 		t.Errorf("%+v, %v", specs, err)
 	}
-	res, err := r.Invoke(bounded(t), &tool.Call{Tool: "echo", Args: []byte(`{"a":1}`), Spec: specs[0]}, tool.Discard)
+	res, err := r.Invoke(kit.Context(t), &tool.Call{Tool: "echo", Args: []byte(`{"a":1}`), Spec: specs[0]}, tool.Discard)
 	if err != nil || string(res.Output) != `{"a":1}` {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -349,21 +327,14 @@ func TestGuaranteesThatTheOtherServerHasNotPromisedRefuseTheCall(t *testing.T) {
 		return &tool.Result{OK: true}, nil
 	})})
 	t.Setenv("FAR_TOKEN", token)
-	r, err := rest.Open(bounded(t), source(t, `url: "http://`+h.addr+`/", token_env: FAR_TOKEN`), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, err := rest.Open(kit.Context(t), source(t, `url: "http://`+h.addr+`/", token_env: FAR_TOKEN`), nil)
+	kit.OK(t, err)
 	defer r.Close(context.Background())
-	specs, err := r.(tool.Source).Tools(bounded(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(r.(tool.Source).Tools(kit.Context(t)))(t)
 	spec := *specs[0]
-	if _, err := r.Invoke(bounded(t), &tool.Call{Tool: spec.Name, Spec: &spec}, tool.Discard); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(r.Invoke(kit.Context(t), &tool.Call{Tool: spec.Name, Spec: &spec}, tool.Discard)))
 	spec.Guarantees.NoNetwork = true
-	_, err = r.Invoke(bounded(t), &tool.Call{Tool: spec.Name, Spec: &spec}, tool.Discard)
+	_, err = r.Invoke(kit.Context(t), &tool.Call{Tool: spec.Name, Spec: &spec}, tool.Discard)
 	if e := tool.AsError(err); e == nil || e.Reason != "coverage_missing" {
 		t.Error(err)
 	}
@@ -378,16 +349,11 @@ func TestIDsOfCallersDoNotCollideUpstream(t *testing.T) {
 		return &tool.Result{OK: true}, nil
 	})})
 	t.Setenv("FAR_TOKEN", token)
-	r, err := rest.Open(bounded(t), source(t, `url: "http://`+h.addr+`/", token_env: FAR_TOKEN`), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(rest.Open(kit.Context(t), source(t, `url: "http://`+h.addr+`/", token_env: FAR_TOKEN`), nil))(t)
 	defer r.Close(context.Background())
 	made := func(who, session, key string) tool.Call {
 		c := &tool.Call{ID: "mine", Tool: "x", Session: session, Key: key, Caller: tool.Principal{ID: who}, Args: []byte(`{}`)}
-		if _, err := r.Invoke(t.Context(), c, tool.Discard); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(r.Invoke(t.Context(), c, tool.Discard))(t)
 		return <-seen
 	}
 	ada, eve, again := made("ada", "work", "k"), made("eve", "work", "k"), made("ada", "work", "k")
@@ -413,8 +379,6 @@ func TestASourceThatDoesNotWorkIsNoticedAtOnce(t *testing.T) {
 		`url: ""`:                    tool.CodeInvalidInput,
 		`url: "http://x", tokn: "y"`: tool.CodeInvalidInput,
 	} {
-		if _, err := rest.Open(bounded(t), source(t, fields), nil); tool.CodeOf(err) != want {
-			t.Errorf("%s: %v", fields, err)
-		}
+		kit.Refused(t, kit.Err(rest.Open(kit.Context(t), source(t, fields), nil)), want, "", fields)
 	}
 }

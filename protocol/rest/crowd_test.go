@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -55,7 +56,7 @@ func TestIdleStrangersDoNotBlockCallers(t *testing.T) {
 	for i := range conns {
 		left = append(left, i)
 	}
-	eventually(t, "end of those that are too many", func() bool {
+	kit.Eventually(t, "end of those that are too many", func() bool {
 		left = slices.DeleteFunc(left, func(i int) bool {
 			if !ended(conns[i], readers[i]) {
 				return false
@@ -94,14 +95,12 @@ func TestConnectionsAreBoundedPerCaller(t *testing.T) {
 	if a := readRaw(t, eves); a.status != 200 {
 		t.Errorf("eve: status %d, %s", a.status, a.body)
 	}
-	if _, err := fmt.Fprint(first, asking(h, "ada")); err != nil { // several requests on one connection
-		t.Fatal(err)
-	}
+	kit.Must(fmt.Fprint(first, asking(h, "ada")))(t) // several requests on one connection
 	if a := readRaw(t, r1); a.status != 200 {
 		t.Errorf("status %d, %s", a.status, a.body)
 	}
 	first.Close()
-	eventually(t, "a place that has become free", func() bool {
+	kit.Eventually(t, "a place that has become free", func() bool {
 		_, r := h.raw(t, asking(h, "ada"))
 		return readRaw(t, r).status == 200
 	})
@@ -131,14 +130,5 @@ func TestConnectionCountsForItsLastCaller(t *testing.T) {
 	_, other := h.raw(t, asking(h, "eve"))
 	if a := readRaw(t, other); a.status != 200 {
 		t.Errorf("eve: status %d, %s", a.status, a.body)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("no %s", what)
-		}
 	}
 }

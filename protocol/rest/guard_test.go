@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -60,9 +61,7 @@ func TestEveryRouteAsksForTheToken(t *testing.T) {
 			if name == "the right one" || name == "in another case" {
 				want = route.with
 			}
-			if a.status != want {
-				t.Errorf("%s %s with %s: status %d, %d is wanted", route.method, route.path, name, a.status, want)
-			}
+			kit.Equal(t, a.status, want, route.method, route.path, name)
 			if a.status == 401 && route.method != "HEAD" {
 				a.refused(t, 401, tool.CodeAccessDenied)
 				if !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer") || !strings.Contains(string(a.body), "toolpost serve") {
@@ -103,9 +102,7 @@ func TestUnknownPathsAndMethodsAreAnsweredInOurWords(t *testing.T) {
 	} {
 		a := h.do(h.request(c.method, c.path, ""))
 		a.refused(t, c.status, c.code)
-		if a.header.Get("Allow") != c.allow {
-			t.Errorf("%s %s: Allow is %q", c.method, c.path, a.header.Get("Allow"))
-		}
+		kit.Equal(t, a.header.Get("Allow"), c.allow, "%s %s: Allow is", c.method, c.path)
 	}
 }
 
@@ -135,9 +132,7 @@ func TestOnlyOurHostsAreServed(t *testing.T) {
 		for _, path := range []string{"/v1/tools", "/healthz"} {
 			req := h.request("GET", path, "")
 			req.Host = host
-			if a := h.do(req); a.status != status {
-				t.Errorf("%s at %s: status %d, %d is wanted", path, host, a.status, status)
-			}
+			kit.Equal(t, h.do(req).status, status, path, host)
 		}
 	}
 }
@@ -246,9 +241,7 @@ func TestSlowClientIsDisconnected(t *testing.T) {
 	h := open(t, s)
 	t.Run("with the header", func(t *testing.T) {
 		_, r := h.raw(t, "GET /v1/tools HTTP/1.1\r\nHost:")
-		if _, err := io.Copy(io.Discard, r); err != nil {
-			t.Errorf("the connection stays open: %v", err)
-		}
+		kit.Check(t, kit.Err(io.Copy(io.Discard, r)), "the connection stays open")
 	})
 	t.Run("with the body", func(t *testing.T) {
 		_, r := h.raw(t, h.head("POST", "/v1/tools/echo/call", "Content-Length: 10")+`{"a`)
@@ -289,7 +282,5 @@ func TestHeadersAreBounded(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{})
 	_, r := h.raw(t, h.head("GET", "/v1/tools", "X-Long: "+strings.Repeat("x", 80<<10)))
-	if a := readRaw(t, r); a.status != 431 {
-		t.Errorf("status %d", a.status)
-	}
+	kit.Equal(t, readRaw(t, r).status, 431)
 }

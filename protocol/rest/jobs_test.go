@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -65,14 +66,12 @@ func TestACallCanBeAnsweredLater(t *testing.T) {
 			ID: "c1", Tool: "startJob", Args: []byte(`{"tool":"echo","arguments":{"n":1.50},"session":"s","lease":"l"}`), Key: "k",
 			Trace: "0af76519-16cd-43dd-8448-eb211c80319c", Span: "b7ad6b7169203331", Caller: tool.Principal{ID: "owner", Door: "http", Operates: true},
 		}
-		if d := cmp.Diff(want, wait(t, "the call", b.calls)); d != "" {
-			t.Error(d)
-		}
+		kit.Equal(t, cmp.Diff(want, kit.Receive(t, "the call", b.calls)), "")
 	}
 	for _, prefer := range []string{"", "wait=1", "respond-asynchronously", "x=respond-async", "return=minimal"} {
 		req := h.request("POST", "/v1/tools/echo/call", ``)
 		req.Header.Set("Prefer", prefer)
-		if a, c := h.do(req), wait(t, "the call", b.calls); a.status != 200 || c.Tool != "echo" || a.header.Get("Location") != "" {
+		if a, c := h.do(req), kit.Receive(t, "the call", b.calls); a.status != 200 || c.Tool != "echo" || a.header.Get("Location") != "" {
 			t.Errorf("%q: %d, a call of %s", prefer, a.status, c.Tool)
 		}
 	}
@@ -95,9 +94,7 @@ func TestInvalidAsyncRequestIsRefused(t *testing.T) {
 		}
 		a := h.do(req)
 		a.refused(t, 400, tool.CodeInvalidInput)
-		if !strings.Contains(string(a.body), name) {
-			t.Errorf("%s: %s", name, a.body)
-		}
+		kit.Contains(t, string(a.body), name)
 	}
 	if len(b.calls) > 0 {
 		t.Error("a job was started all the same")
@@ -128,13 +125,11 @@ func TestJobsAreAskedForThroughTheirTools(t *testing.T) {
 		{"PUT", "/v1/jobs/job-1", 405, "", ""},
 	} {
 		a := h.do(h.request(c.method, c.path, ""))
-		if a.status != c.status {
-			t.Errorf("%s %s: %d %s", c.method, c.path, a.status, a.body)
-		}
+		kit.Equal(t, a.status, c.status, c.method, c.path, a.body)
 		if c.tool == "" {
 			continue
 		}
-		if got := wait(t, c.path, b.calls); got.Tool != c.tool || string(got.Args) != c.args || got.Caller.ID != "owner" || got.ID == "" {
+		if got := kit.Receive(t, c.path, b.calls); got.Tool != c.tool || string(got.Args) != c.args || got.Caller.ID != "owner" || got.ID == "" {
 			t.Errorf("%s %s became %s %s", c.method, c.path, got.Tool, got.Args)
 		}
 	}
@@ -154,14 +149,12 @@ func TestTheEventsOfAJobAreAStream(t *testing.T) {
 	if !errors.Is(err, io.ErrUnexpectedEOF) || !slices.Equal(events, []string{"log", "result"}) || a.header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%v %v %s", err, a.header, a.body)
 	}
-	if !strings.Contains(string(datas[1]), `"state":"queued"`) {
-		t.Errorf("%s", datas[1])
-	}
+	kit.Contains(t, string(datas[1]), `"state":"queued"`, datas[1])
 	<-b.calls
 	again := h.request("GET", "/v1/jobs/job-1/events", "")
 	again.Header.Set("Last-Event-ID", "41")
 	a = h.do(again)
-	if c := wait(t, "the call", b.calls); string(c.Args) != `{"after":41,"job":"job-1"}` || !strings.Contains(string(a.body), "id: 42\nevent: log\ndata: {\"seq\":42,") {
+	if c := kit.Receive(t, "the call", b.calls); string(c.Args) != `{"after":41,"job":"job-1"}` || !strings.Contains(string(a.body), "id: 42\nevent: log\ndata: {\"seq\":42,") {
 		t.Errorf("%s, %s", c.Args, a.body)
 	}
 	for _, bad := range []string{"-1", "x", "1.5", "18446744073709551615"} {
@@ -239,9 +232,7 @@ func TestMetricsNeedFullRightsOrTheMetricsRole(t *testing.T) {
 	}
 	for name, status := range map[string]int{"all": 200, "ops": 200, "role": 200, "some": 403, "none": 403} {
 		a := get(h, name)
-		if a.status != status {
-			t.Errorf("%s: %d %s", name, a.status, a.body)
-		}
+		kit.Equal(t, a.status, status, name, a.body)
 		if status == 200 && (string(a.body) != text || !strings.HasPrefix(a.header.Get("Content-Type"), "text/plain; version=0.0.4")) {
 			t.Errorf("%s: %v %q", name, a.header, a.body)
 		}
@@ -260,9 +251,7 @@ func TestFailingGateIsUnavailableNotUnauthorized(t *testing.T) {
 	}}})
 	a := h.do(h.request("GET", "/v1/tools", ""))
 	a.refused(t, 503, tool.CodeUnavailable)
-	if a.header.Get("WWW-Authenticate") != "" {
-		t.Errorf("%v", a.header)
-	}
+	kit.Equal(t, a.header.Get("WWW-Authenticate"), "", a.header)
 }
 
 func TestEveryRouteIsListedAndServed(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -14,10 +15,7 @@ import (
 func TestALargeOutputArrivesAsItIs(t *testing.T) {
 	tooltest.NoLeaks(t)
 	text := strings.Repeat("a line\n", 2<<20)
-	whole, err := json.Marshal(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := kit.Must(json.Marshal(text))(t)
 	for name, r := range map[string]*tool.Result{
 		"a text":               {OK: true, Output: whole, Summary: "read"},
 		"of a tool that fails": {Output: whole, Failure: tool.Errorf(tool.CodeInternal, "no")},

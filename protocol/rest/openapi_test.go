@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -89,9 +90,7 @@ func TestAnonymousDescriptionNamesNoTool(t *testing.T) {
 	}
 	req := h.request("GET", "/openapi.json", "")
 	req.Header.Set("Authorization", "Bearer wrong")
-	if a := h.do(req); a.status != http.StatusUnauthorized {
-		t.Errorf("a wrong token: %d", a.status)
-	}
+	kit.Equal(t, h.do(req).status, http.StatusUnauthorized, "a wrong token")
 }
 
 // The validator is a program from npm; without it the test ends.
@@ -104,7 +103,7 @@ func TestAPublicValidatorAcceptsTheDocument(t *testing.T) {
 		t.Skip("the validator from npm is not installed; `npm ci` in protocol/rest/testdata/js installs it")
 	}
 	validate := func(body []byte) (string, error) {
-		cmd := exec.CommandContext(bounded(t), "node", "validate.mjs")
+		cmd := exec.CommandContext(kit.Context(t), "node", "validate.mjs")
 		cmd.Dir, cmd.Stdin = js, strings.NewReader(string(body))
 		out, err := cmd.CombinedOutput()
 		return string(out), err
@@ -112,9 +111,7 @@ func TestAPublicValidatorAcceptsTheDocument(t *testing.T) {
 	for name, s := range map[string]setup{"awkward tools": {catalog: awkward{}}, "standard tools": {}} {
 		h := open(t, s)
 		body := h.do(h.request("GET", "/openapi.json", "")).body
-		if out, err := validate(body); err != nil || out != "valid 3.1\n" {
-			t.Errorf("%s: %v %s", name, err, out)
-		}
+		kit.Equal(t, kit.Must(validate(body))(t), "valid 3.1\n", name)
 		if _, err := validate([]byte(strings.Replace(string(body), `"responses":`, `"answers":`, 1))); err == nil {
 			t.Error("the validator accepts anything")
 		}

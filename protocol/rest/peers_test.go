@@ -1,7 +1,6 @@
 package rest_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -31,7 +31,7 @@ var numbered = tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool
 func TestACallerWrittenFromTheDescriptionIsServed(t *testing.T) {
 	tooltest.NoLeaks(t)
 	h := open(t, setup{handler: numbered})
-	out, err := exec.CommandContext(bounded(t), "python3", "testdata/caller.py", "127.0.0.1", h.port(), token).CombinedOutput()
+	out, err := exec.CommandContext(kit.Context(t), "python3", "testdata/caller.py", "127.0.0.1", h.port(), token).CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(out), "all held\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -39,46 +39,23 @@ func TestACallerWrittenFromTheDescriptionIsServed(t *testing.T) {
 
 func TestAServerWrittenFromTheDescriptionIsCalled(t *testing.T) {
 	tooltest.NoLeaks(t)
-	cmd := exec.Command("python3", "testdata/server.py", token)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { in.Close(); _ = cmd.Wait() }()
-	port, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := rest.Dial("http://127.0.0.1:"+strings.TrimSpace(port), token, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close(bounded(t))
-	specs, err := c.Tools(bounded(t))
+	port := kit.Start(t, exec.Command("python3", "testdata/server.py", token)).Line()
+	c := kit.Must(rest.Dial("http://127.0.0.1:"+port, token, ""))(t)
+	defer c.Close(kit.Context(t))
+	specs, err := c.Tools(kit.Context(t))
 	if err != nil || len(specs) != 1 || specs[0].Name != "echo" {
 		t.Errorf("%v %v", specs, err)
 	}
 	var got tooltest.Collect
-	r, err := c.Invoke(bounded(t), &tool.Call{Tool: "echo", Args: json.RawMessage(`{"a": "ä"}`)}, &got)
+	r, err := c.Invoke(kit.Context(t), &tool.Call{Tool: "echo", Args: json.RawMessage(`{"a": "ä"}`)}, &got)
 	if err != nil || !r.OK || string(r.Output) != `{"a": "\u00e4"}` || len(got.Logs()) != 1 {
 		t.Errorf("%+v %v %v", r, err, got.Logs())
 	}
-	if _, err := c.Invoke(bounded(t), &tool.Call{Tool: "nope"}, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
-	ctx, cancel := context.WithCancel(bounded(t))
+	kit.Refused(t, kit.Err(c.Invoke(kit.Context(t), &tool.Call{Tool: "nope"}, tool.Discard)), tool.CodeNotFound, "")
+	ctx, cancel := context.WithCancel(kit.Context(t))
 	defer cancel()
 	_, err = c.Invoke(ctx, &tool.Call{Tool: "hang"}, tool.SinkFunc(func(tool.Event) error { cancel(); return nil }))
-	if tool.CodeOf(err) != tool.CodeCancelled {
-		t.Error(err)
-	}
+	kit.Refused(t, err, tool.CodeCancelled, "")
 }
 
 func TestCurlIsEnough(t *testing.T) {
@@ -100,7 +77,7 @@ func TestCurlIsEnough(t *testing.T) {
 		"a big body": {[]string{"-d", `{"a":"` + strings.Repeat("x", 100<<10) + `"}`, "-H", "Content-Type: application/json", h.url("/v1/tools/echo/call")}, "xxx"},
 	} {
 		args := append([]string{"-sS", "--noproxy", "*", "-H", "Authorization: Bearer " + token}, c.args...)
-		out, err := exec.CommandContext(bounded(t), "curl", args...).CombinedOutput()
+		out, err := exec.CommandContext(kit.Context(t), "curl", args...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), c.want) {
 			t.Errorf("%s: %v\n%.500s", name, err, out)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"toolpost/engine/calls"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -28,13 +29,6 @@ const token = "tp_a-token-for-the-tests"
 
 // limit only guards against a hang.
 const limit = time.Minute
-
-// bounded returns a context for one step of a test.
-func bounded(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // A house is an open door, with what a test needs to use it.
 type house struct {
@@ -79,10 +73,7 @@ func open(t testing.TB, s setup) *house {
 		s.catalog = tooltest.Reference{}
 	}
 	if s.Gate == nil {
-		auth, err := identity.StaticToken(token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		auth := kit.Must(identity.StaticToken(token))(t)
 		s.Gate = auth
 	}
 	if s.Listen == "" {
@@ -107,9 +98,7 @@ func open(t testing.TB, s setup) *house {
 		h.stop()
 		select {
 		case err := <-h.ended:
-			if err != nil {
-				t.Errorf("Serve: %v", err)
-			}
+			kit.Check(t, err, "Serve")
 		case <-time.After(limit):
 			t.Error("Serve did not return")
 		}
@@ -121,10 +110,7 @@ func (h *house) url(path string) string { return h.base + path }
 
 func (h *house) request(method, path, body string) *http.Request {
 	h.t.Helper()
-	req, err := http.NewRequest(method, h.url(path), strings.NewReader(body))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	req := kit.Must(http.NewRequest(method, h.url(path), strings.NewReader(body)))(h.t)
 	req.Header.Set("Authorization", "Bearer "+token)
 	return req
 }
@@ -139,14 +125,10 @@ type answer struct {
 func (h *house) do(req *http.Request) answer {
 	h.t.Helper()
 	resp, err := h.web.Do(req)
-	if err != nil {
-		h.t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
-	}
+	kit.OK(h.t, err, "%s %s", req.Method, req.URL.Path)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		h.t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
-	}
+	kit.OK(h.t, err, "%s %s", req.Method, req.URL.Path)
 	return answer{resp.StatusCode, resp.Header, body}
 }
 
@@ -166,9 +148,7 @@ type document struct {
 func (a answer) document(t testing.TB) document {
 	t.Helper()
 	var d document
-	if err := strictjson.Unmarshal(a.body, &d); err != nil {
-		t.Fatalf("status %d with a body that is not ours: %.200q: %v", a.status, a.body, err)
-	}
+	kit.OK(t, strictjson.Unmarshal(a.body, &d), "status %d with a body that is not ours: %.200q", a.status, a.body)
 	return d
 }
 
@@ -183,10 +163,7 @@ func (a answer) refused(t testing.TB, status int, code tool.Code) {
 
 func (h *house) client(t testing.TB) *rest.Client {
 	t.Helper()
-	c, err := rest.Dial("http://"+h.addr, token, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(rest.Dial("http://"+h.addr, token, ""))(t)
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	return c
 }
@@ -194,24 +171,17 @@ func (h *house) client(t testing.TB) *rest.Client {
 // raw opens a bare connection, for requests that no HTTP client would send.
 func (h *house) raw(t testing.TB, send string) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	conn, err := net.Dial("tcp", h.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must(net.Dial("tcp", h.addr))(t)
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(limit))
-	if _, err := io.WriteString(conn, send); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(io.WriteString(conn, send))(t)
 	return conn, bufio.NewReader(conn)
 }
 
 func readRaw(t testing.TB, r *bufio.Reader) answer {
 	t.Helper()
 	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		t.Fatalf("no answer: %v", err)
-	}
+	kit.OK(t, err, "no answer")
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
 	return answer{resp.StatusCode, resp.Header, body}
@@ -260,16 +230,6 @@ func (p *probe) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.
 	}
 }
 
-func wait[T any](t testing.TB, what string, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(limit):
-		t.Fatalf("%s: nothing happened", what)
-	}
-	return v
-}
-
 func TestDoorAndClientTogetherAreAHandler(t *testing.T) {
 	tooltest.Run(t, tooltest.Subject{New: func(t testing.TB) tool.Handler {
 		return open(t, setup{}).client(t)
@@ -293,7 +253,7 @@ func TestEveryCodeHasItsStatusAndComesBackAsItWas(t *testing.T) {
 			if a.document(t).Call == "" {
 				t.Error("the answer does not name the call")
 			}
-			_, err := h.client(t).Invoke(bounded(t), &tool.Call{Tool: "echo"}, tool.Discard)
+			_, err := h.client(t).Invoke(kit.Context(t), &tool.Call{Tool: "echo"}, tool.Discard)
 			var got *tool.Error
 			if !errors.As(err, &got) || got.Code != code || got.Reason != "because" || got.Message != "no: \uFFFD" || string(got.Details) != `{"a":1.50}` {
 				t.Errorf("the client gave %#v", err)
@@ -316,9 +276,7 @@ func TestRefusalCarriesRetryAfter(t *testing.T) {
 		{tool.CodeQuotaExceeded, ``, ""}, {tool.CodeCrash, `{"retry_after_ms":1}`, ""},
 	} {
 		h := open(t, setup{handler: fails(&tool.Error{Code: c.code, Message: "no", Details: json.RawMessage(c.details)})})
-		if got := h.call("echo", `{}`).header.Get("Retry-After"); got != c.want {
-			t.Errorf("%s %s: %q", c.code, c.details, got)
-		}
+		kit.Equal(t, h.call("echo", `{}`).header.Get("Retry-After"), c.want, c.code, c.details)
 	}
 }
 
@@ -343,7 +301,7 @@ func TestAnythingThatIsJSONIsAnOutput(t *testing.T) {
 		if d := h.call("x", `{}`).document(t); !d.OK || !bytes.Contains(h.call("x", ``).body, []byte(`"output":`+output)) {
 			t.Errorf("%s came as %+v", output, d)
 		}
-		r, err := h.client(t).Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
+		r, err := h.client(t).Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.Discard)
 		if err != nil || string(r.Output) != output {
 			t.Errorf("%s came to the client as %+v, %v", output, r, err)
 		}
@@ -370,36 +328,9 @@ func TestAHandlerThatBreaksItsContractIsAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := open(t, setup{handler: c.handler})
 			h.call("x", `{}`).refused(t, c.status, c.code)
-			_, err := h.client(t).Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard)
-			if tool.CodeOf(err) != c.code {
-				t.Errorf("the stream ended with %v", err)
-			}
-			if a := h.do(h.request("GET", "/healthz", "")); a.status != 200 {
-				t.Error("the door did not survive it")
-			}
+			_, err := h.client(t).Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.Discard)
+			kit.Refused(t, err, c.code, "", "the stream ended with")
+			kit.Equal(t, h.do(h.request("GET", "/healthz", "")).status, 200, "the door did not survive it")
 		})
-	}
-}
-
-func TestAThousandCallsAtOnceEachGetTheirOwnAnswer(t *testing.T) {
-	tooltest.NoLeaks(t)
-	const n = 1000
-	h := open(t, setup{})
-	c := h.client(t)
-	errs := make(chan error, n)
-	for i := range n {
-		go func() {
-			args := fmt.Sprintf(`{"n":%d}`, i)
-			r, err := c.Invoke(bounded(t), &tool.Call{Tool: "echo", Args: json.RawMessage(args)}, tool.Discard)
-			if err == nil && string(r.Output) != args {
-				err = fmt.Errorf("sent %s, got %s", args, r.Output)
-			}
-			errs <- err
-		}()
-	}
-	for range n {
-		if err := wait(t, "a call", errs); err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -47,32 +48,20 @@ func newAuthority(t testing.TB, name string) *authority {
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return key
 }
 
 func serial(t testing.TB) *big.Int {
 	t.Helper()
-	n, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := kit.Must(rand.Int(rand.Reader, big.NewInt(1<<62)))(t)
 	return n
 }
 
 func (a *authority) sign(template, parent *x509.Certificate, of *ecdsa.PublicKey, by *ecdsa.PrivateKey) *x509.Certificate {
 	a.t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, of, by)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	der := kit.Must(x509.CreateCertificate(rand.Reader, template, parent, of, by))(a.t)
+	cert := kit.Must(x509.ParseCertificate(der))(a.t)
 	return cert
 }
 
@@ -105,20 +94,13 @@ func write(t testing.TB, path, kind string, ders ...[]byte) {
 	for _, der := range ders {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})...)
 	}
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path+".new", text, 0o600))
+	kit.OK(t, os.Rename(path+".new", path))
 }
 
 func writePair(t testing.TB, certPath, keyPath string, pair tls.Certificate) {
 	t.Helper()
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(x509.MarshalPKCS8PrivateKey(pair.PrivateKey))(t)
 	write(t, certPath, "CERTIFICATE", pair.Certificate...)
 	write(t, keyPath, "PRIVATE KEY", key)
 }
@@ -139,10 +121,7 @@ func secure(t testing.TB) *secured {
 	}}
 	writePair(t, s.files.Cert, s.files.Key, s.ours.issue("server", x509.ExtKeyUsageServerAuth, nil))
 	write(t, s.files.ClientCA, "CERTIFICATE", s.ours.cert.Raw)
-	byToken, err := identity.StaticToken(token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	byToken := kit.Must(identity.StaticToken(token))(t)
 	o := web.Options{TLS: s.files, Log: slog.New(slog.DiscardHandler), Gate: func(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
 		if shown.Token == "" && shown.Certificate != nil {
 			return tool.Principal{ID: shown.Certificate.Subject.CommonName, Door: shown.Door}, nil
@@ -209,9 +188,7 @@ func TestAClientIsKnownByItsCertificate(t *testing.T) {
 		a, err := s.whoAmI(s.as(t, c.shows...), c.auth)
 		switch {
 		case c.none:
-			if err == nil {
-				t.Errorf("%s: %d %s", name, a.status, a.body)
-			}
+			kit.Fails(t, err, "", name, a.status, a.body)
 		case err != nil:
 			t.Errorf("%s: %v", name, err)
 		case c.who == "":
@@ -247,10 +224,7 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 	s := secure(t)
 	served := func() string {
 		t.Helper()
-		conn, err := tls.Dial("tcp", s.addr, &tls.Config{RootCAs: s.ours.pool()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(tls.Dial("tcp", s.addr, &tls.Config{RootCAs: s.ours.pool()}))(t)
 		defer conn.Close()
 		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
@@ -272,14 +246,9 @@ func TestConnectionIsRefusedOnceItsCAIsReplaced(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := secure(t)
 	ada := s.as(t, s.ours.issue("ada", x509.ExtKeyUsageClientAuth, nil))
-	if a, err := s.whoAmI(ada, ""); err != nil || a.status != 200 {
-		t.Fatalf("%+v, %v", a, err)
-	}
+	kit.MustEqual(t, kit.Must(s.whoAmI(ada, ""))(t).status, 200)
 	write(t, s.files.ClientCA, "CERTIFICATE", newAuthority(t, "another").cert.Raw)
-	a, err := s.whoAmI(ada, "") // the connection is still open
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := kit.Must(s.whoAmI(ada, ""))(t) // the connection is still open
 	a.refused(t, 401, tool.CodeAccessDenied)
 	ada.CloseIdleConnections()
 	if a, err := s.whoAmI(ada, ""); err == nil {
@@ -296,14 +265,9 @@ func TestASourceShowsItsCertificateAndChecksTheServers(t *testing.T) {
 	at := `url: "` + s.base + `", `
 	src := source(t, at+`ca: ca.pem, cert: ada.pem, key: ada.key`)
 	src.Dir = dir
-	r, err := rest.Open(bounded(t), src, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(rest.Open(kit.Context(t), src, nil))(t)
 	defer r.Close(context.Background())
-	if res, err := r.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard); err != nil || string(res.Output) != `"ada"` {
-		t.Errorf("%+v, %v", res, err)
-	}
+	kit.Equal(t, string(kit.Must(r.Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.Discard))(t).Output), `"ada"`)
 	for fields, want := range map[string]tool.Code{
 		at + `ca: other.pem`:                        tool.CodeUnavailable,
 		at + `cert: ada.pem, key: ada.key`:          tool.CodeUnavailable, // the machine's authorities do not include ours
@@ -317,9 +281,7 @@ func TestASourceShowsItsCertificateAndChecksTheServers(t *testing.T) {
 	} {
 		src := source(t, fields)
 		src.Dir = dir
-		if _, err := rest.Open(bounded(t), src, nil); tool.CodeOf(err) != want {
-			t.Errorf("%s: %v", fields, err)
-		}
+		kit.Refused(t, kit.Err(rest.Open(kit.Context(t), src, nil)), want, "", fields)
 	}
 }
 
@@ -329,10 +291,7 @@ func TestADoorWithFilesThatCannotBeUsedDoesNotOpen(t *testing.T) {
 	cert, key, other := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "other.pem")
 	writePair(t, cert, key, ours.issue("server", x509.ExtKeyUsageServerAuth, nil))
 	writePair(t, filepath.Join(dir, "x.pem"), other, ours.issue("server", x509.ExtKeyUsageServerAuth, nil))
-	gate, err := identity.StaticToken(token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gate := kit.Must(identity.StaticToken(token))(t)
 	for name, o := range map[string]web.Options{
 		"a certificate alone":        {TLS: web.TLSFiles{Cert: cert}},
 		"a key alone":                {TLS: web.TLSFiles{Key: key}},
@@ -350,8 +309,6 @@ func TestADoorWithFilesThatCannotBeUsedDoesNotOpen(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // a door that opens all the same ends at once
-		if err := newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{}), tool.CodeInvalidInput, "", name)
 	}
 }

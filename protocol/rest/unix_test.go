@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -57,10 +58,7 @@ func openSocket(t testing.TB, path string, s setup) *house {
 // shortDir returns a folder whose name leaves room for that of a socket.
 func shortDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(os.MkdirTemp("", "s"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -84,16 +82,11 @@ func TestAPeerOfAUnixSocketIsKnownByItsUser(t *testing.T) {
 	if err != nil || info.Mode() != fs.ModeSocket|0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	c, err := rest.Dial("unix:"+path, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(rest.Dial("unix:"+path, "", ""))(t)
 	defer c.Close(context.Background())
-	if r, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard); err != nil || string(r.Output) != `"`+me()+`"` {
-		t.Errorf("%+v, %v", r, err)
-	}
+	kit.Equal(t, string(kit.Must(c.Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.Discard))(t).Output), `"`+me()+`"`)
 	if _, err := exec.LookPath("curl"); err == nil {
-		out, err := exec.CommandContext(bounded(t), "curl", "-sS", "--unix-socket", path, "-d", "{}", "-H", "Content-Type: application/json",
+		out, err := exec.CommandContext(kit.Context(t), "curl", "-sS", "--unix-socket", path, "-d", "{}", "-H", "Content-Type: application/json",
 			"http://localhost/v1/tools/x/call").CombinedOutput()
 		if want := fmt.Sprintf(`{"ok":true,"output":"%d/%d/`, os.Getuid(), os.Getgid()); err != nil || !strings.HasPrefix(string(out), want) || strings.Contains(string(out), me()) {
 			t.Errorf("curl: %v %s; %s is wanted, with its own id", err, out, want)
@@ -106,9 +99,7 @@ func TestAPeerOfAUnixSocketIsKnownByItsUser(t *testing.T) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is left: %v", err)
 	}
-	if _, err := c.Invoke(bounded(t), &tool.Call{Tool: "x"}, tool.Discard); tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), "unix:"+path) {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(c.Invoke(kit.Context(t), &tool.Call{Tool: "x"}, tool.Discard)), tool.CodeUnavailable, "unix:"+path)
 }
 
 func TestUnknownUsersAndTCPClientsAreRefused(t *testing.T) {
@@ -128,10 +119,7 @@ func TestUnknownUsersAndTCPClientsAreRefused(t *testing.T) {
 // stale leaves a socket behind that no process listens on.
 func stale(t *testing.T, path string) {
 	t.Helper()
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := kit.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 	ln.SetUnlinkOnClose(false)
 	_ = ln.Close()
 }
@@ -143,32 +131,24 @@ func TestOnlyAStaleSocketIsReplaced(t *testing.T) {
 	stale(t, left)
 	openSocket(t, left, setup{Options: web.Options{Gate: peers(0)}})
 	held := filepath.Join(dir, "held") // a placeholder while there is no door
-	if err := os.WriteFile(held, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(held, nil, 0o600))
 	openSocket(t, held, setup{Options: web.Options{Gate: peers(0)}})
 
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
-	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(file, []byte("precious"), 0o600))
 	other := filepath.Join(dir, "other")
 	stale(t, other)
-	if err := os.Symlink(other, link); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink(other, link))
 	for name, path := range map[string]string{
 		"a door": left, "a file": file, "a link": link, "a folder": dir, "a long name": filepath.Join(dir, strings.Repeat("x", 120)),
 		"a file for a folder": filepath.Join(file, "s"),
 	} {
 		before, _ := os.Lstat(path)
-		ctx, cancel := context.WithCancel(bounded(t))
+		ctx, cancel := context.WithCancel(kit.Context(t))
 		o := web.Options{Listen: "unix:" + path, Gate: peers(0), Ready: func(string) { t.Errorf("%s was replaced", name); cancel() }}
 		err := newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
 		cancel()
-		if tool.CodeOf(err) != tool.CodeUnavailable || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, err, tool.CodeUnavailable, path, name)
 		if after, _ := os.Lstat(path); before != nil && !os.SameFile(before, after) {
 			t.Errorf("%s is another one now", name)
 		}
@@ -185,7 +165,7 @@ func TestConcurrentStartsOpenTheSocketOnce(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	stale(t, path)
 	const n = 8
-	ctx, cancel := context.WithCancel(bounded(t))
+	ctx, cancel := context.WithCancel(kit.Context(t))
 	defer cancel()
 	ready, ended := make(chan string, n), make(chan error, n)
 	for range n {
@@ -194,11 +174,9 @@ func TestConcurrentStartsOpenTheSocketOnce(t *testing.T) {
 			ended <- newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{})
 		}()
 	}
-	wait(t, "the door that comes first", ready) // the others may have seen its socket before it reports ready
+	kit.Receive(t, "the door that comes first", ready) // the others may have seen its socket before it reports ready
 	for range n - 1 {
-		if err := wait(t, "a door that comes too late", ended); tool.CodeOf(err) != tool.CodeUnavailable {
-			t.Error(err)
-		}
+		kit.Refused(t, kit.Receive(t, "a door that comes too late", ended), tool.CodeUnavailable, "")
 	}
 	if len(ready) > 0 {
 		t.Errorf("%d more have opened", len(ready))
@@ -209,29 +187,20 @@ func TestConcurrentStartsOpenTheSocketOnce(t *testing.T) {
 		_ = conn.Close()
 	}
 	cancel()
-	if err := wait(t, "the door", ended); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Receive(t, "the door", ended))
 }
 
 // A door that looks for a stale socket holds a lock: otherwise it could remove one that another door has just made.
 func TestADoorWaitsForAnotherThatIsOpening(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := shortDir(t)
-	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(os.Open(dir))(t)
 	defer f.Close()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	o := web.Options{Listen: "unix:" + filepath.Join(dir, "s"), Gate: peers(0), Ready: func(string) { t.Error("it does not wait") }}
-	if err := newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{}); err != nil {
-		t.Errorf("it was told to end: %v", err)
-	}
+	kit.Check(t, newDoor(o).Serve(ctx, tooltest.Reference{}, tooltest.Reference{}), "it was told to end")
 	_ = f.Close()
 	openSocket(t, filepath.Join(dir, "s"), setup{Options: web.Options{Gate: peers(0)}})
 }
@@ -239,15 +208,10 @@ func TestADoorWaitsForAnotherThatIsOpening(t *testing.T) {
 func TestTheModeOfASocketIsTheConfigs(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := shortDir(t)
-	o, err := web.Config{Listen: "unix:run/s", Mode: "0666"}.Options(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := kit.Must(web.Config{Listen: "unix:run/s", Mode: "0666"}.Options(dir))(t)
 	o.Gate = peers(0)
 	openSocket(t, filepath.Join(dir, "run", "s"), setup{Options: o})
-	if info, err := os.Lstat(filepath.Join(dir, "run", "s")); err != nil || info.Mode() != fs.ModeSocket|0o666 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
+	kit.Equal(t, kit.Must(os.Lstat(filepath.Join(dir, "run", "s")))(t).Mode(), fs.ModeSocket|0o666)
 	if info, err := os.Lstat(filepath.Join(dir, "run")); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}

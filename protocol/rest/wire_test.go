@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -26,13 +27,10 @@ func TestAnswersAreWrittenAsTheirTypesSay(t *testing.T) {
 		"no start":    {OK: true, Trace: tool.Trace{ID: "t", Duration: time.Second}},
 		"a short one": {OK: true, Output: json.RawMessage(`"x"`), Trace: tool.Trace{Start: start, Duration: 1}},
 	} {
-		want, err := strictjson.Marshal(struct {
+		want := kit.Must(strictjson.Marshal(struct {
 			*tool.Result
 			Call string `json:"call"`
-		}{r, "id"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}{r, "id"}))(t)
 		got, err := rest.EncodeAnswer(r, "id")
 		if err != nil || string(got) != string(want) {
 			t.Errorf("%s: %v\n got %s\nwant %s", name, err, got, want)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -31,12 +32,8 @@ func measure(b *testing.B, h tool.Handler, c tool.Catalog) {
 	s := startServer(b, "127.0.0.1:0")
 	serve(b, DoorOptions{Server: s}, h, c)
 	own := connectOwn(b, s)
-	if _, err := own.QueueSubscribe("bare.echo", "bare", func(m *nats.Msg) { _ = m.Respond(m.Data) }); err != nil {
-		b.Fatal(err)
-	}
-	if err := own.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	kit.Must(own.QueueSubscribe("bare.echo", "bare", func(m *nats.Msg) { _ = m.Respond(m.Data) }))(b)
+	kit.OK(b, own.Flush())
 	nc := connect(b, s)
 	var door, bare cost
 	total := 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -44,9 +45,7 @@ func TestARunnerOfAForeignServerReturnsWhenItsContextEnds(t *testing.T) {
 	nc := connectOwn(t, s)
 	received := make(chan struct{}, 1)
 	_, err := nc.Subscribe("tools.shell.exec", answerNever(received))
-	if err := errors.Join(err, nc.Flush()); err != nil { // the server knows about it when Flush returns
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(err, nc.Flush())) // the server knows about it when Flush returns
 	r := mustOpen(t, withToken(t, s.ClientURL(), ", tools: [{name: execShell}]"))
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-received; cancel() }()

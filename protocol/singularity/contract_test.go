@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -229,20 +230,15 @@ func TestTheRunnerUnderstandsEveryAnswerOfTheContractAsPrinted(t *testing.T) {
 			if strings.Contains(x.answer, "tool_call_id") {
 				style = "tool_call"
 			}
-			sub, err := own.Subscribe(x.subject, func(m *nats.Msg) {
+			sub := kit.Must(own.Subscribe(x.subject, func(m *nats.Msg) {
 				var call struct {
 					ID string `json:"tool_call_id"`
 				}
 				_ = json.Unmarshal(m.Data, &call)
 				_ = m.Respond([]byte(strings.ReplaceAll(x.answer, "call_abc123", call.ID)))
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			defer func() { _ = sub.Unsubscribe() }()
-			if err := own.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, own.Flush())
 			r := mustOpen(t, withToken(t, s.ClientURL(), ", style: "+style+", tools: [{name: "+x.tool+"}]"))
 			res, err := r.Invoke(context.Background(), &tool.Call{Tool: x.tool, Args: []byte(x.args)}, tool.Discard)
 			want, wantErr := x.tells(context.Background(), nil, nil)
@@ -278,15 +274,11 @@ func TestTheRunnerAsksInTheContractsWords(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	own := connectOwn(t, s)
 	received := make(chan *nats.Msg, 1)
-	if _, err := own.Subscribe("tools.file.*", func(m *nats.Msg) {
+	kit.Must(own.Subscribe("tools.file.*", func(m *nats.Msg) {
 		received <- m
 		_ = m.Respond([]byte(`{"data":true,"error":null,"content":"x"}`))
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := own.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	kit.OK(t, own.Flush())
 	call := &tool.Call{Tool: "readFile", Args: []byte(`{"path":"/path/to/file.txt"}`)}
 	for style, want := range map[string]string{
 		"plain":     `{"path":"/path/to/file.txt"}`,
@@ -298,9 +290,7 @@ func TestTheRunnerAsksInTheContractsWords(t *testing.T) {
 		var sent struct {
 			ID string `json:"tool_call_id"`
 		}
-		if err := json.Unmarshal(m.Data, &sent); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal(m.Data, &sent))
 		same(t, style, string(m.Data), strings.Replace(want, "ID", sent.ID, 1))
 		if m.Subject != "tools.file.read" || len(m.Header) > 0 {
 			t.Errorf("%s: subject %s, headers %v", style, m.Subject, m.Header)
@@ -323,9 +313,7 @@ func TestEveryCodeHasOneOfTheFiveTypes(t *testing.T) {
 		tool.CodeToolError: "SystemError",
 	}
 	for _, code := range tool.Codes() {
-		if got := errorText(&tool.Error{Code: code, Message: "detail"}); got != want[code]+": detail" {
-			t.Errorf("%s: %q", code, got)
-		}
+		kit.Equal(t, errorText(&tool.Error{Code: code, Message: "detail"}), want[code]+": detail", code)
 	}
 	for text, code := range map[string]tool.Code{
 		"AccessDenied: x": tool.CodeAccessDenied, "NotFound: x": tool.CodeNotFound,
@@ -335,9 +323,7 @@ func TestEveryCodeHasOneOfTheFiveTypes(t *testing.T) {
 		wantCode(t, err, code, "x")
 	}
 	limited := tool.Errorf(tool.CodeQuotaExceeded, "too often").RetryAfter(1500 * time.Millisecond)
-	if got := errorText(limited); got != "SystemError: rate limit: too often; try again in 1.5s" {
-		t.Errorf("a rate limit: %q", got)
-	}
+	kit.Equal(t, errorText(limited), "SystemError: rate limit: too often; try again in 1.5s", "a rate limit")
 	_, err := failed(errorText(limited))
 	wantCode(t, err, tool.CodeQuotaExceeded, "rate limit: too often")
 	for _, text := range []string{"SystemError: disk full", "Access denied", "no space: left"} {
@@ -352,9 +338,7 @@ func TestEveryCodeHasOneOfTheFiveTypes(t *testing.T) {
 		{Code: tool.CodeAccessDenied, Reason: "command_denied", Message: "Command 'rm'"}: "Command 'rm'",
 		{Code: tool.CodeInternal, Message: "a\xffb"}:                                     "SystemError: a\uFFFDb",
 	} {
-		if got := errorText(e); got != want {
-			t.Errorf("%+v: %q, want %q", e, got, want)
-		}
+		kit.Equal(t, errorText(e), want, e)
 	}
 }
 
@@ -365,9 +349,7 @@ func TestSubjectsHaveTheTimeoutsOfTheContract(t *testing.T) {
 		"tools.file.list": 30 * time.Second, "tools.shell.exec": 60 * time.Second, "tools.code.search": 30 * time.Second,
 		"tools.code.grep": 30 * time.Second, "tools.execute.readFile": 0, "tools.execute": 0, "tools.file.move": 0,
 	} {
-		if r, err := routeOf(subject); err != nil || r.limit != limit {
-			t.Errorf("%s: %v, %v; want %v", subject, r.limit, err, limit)
-		}
+		kit.Equal(t, kit.Must(routeOf(subject))(t).limit, limit, subject)
 	}
 	var left time.Duration
 	box := toolbox{"execShell": func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -386,9 +368,7 @@ func TestSubjectsHaveTheTimeoutsOfTheContract(t *testing.T) {
 	r := mustOpenDeclared(t, s, "execShell", "grepCode", "other")
 	specs, _ := r.Tools(context.Background())
 	for i, want := range []time.Duration{60 * time.Second, 30 * time.Second, 0} {
-		if specs[i].Timeout != want {
-			t.Errorf("%s: timeout %v, want %v", specs[i].Name, specs[i].Timeout, want)
-		}
+		kit.Equal(t, specs[i].Timeout, want, "%s: timeout", specs[i].Name)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"toolpost/internal/rounds"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -31,9 +31,7 @@ func TestAMessageWithoutAReplySubjectIsRunAndNotAnswered(t *testing.T) {
 	}}
 	serve(t, DoorOptions{Server: s}, box, box)
 	nc := connect(t, s)
-	if err := nc.Publish("tools.file.read", []byte(`{"path":"x"}`)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, nc.Publish("tools.file.read", []byte(`{"path":"x"}`)))
 	if c := <-ran; string(c.Args) != `{"path":"x"}` {
 		t.Errorf("it ran with %s", c.Args)
 	}
@@ -49,9 +47,7 @@ func TestRequestWithAReservedReplySubjectIsNotRun(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, box, box)
 	nc := connect(t, s)
 	for _, reply := range []string{"tools.shell.exec", "toolpost.cancel", "$SRV.PING"} {
-		if err := nc.PublishRequest("tools.file.read", reply, []byte(`{}`)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, nc.PublishRequest("tools.file.read", reply, []byte(`{}`)))
 	}
 	if ask(t, nc, "tools.file.read", `{}`); ran.Load() != 1 {
 		t.Errorf("%d calls ran, want the last one alone", ran.Load())
@@ -86,9 +82,7 @@ func TestHeadersBelongToTheCall(t *testing.T) {
 	} {
 		m := nats.NewMsg("tools.execute.x")
 		m.Header = nats.Header{header: values}
-		if answer := askMsg(t, nc, m); !strings.Contains(answer, `"InvalidInput: the header `) {
-			t.Errorf("%s: %v: %s", header, values, answer)
-		}
+		kit.Contains(t, askMsg(t, nc, m), `"InvalidInput: the header `, header, values)
 	}
 }
 
@@ -108,9 +102,7 @@ func TestAnswersInBodyAndHeaderAreRefused(t *testing.T) {
 	}
 	same(t, "the answers of the header", <-received, `[true]`)
 	m.Data = []byte(`{"arguments":{},"answers":[true]}`)
-	if answer := askMsg(t, nc, m); !strings.Contains(answer, "the header Toolpost-Answers is there, and the body has answers too") {
-		t.Error(answer)
-	}
+	kit.Contains(t, askMsg(t, nc, m), "the header Toolpost-Answers is there, and the body has answers too")
 	delete(m.Header, "Toolpost-Answers")
 	if answer := askMsg(t, nc, m); !strings.Contains(answer, `"ok":true`) {
 		t.Fatal(answer)
@@ -132,19 +124,12 @@ func TestRequestedEventsPrecedeTheReplyInOrder(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
 	nc := connect(t, s)
 	sub, err := nc.SubscribeSync("my.box.>") // one subscription for both keeps their order
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	m := nats.NewMsg("tools.execute.events")
 	m.Reply, m.Data, m.Header = "my.box.reply", []byte(`{"count":300}`), nats.Header{"Toolpost-Stream": {"my.box.events"}}
-	if err := nc.PublishMsg(m); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, nc.PublishMsg(m))
 	for n := 1; n <= 300; n++ {
-		m, err := sub.NextMsg(patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := kit.Must(sub.NextMsg(patience))(t)
 		var e tool.Event
 		if err := strictjson.Unmarshal(m.Data, &e); err != nil || m.Subject != "my.box.events" || e.Seq != uint64(n) || e.Time.IsZero() ||
 			e.Kind != tool.KindLog || !strings.Contains(string(e.Data), fmt.Sprintf(`"event %d"`, n)) {
@@ -164,9 +149,7 @@ func TestOversizedEventIsReportedAsLost(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, box, box)
 	var got tooltest.Collect
 	r := mustOpen(t, withToken(t, s.ClientURL(), ""))
-	if _, err := r.Invoke(context.Background(), &tool.Call{Tool: "big"}, &got); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(r.Invoke(context.Background(), &tool.Call{Tool: "big"}, &got))(t)
 	if e := got.Events(); len(e) != 1 || e[0].Kind != tool.KindError || !strings.Contains(string(e[0].Data), "event_lost") {
 		t.Errorf("got %v", e)
 	}
@@ -178,9 +161,7 @@ func TestAReplyThatIsTooLargeSaysSo(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, box, box)
 	nc := connect(t, s)
 	for _, request := range []string{`{}`, `{"tool_call_id":"1","function":{"name":"big"}}`} {
-		if answer := ask(t, nc, "tools.execute.big", request); !strings.Contains(answer, "SystemError: the result of big makes a reply of 83886") {
-			t.Errorf("got %.200s", answer)
-		}
+		kit.Contains(t, ask(t, nc, "tools.execute.big", request), "SystemError: the result of big makes a reply of 83886")
 	}
 	if answer := ask(t, nc, "tools.execute.fits", `{}`); len(answer) < 1<<20 {
 		t.Errorf("1 MiB of output came as %d bytes", len(answer))
@@ -203,14 +184,9 @@ func TestBusyReplyHasTheStyleOfItsRequest(t *testing.T) {
 	}}
 	serve(t, DoorOptions{Server: s, Workers: 1, Backlog: 1}, box, box)
 	nc := connect(t, s)
-	answers, err := nc.SubscribeSync("answers.*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answers := kit.Must(nc.SubscribeSync("answers.*"))(t)
 	send := func(n, body string) {
-		if err := nc.PublishRequest("tools.execute.wait", "answers."+n, []byte(body)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, nc.PublishRequest("tools.execute.wait", "answers."+n, []byte(body)))
 	}
 	send("1", `{}`)
 	<-inside
@@ -222,9 +198,7 @@ func TestBusyReplyHasTheStyleOfItsRequest(t *testing.T) {
 		if err != nil || m.Subject != "answers."+want || !strings.Contains(string(m.Data), "SystemError: busy") {
 			t.Fatalf("got %v, %v", m, err)
 		}
-		if isCall := strings.Contains(string(m.Data), `"Error: `); isCall != (want == "4") {
-			t.Errorf("the style of %s: %s", want, m.Data)
-		}
+		kit.Equal(t, strings.Contains(string(m.Data), `"Error: `), (want == "4"), "the style of %s: %s", want, m.Data)
 	}
 	close(leave)
 	<-inside
@@ -245,9 +219,7 @@ func TestTheBacklogIsBoundedInBytesToo(t *testing.T) {
 	}
 	close(leave)
 	c.finish()
-	if want := []bool{true, true, false, true, false}; !slices.Equal(took, want) {
-		t.Errorf("took %v, want %v", took, want)
-	}
+	kit.EqualSlices(t, took, []bool{true, true, false, true, false}, "took")
 }
 
 func TestACallIsCancelledByItsName(t *testing.T) {
@@ -261,16 +233,11 @@ func TestACallIsCancelledByItsName(t *testing.T) {
 	}}
 	serve(t, DoorOptions{Server: s, Workers: 2}, box, box)
 	nc := connect(t, s)
-	answers, err := nc.SubscribeSync("answers.*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answers := kit.Must(nc.SubscribeSync("answers.*"))(t)
 	send := func(n, id string) {
 		m := nats.NewMsg("tools.execute.hang")
 		m.Reply, m.Header = "answers."+n, nats.Header{"Toolpost-Call": {id}}
-		if err := nc.PublishMsg(m); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, nc.PublishMsg(m))
 	}
 	expect := func(n, says string) {
 		t.Helper()
@@ -279,9 +246,7 @@ func TestACallIsCancelledByItsName(t *testing.T) {
 		}
 	}
 	cancel := func(id string) {
-		if err := nc.Publish("toolpost.cancel", []byte(id)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, nc.Publish("toolpost.cancel", []byte(id)))
 	}
 	send("1", "one")
 	<-inside
@@ -320,29 +285,21 @@ func TestClosingDoorAnswersAcceptedCalls(t *testing.T) {
 	}}
 	stop := serve(t, DoorOptions{Server: s, Drain: 200 * time.Millisecond}, box, box)
 	nc := connect(t, s)
-	answers, err := nc.SubscribeSync("answers.*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answers := kit.Must(nc.SubscribeSync("answers.*"))(t)
 	for _, name := range []string{"slow", "hang"} {
-		if err := nc.PublishRequest("tools.execute."+name, "answers."+name, nil); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, nc.PublishRequest("tools.execute."+name, "answers."+name, nil))
 		<-inside
 	}
 	var closing sync.WaitGroup
 	closing.Go(stop)
-	eventually(t, "the door takes nothing any more", func() bool {
+	kit.Eventually(t, "the door takes nothing any more", func() bool {
 		_, err := nc.Request("tools.execute.none", nil, 5*time.Second)
 		return err == nats.ErrNoResponders
 	})
 	close(leave)
 	got := map[string]string{}
 	for range 2 {
-		m, err := answers.NextMsg(patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := kit.Must(answers.NextMsg(patience))(t)
 		got[m.Subject] = string(m.Data)
 	}
 	closing.Wait()
@@ -361,42 +318,6 @@ func TestPanicIsStillAnswered(t *testing.T) {
 	same(t, "nothing", ask(t, nc, "tools.execute.nothing", `{}`), `{"data":null,"error":"SystemError: nothing ended with neither a result nor an error"}`)
 }
 
-// A thousand calls, or ten thousand with TOOLPOST_LONG.
-func TestEachOfACrowdOfCallsGetsItsOwnAnswer(t *testing.T) {
-	tooltest.NoLeaks(t)
-	s := startServer(t, "127.0.0.1:0")
-	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
-	nc := connect(t, s)
-	r := mustOpen(t, withToken(t, s.ClientURL(), ""))
-	var wg sync.WaitGroup
-	var wrong atomic.Int64
-	start := make(chan struct{})
-	for n := range rounds.Of(1000, 10_000) {
-		wg.Go(func() {
-			body := fmt.Sprintf(`{"n":%d}`, n)
-			<-start
-			if n%10 == 0 { // a tenth of them through a runner, at the same time
-				res, err := r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(body)}, tool.Discard)
-				if err != nil || string(res.Output) != body {
-					wrong.Add(1)
-					t.Logf("%d: %v, %v", n, res, err)
-				}
-				return
-			}
-			m, err := nc.Request("tools.execute.echo", []byte(body), patience)
-			if err != nil || string(m.Data) != `{"data":`+body+`,"error":null}` {
-				wrong.Add(1)
-				t.Logf("%d: %v, %v", n, m, err)
-			}
-		})
-	}
-	close(start)
-	wg.Wait()
-	if wrong.Load() > 0 {
-		t.Errorf("%d callers did not get their own answer", wrong.Load())
-	}
-}
-
 func TestTheDoorIsANATSService(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	serve(t, DoorOptions{Server: s, Version: "v1.2.3"}, tooltest.Reference{}, tooltest.Reference{})
@@ -410,9 +331,7 @@ func TestTheDoorIsANATSService(t *testing.T) {
 	decode(t, ask(t, nc, "$SRV.INFO.toolpost", ""), &info)
 	var subjects []string
 	for _, e := range info.Endpoints {
-		if e.QueueGroup != "toolpost" {
-			t.Errorf("the queue group of %s is %q", e.Subject, e.QueueGroup)
-		}
+		kit.Equal(t, e.QueueGroup, "toolpost", "the queue group of %s is", e.Subject)
 		subjects = append(subjects, e.Subject)
 	}
 	// contract(singularity): Gnat.sub(:gnat, self(), "tools.file.>")
@@ -427,7 +346,7 @@ func TestTheDoorIsANATSService(t *testing.T) {
 	}
 	ask(t, nc, "tools.execute.fail", `{"message":"no"}`)
 	var stats micro.Stats
-	eventually(t, "four requests are counted", func() bool {
+	kit.Eventually(t, "four requests are counted", func() bool {
 		decode(t, ask(t, nc, "$SRV.STATS.toolpost."+ping.ID, ""), &stats)
 		return stats.Endpoints[4].NumRequests == 4
 	})
@@ -461,10 +380,7 @@ func TestTwoDoorsOfAGroupShareTheRequests(t *testing.T) {
 		}}
 		serve(t, DoorOptions{Connect: Connect{URL: url}}, box, box)
 	}
-	nc, err := nats.Connect(url, nats.Timeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := kit.Must(nats.Connect(url, nats.Timeout(patience)))(t)
 	t.Cleanup(nc.Close)
 	for range 200 {
 		ask(t, nc, "tools.execute.x", `{}`)
@@ -476,28 +392,17 @@ func TestTwoDoorsOfAGroupShareTheRequests(t *testing.T) {
 
 func TestDoorRefusesAServerWithAStreamOnItsSubjects(t *testing.T) {
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	nc, err := nats.Connect(srv.ClientURL(), nats.Timeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := kit.Must(nats.Connect(srv.ClientURL(), nats.Timeout(patience)))(t)
 	t.Cleanup(nc.Close)
-	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := kit.Must(nc.JetStream())(t)
 	box := toolbox{}
 	stop := serve(t, DoorOptions{Connect: Connect{URL: srv.ClientURL()}}, box, box) // a stream on other subjects would be fine
 	stop()
-	if _, err := js.AddStream(&nats.StreamConfig{Name: "GREEDY", Subjects: []string{"tools.file.*"}, Storage: nats.MemoryStorage}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	kit.Must(js.AddStream(&nats.StreamConfig{Name: "GREEDY", Subjects: []string{"tools.file.*"}, Storage: nats.MemoryStorage}))(t)
+	ctx := kit.Context(t)
 	err = NewDoor(DoorOptions{Connect: Connect{URL: srv.ClientURL()}}).Serve(ctx, box, box)
 	wantCode(t, err, tool.CodeConflict, `"GREEDY"`)
 }

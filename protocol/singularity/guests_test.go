@@ -28,6 +28,7 @@ import (
 
 	"toolpost/engine"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -89,17 +90,14 @@ func (l *callersList) gate(_ context.Context, shown identity.Credentials) (tool.
 func (l *callersList) rounds(t *testing.T) {
 	t.Helper()
 	before := l.asked.Load()
-	eventually(t, "the gate is asked again", func() bool { return l.asked.Load() >= before+6 })
+	kit.Eventually(t, "the gate is asked again", func() bool { return l.asked.Load() >= before+6 })
 }
 
 func startWith(t *testing.T, o ServerOptions) *Server {
 	t.Helper()
 	o.Listen, o.Log = "127.0.0.1:0", testLog(t)
 	o.again = cmp.Or(o.again, 20*time.Millisecond)
-	s, err := StartServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(StartServer(o))(t)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -107,17 +105,6 @@ func startWith(t *testing.T, o ServerOptions) *Server {
 func connectAs(t *testing.T, s *Server, name string, more ...nats.Option) *nats.Conn {
 	t.Helper()
 	return connect(t, s, append([]nats.Option{nats.Token(""), nats.UserInfo(name, "token-of-"+name)}, more...)...)
-}
-
-// await receives from a channel.
-func await[T any](t *testing.T, from <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(patience):
-		t.Fatal("waited in vain")
-	}
-	return v
 }
 
 // tells is a tool that returns its caller.
@@ -153,31 +140,20 @@ func TestCallersSeeNothingOfEachOther(t *testing.T) {
 	spies := []*nats.Conn{connectAs(t, s, "ada"), bob}
 	for i, spy := range spies {
 		for _, subject := range []string{">", "_INBOX.>", "my.>", "*", "*.*"} {
-			if _, err := spy.Subscribe(subject, func(*nats.Msg) { seen[i].Add(1) }); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(spy.Subscribe(subject, func(*nats.Msg) { seen[i].Add(1) }))(t)
 		}
-		if err := spy.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, spy.Flush())
 	}
-	box, err := ada.SubscribeSync("my.box")
-	if err != nil {
-		t.Fatal(err)
-	}
+	box := kit.Must(ada.SubscribeSync("my.box"))(t)
 	for range 50 {
 		m := nats.NewMsg("tools.execute.events")
 		m.Data, m.Header = []byte(`{"count":3}`), nats.Header{"Toolpost-Stream": {"my.events"}}
 		askMsg(t, ada, m)
 		ask(t, ada, "toolpost.catalog", "")
-		if err := bob.Publish("my.box", []byte("forged")); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, bob.Publish("my.box", []byte("forged")))
 	}
 	for _, nc := range append(spies, ada) {
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, nc.Flush())
 	}
 	if n, _, _ := box.Pending(); n > 0 {
 		t.Errorf("%d messages of bob came to ada", n)
@@ -205,34 +181,30 @@ func TestACallerCancelsNoCallButItsOwn(t *testing.T) {
 		t.Helper()
 		m := nats.NewMsg("tools.execute.hang")
 		m.Header = nats.Header{"Toolpost-Call": {id}}
-		if err := nc.PublishMsg(m); err != nil {
-			t.Fatal(err)
-		}
-		return await(t, inside)
+		kit.OK(t, nc.PublishMsg(m))
+		return kit.Receive(t, "inside", inside)
 	}
 	cancel := func(nc *nats.Conn, id string) {
 		t.Helper()
-		if err := nc.Publish("toolpost.cancel", []byte(id)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, nc.Publish("toolpost.cancel", []byte(id)))
 	}
 	adas := call(ada, "one")
 	call(bob, "one") // ada uses this name too
 	cancel(bob, "one")
-	if who := await(t, ended); who != "bob one" {
+	if who := kit.Receive(t, "ended", ended); who != "bob one" {
 		t.Fatalf("%s ended when bob cancelled", who)
 	}
 	call(bob, "two")
 	cancel(bob, "one") // he no longer has a call of that name
 	cancel(bob, "two")
-	if who := await(t, ended); who != "bob two" { // his earlier messages have been processed too
+	if who := kit.Receive(t, "ended", ended); who != "bob two" { // his earlier messages have been processed too
 		t.Fatalf("%s ended when bob cancelled", who)
 	}
 	if adas.Err() != nil {
 		t.Fatal("bob cancelled the call of ada")
 	}
 	cancel(ada, "one")
-	if who := await(t, ended); who != "ada one" {
+	if who := kit.Receive(t, "ended", ended); who != "ada one" {
 		t.Fatalf("%s ended when ada cancelled", who)
 	}
 }
@@ -253,23 +225,16 @@ func TestCallerSeesAndCallsOnlyPermittedTools(t *testing.T) {
 	slices.Sort(bobs)
 	ada := connectAs(t, s, "ada")
 	for nc, want := range map[*nats.Conn][]string{ada: {"echo", "events"}, connectAs(t, s, "bob"): bobs} {
-		if got := toolsOf(t, nc); !slices.Equal(got, want) {
-			t.Errorf("listed %v, want %v", got, want)
-		}
+		kit.EqualSlices(t, toolsOf(t, nc), want)
 	}
 	same(t, "echo", ask(t, ada, "tools.execute.echo", `{}`), `{"data":{},"error":null}`)
-	if got := ask(t, ada, "tools.execute.fail", `{}`); !strings.Contains(got, "NotFound: ") {
-		t.Errorf("fail: %s", got)
-	}
+	kit.Contains(t, ask(t, ada, "tools.execute.fail", `{}`), "NotFound: ", "fail")
 }
 
 // toolsOf lists the tools that a caller sees.
 func toolsOf(t *testing.T, nc *nats.Conn) []string {
 	t.Helper()
-	specs, err := discover(t.Context(), nc, "here")
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(discover(t.Context(), nc, "here"))(t)
 	var names []string
 	for _, s := range specs {
 		names = append(names, s.Name)
@@ -305,13 +270,11 @@ func TestRevokedCallerIsCutOffAndItsCallsEnd(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, box, box)
 	closed := make(chan struct{})
 	ada, bob := connectAs(t, s, "ada", nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) })), connectAs(t, s, "bob")
-	if err := ada.Publish("tools.execute.hang", nil); err != nil {
-		t.Fatal(err)
-	}
-	await(t, inside)
+	kit.OK(t, ada.Publish("tools.execute.hang", nil))
+	kit.Receive(t, "inside", inside)
 	l.revoke("token-of-ada")
-	await(t, closed)
-	wantCode(t, await(t, why), tool.CodeAccessDenied, "ada")
+	kit.Receive(t, "closed", closed)
+	wantCode(t, kit.Receive(t, "why", why), tool.CodeAccessDenied, "ada")
 	if _, err := nats.Connect(s.ClientURL(), nats.UserInfo("ada", "token-of-ada"), nats.Timeout(patience)); err == nil {
 		t.Error("a token that was revoked opened the door")
 	}
@@ -331,7 +294,7 @@ func TestOnlyTheRevokedTokenIsCutOff(t *testing.T) {
 	connectAs(t, s, "ada", nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	other := connect(t, s, nats.Token("another-of-ada"))
 	l.revoke("token-of-ada")
-	await(t, closed)
+	kit.Receive(t, "closed", closed)
 	ask(t, other, "tools.execute.who", `{}`)
 	if other.Stats().Reconnects > 0 {
 		t.Error("the other token was cut off too")
@@ -351,7 +314,7 @@ func TestChangedRightsApplyToOpenConnections(t *testing.T) {
 			rights = nil
 		}
 		l.set("token-of-ada", "ada", rights)
-		eventually(t, "ada is "+role, func() bool {
+		kit.Eventually(t, "ada is "+role, func() bool {
 			m, err := ada.Request("tools.execute.who", nil, time.Second) // lost if the connection is being replaced
 			return err == nil && strings.Contains(string(m.Data), `"roles":"`+role+`"`)
 		})
@@ -364,12 +327,10 @@ func TestBriefGateFailureKeepsConnections(t *testing.T) {
 	ada := connectAs(t, s, "ada", nats.NoReconnect())
 	l.setDown(true)
 	before := l.asked.Load()
-	eventually(t, "the gate is asked twice", func() bool { return l.asked.Load() >= before+2 })
+	kit.Eventually(t, "the gate is asked twice", func() bool { return l.asked.Load() >= before+2 })
 	l.setDown(false)
 	l.rounds(t)
-	if err := ada.Flush(); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, ada.Flush())
 }
 
 func TestLongGateFailureCutsConnectionsOff(t *testing.T) {
@@ -377,9 +338,7 @@ func TestLongGateFailureCutsConnectionsOff(t *testing.T) {
 	s := startWith(t, ServerOptions{Gate: list().gate})
 	k.srv = s.srv
 	g := &guest{id: 1 << 40}
-	if _, err := k.enter(g, tool.Principal{ID: "ada"}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(k.enter(g, tool.Principal{ID: "ada"}))(t)
 	unknown := tool.Errorf(tool.CodeUnavailable, "no answer")
 	k.judge(g, tool.Principal{}, unknown)
 	if len(k.guests) != 1 || g.unsure.IsZero() {
@@ -421,7 +380,7 @@ func TestConnectionsAndCallersAreBounded(t *testing.T) {
 	refused("bob") // a fourth connection
 	bob.Close()
 	var cyd *nats.Conn
-	eventually(t, "cyd gets the room of bob", func() bool {
+	kit.Eventually(t, "cyd gets the room of bob", func() bool {
 		var err error
 		cyd, err = nats.Connect(s.ClientURL(), nats.UserInfo("cyd", "token-of-cyd"), nats.Timeout(patience))
 		return err == nil
@@ -442,12 +401,10 @@ func TestConnectionsAreBoundedPerCaller(t *testing.T) {
 	first := connectAs(t, s, "ada")
 	connectAs(t, s, "ada")
 	_, err := nats.Connect(s.ClientURL(), nats.UserInfo("ada", "token-of-ada"), nats.Timeout(patience))
-	if err == nil || !strings.Contains(err.Error(), "maximum account active connections exceeded") {
-		t.Errorf("one more of ada's: %v", err)
-	}
+	kit.Fails(t, err, "maximum account active connections exceeded", "one more of ada's")
 	connectAs(t, s, "bob")
 	first.Close()
-	eventually(t, "a place that has become free", func() bool {
+	kit.Eventually(t, "a place that has become free", func() bool {
 		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("ada", "token-of-ada"), nats.Timeout(patience))
 		if err == nil {
 			nc.Close()
@@ -464,10 +421,7 @@ func TestIdleStrangersDoNotBlockCallers(t *testing.T) {
 	address := strings.TrimPrefix(s.ClientURL(), "nats://")
 	var silent []net.Conn
 	for range 10 {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(net.Dial("tcp", address))(t)
 		defer conn.Close()
 		silent = append(silent, conn)
 	}
@@ -482,14 +436,12 @@ func TestIdleStrangersDoNotBlockCallers(t *testing.T) {
 		return n
 	}
 	left := len(silent)
-	eventually(t, "few of those who say nothing are left", func() bool { left = open(); return left <= 2 })
+	kit.Eventually(t, "few of those who say nothing are left", func() bool { left = open(); return left <= 2 })
 	if left == 0 {
 		t.Error("those within the bounds were cut off, too")
 	}
 	connectAs(t, s, "ada")
-	if err := ada.Flush(); err != nil {
-		t.Errorf("who was there before: %v", err)
-	}
+	kit.Check(t, ada.Flush(), "who was there before")
 }
 
 func TestCallOutlivesTheConnectionOfItsCaller(t *testing.T) {
@@ -509,23 +461,19 @@ func TestCallOutlivesTheConnectionOfItsCaller(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, box, box)
 	connectAs(t, s, "bob")
 	ada := connectAs(t, s, "ada")
-	if err := ada.Publish("tools.execute.long", nil); err != nil {
-		t.Fatal(err)
-	}
-	await(t, inside)
+	kit.OK(t, ada.Publish("tools.execute.long", nil))
+	kit.Receive(t, "inside", inside)
 	ada.Close()
 	accounts := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.accounts)
 	}
-	eventually(t, "the account of ada is left", func() bool { return accounts() == 1 })
+	kit.Eventually(t, "the account of ada is left", func() bool { return accounts() == 1 })
 	l.rounds(t)
 	close(leave)
-	if err := await(t, ended); err != nil {
-		t.Errorf("the call was ended: %v", err)
-	}
-	eventually(t, "the room of ada is free", func() bool {
+	kit.Check(t, kit.Receive(t, "ended", ended), "the call was ended")
+	kit.Eventually(t, "the room of ada is free", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.free) == 1
@@ -536,16 +484,12 @@ func TestConnectionAuthenticatesOnce(t *testing.T) {
 	l := list("ada", "bob")
 	s := startWith(t, ServerOptions{Gate: l.gate})
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.ClientURL(), "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
 	in := bufio.NewReader(c)
 	say := func(text string) {
-		if _, err := io.WriteString(c, text); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(io.WriteString(c, text))(t)
 	}
 	say(`CONNECT {"auth_token":"token-of-ada"}` + "\r\nPING\r\n")
 	for line := ""; line != "PONG\r\n"; {
@@ -568,10 +512,7 @@ func TestACertificateStandsForACaller(t *testing.T) {
 	write(t, filepath.Join(dir, "clients.pem"), ours.pem)
 	l := list("bob")
 	l.set("ada", "ada", nil) // by the name in the certificate
-	config, err := ServerTLS{Cert: "cert.pem", Key: "key.pem", ClientCA: "clients.pem"}.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := kit.Must(ServerTLS{Cert: "cert.pem", Key: "key.pem", ClientCA: "clients.pem"}.Load(dir))(t)
 	s := startWith(t, ServerOptions{Gate: l.gate, TLS: config})
 	box := toolbox{"who": tells}
 	serve(t, DoorOptions{Server: s}, box, box)
@@ -582,10 +523,7 @@ func TestACertificateStandsForACaller(t *testing.T) {
 			nats.ClientCert(file+".pem", file+".key"))...)
 	}
 	closed := make(chan struct{})
-	ada, err := with(ours, "ada", nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ada := kit.Must(with(ours, "ada", nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) })))(t)
 	defer ada.Close()
 	same(t, "ada", ask(t, ada, "tools.execute.who", `{}`), `{"data":{"id":"ada","door":"nats","roles":""},"error":null}`)
 	bob := connectAs(t, s, "bob", nats.RootCAs(filepath.Join(dir, "ca.pem")))
@@ -605,7 +543,7 @@ func TestACertificateStandsForACaller(t *testing.T) {
 		}
 	}
 	l.revoke("ada")
-	await(t, closed)
+	kit.Receive(t, "closed", closed)
 }
 
 func TestExpiredCertificateIsRefused(t *testing.T) {
@@ -613,9 +551,7 @@ func TestExpiredCertificateIsRefused(t *testing.T) {
 	l.set("ada", "ada", nil)
 	k := newDoorkeeper(ServerOptions{Gate: l.gate})
 	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "ada"}, NotAfter: time.Now().Add(time.Hour)}
-	if _, err := k.ask(t.Context(), askWithin, identity.Credentials{Door: "nats", Certificate: cert}); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(k.ask(t.Context(), askWithin, identity.Credentials{Door: "nats", Certificate: cert})))
 	cert.NotAfter = time.Now().Add(-time.Hour)
 	_, err := k.ask(t.Context(), askWithin, identity.Credentials{Door: "nats", Certificate: cert})
 	wantCode(t, err, tool.CodeAccessDenied, "expired")
@@ -630,45 +566,27 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := kit.Must(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))(t)
+	cert := kit.Must(x509.ParseCertificate(der))(t)
 	return &authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
 // issue writes a certificate and its key to files.
 func (a *authority) issue(t *testing.T, name, file string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := kit.Must(x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key))(t)
+	private := kit.Must(x509.MarshalPKCS8PrivateKey(key))(t)
 	write(t, file+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	write(t, file+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
@@ -717,10 +635,7 @@ func TestExternalServerHasOneConfiguredCaller(t *testing.T) {
 	named := func(id string) tool.Principal {
 		return tool.Principal{ID: id, Rights: &tool.Rights{Roles: []string{role.Load().(string)}}}
 	}
-	nc, err := nats.Connect(url, nats.Timeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := kit.Must(nats.Connect(url, nats.Timeout(patience)))(t)
 	defer nc.Close()
 	stop := serve(t, DoorOptions{Connect: Connect{URL: url}}, box, box)
 	same(t, "without a name", ask(t, nc, "tools.execute.who", `{}`), `{"data":{"id":"nats","door":"nats","roles":""},"error":null}`)
@@ -729,7 +644,7 @@ func TestExternalServerHasOneConfiguredCaller(t *testing.T) {
 	defer stop()
 	same(t, "with one", ask(t, nc, "tools.execute.who", `{}`), `{"data":{"id":"ci","door":"nats","roles":"reader"},"error":null}`)
 	role.Store("writer")
-	eventually(t, "the rights are those of now", func() bool {
+	kit.Eventually(t, "the rights are those of now", func() bool {
 		return strings.Contains(ask(t, nc, "tools.execute.who", `{}`), `"roles":"writer"`)
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -37,10 +37,7 @@ func auth(_ context.Context, shown identity.Credentials) (tool.Principal, error)
 
 func startServer(t testing.TB, listen string) *Server {
 	t.Helper()
-	s, err := StartServer(ServerOptions{Listen: listen, Gate: auth, Log: testLog(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(StartServer(ServerOptions{Listen: listen, Gate: auth, Log: testLog(t)}))(t)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -73,9 +70,7 @@ func serve(t testing.TB, o DoorOptions, h tool.Handler, c tool.Catalog) (stop fu
 func connect(t testing.TB, s *Server, more ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(s.ClientURL(), append([]nats.Option{nats.Token(testToken), nats.Timeout(patience)}, more...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -83,18 +78,14 @@ func connect(t testing.TB, s *Server, more ...nats.Option) *nats.Conn {
 func ask(t testing.TB, nc *nats.Conn, subject, body string) string {
 	t.Helper()
 	m, err := nc.Request(subject, []byte(body), patience)
-	if err != nil {
-		t.Fatalf("%s: %v", subject, err)
-	}
+	kit.OK(t, err, subject)
 	return string(m.Data)
 }
 
 func askMsg(t testing.TB, nc *nats.Conn, m *nats.Msg) string {
 	t.Helper()
 	r, err := nc.RequestMsg(m, patience)
-	if err != nil {
-		t.Fatalf("%s: %v", m.Subject, err)
-	}
+	kit.OK(t, err, m.Subject)
 	return string(r.Data)
 }
 
@@ -107,12 +98,8 @@ func same(t testing.TB, what, got, want string) {
 		return
 	}
 	w, err := strictjson.Decode([]byte(want))
-	if err != nil {
-		t.Fatalf("%s: the wanted JSON: %v", what, err)
-	}
-	if !reflect.DeepEqual(g, w) {
-		t.Errorf("%s:\n got %s\nwant %s", what, got, want)
-	}
+	kit.OK(t, err, "%s: the wanted JSON", what)
+	kit.DeepEqual(t, g, w, what, got, want)
 }
 
 // A toolbox is a handler and a catalogue of tools in this process.
@@ -164,31 +151,17 @@ func echo(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 	return &tool.Result{OK: true, Output: slices.Clone(c.Args)}, nil
 }
 
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
-}
-
 func source(t testing.TB, fields string) config.Source {
 	t.Helper()
 	text := "sources: [{name: far, protocol: singularity, " + fields + "}]\n"
-	c, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte(text)))(t)
 	return c.Sources[0]
 }
 
 // open makes a runner from the fields of a source.
 func open(t testing.TB, fields string) (*Runner, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := kit.Context(t)
 	r, err := Open(ctx, source(t, fields), testLog(t))
 	if err != nil {
 		return nil, err
@@ -199,19 +172,14 @@ func open(t testing.TB, fields string) (*Runner, error) {
 
 func mustOpen(t testing.TB, fields string) *Runner {
 	t.Helper()
-	r, err := open(t, fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(open(t, fields))(t)
 	return r
 }
 
 // withToken returns the fields of a source that reaches the test server.
 func withToken(t testing.TB, url, more string) string {
 	t.Helper()
-	if err := os.Setenv("SINGULARITY_TEST_TOKEN", testToken); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Setenv("SINGULARITY_TEST_TOKEN", testToken))
 	return `url: "` + url + `", token_env: SINGULARITY_TEST_TOKEN` + more
 }
 
@@ -251,10 +219,7 @@ func connectOwn(t testing.TB, s *Server) *nats.Conn {
 
 func connectTo(t testing.TB, s *Server, account string) *nats.Conn {
 	t.Helper()
-	nc, err := s.dial(account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := kit.Must(s.dial(account))(t)
 	t.Cleanup(nc.Close)
 	return nc
 }

@@ -1,26 +1,19 @@
 package singularity
 
 import (
-	"bufio"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
 
-// A jsPeer is the official JavaScript client, as a process that sends the given requests.
-type jsPeer struct {
-	t     *testing.T
-	in    *json.Encoder
-	lines *bufio.Scanner
-}
-
-func startJS(t *testing.T, s *Server) *jsPeer {
+// startJS starts the official JavaScript client, which sends the requests that it is asked to.
+func startJS(t *testing.T, s *Server) *kit.Peer {
 	t.Helper()
 	dir := filepath.Join("testdata", "js")
 	if _, err := os.Stat(filepath.Join(dir, "node_modules")); err != nil {
@@ -30,39 +23,9 @@ func startJS(t *testing.T, s *Server) *jsPeer {
 		t.Skip("the JavaScript client is not installed; `npm ci` in protocol/singularity/testdata/js installs it")
 	}
 	cmd := exec.Command("node", "peer.mjs")
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "NATS_URL="+s.ClientURL(), "NATS_TOKEN="+testToken)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	guard := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
-	t.Cleanup(func() {
-		_ = in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the JavaScript client: %v", err)
-		}
-		guard.Stop()
-	})
-	return &jsPeer{t, json.NewEncoder(in), bufio.NewScanner(out)}
-}
-
-func (p *jsPeer) do(job map[string]any) string {
-	p.t.Helper()
-	if err := p.in.Encode(job); err != nil {
-		p.t.Fatal(err)
-	}
-	if !p.lines.Scan() {
-		p.t.Fatalf("the JavaScript client ended: %v", p.lines.Err())
-	}
-	return p.lines.Text()
+	return kit.Start(t, cmd)
 }
 
 // contract(singularity): nc.request(subject, req)
@@ -75,7 +38,7 @@ func TestTheJavaScriptClientGetsTheAnswersOfTheContract(t *testing.T) {
 			box := toolbox{x.tool: x.tells}
 			stop := serve(t, DoorOptions{Server: s}, box, box)
 			defer stop()
-			same(t, "the answer", p.do(map[string]any{"subject": x.subject, "body": x.request}), x.answer)
+			same(t, "the answer", p.Ask(map[string]any{"subject": x.subject, "body": x.request}), x.answer)
 		})
 	}
 }
@@ -85,19 +48,19 @@ func TestTheJavaScriptClientCallsManyAtOnceAndTakesEvents(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
 	p := startJS(t, s)
-	if got := p.do(map[string]any{"subject": "tools.execute.echo", "many": 2000}); got != "2000" {
+	if got := p.Ask(map[string]any{"subject": "tools.execute.echo", "many": 2000}); got != "2000" {
 		t.Errorf("%s of 2000 got their own answer", got)
 	}
 	var streamed struct {
 		Reply  json.RawMessage `json:"reply"`
 		Events []tool.Event    `json:"events"`
 	}
-	decode(t, p.do(map[string]any{"subject": "tools.execute.events", "body": `{"count":20}`, "stream": true}), &streamed)
+	decode(t, p.Ask(map[string]any{"subject": "tools.execute.events", "body": `{"count":20}`, "stream": true}), &streamed)
 	if len(streamed.Events) != 20 || streamed.Events[19].Seq != 20 || string(streamed.Reply) != `{"data":{},"error":null}` {
 		t.Errorf("got %s and %v", streamed.Reply, streamed.Events)
 	}
 	var found []struct{ Name, Type string }
-	decode(t, p.do(map[string]any{"subject": "$SRV.PING", "all": true}), &found)
+	decode(t, p.Ask(map[string]any{"subject": "$SRV.PING", "all": true}), &found)
 	if len(found) != 1 || found[0].Name != "toolpost" {
 		t.Errorf("found %v", found)
 	}

@@ -2,6 +2,7 @@ package singularity
 
 import (
 	"testing"
+	"toolpost/internal/kit"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
@@ -12,25 +13,17 @@ import (
 func jwtServer(t *testing.T, operator, account, user nkeys.KeyPair) (server.Options, string) {
 	t.Helper()
 	public := func(k nkeys.KeyPair) string {
-		p, err := k.PublicKey()
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(k.PublicKey())(t)
 		return p
 	}
 	encode := func(c jwt.Claims, by nkeys.KeyPair) string {
-		text, err := c.Encode(by)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := kit.Must(c.Encode(by))(t)
 		return text
 	}
 	op := jwt.NewOperatorClaims(public(operator))
 	op.Encode(operator) // fills in the issuer
 	resolver := &server.MemAccResolver{}
-	if err := resolver.Store(public(account), encode(jwt.NewAccountClaims(public(account)), operator)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, resolver.Store(public(account), encode(jwt.NewAccountClaims(public(account)), operator)))
 	return server.Options{TrustedOperators: []*jwt.OperatorClaims{op}, AccountResolver: resolver},
 		encode(jwt.NewUserClaims(public(user)), account)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -25,10 +26,7 @@ import (
 func TestANodeIsAskedForItsTools(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
-	specs, err := mustOpen(t, withToken(t, s.ClientURL(), ", timeout: 7s")).Tools(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(mustOpen(t, withToken(t, s.ClientURL(), ", timeout: 7s")).Tools(context.Background()))(t)
 	for i, want := range tooltest.Specs() {
 		if s := specs[i]; s.Name != want.Name || s.Description != want.Description || string(s.Input) != string(want.Input) || s.Timeout != 7*time.Second {
 			t.Errorf("got %+v, want %+v", s, want)
@@ -66,21 +64,15 @@ func TestACatalogueThatNeedsManyMessagesComesWhole(t *testing.T) {
 		t.Fatalf("%d tools, %v", len(specs), err)
 	}
 	for n, s := range specs {
-		if s.Name != fmt.Sprintf("tool %04d", n) {
-			t.Fatalf("tool %d is %q", n, s.Name)
-		}
+		kit.MustEqual(t, s.Name, fmt.Sprintf("tool %04d", n), "tool %d is", n)
 	}
 	nc := connect(t, s)
 	page := ask(t, nc, "toolpost.catalog", `{"after":"tool 0800"}`)
 	if !strings.Contains(page, `"available":false,"reason":"not now"`) || len(page) > maxPage+1000 {
 		t.Errorf("a page of %d bytes: %.300s", len(page), page)
 	}
-	if page := ask(t, nc, "toolpost.catalog", ``); !strings.Contains(page, `"next":"tool `) {
-		t.Errorf("the first page is the last: %.300s", page)
-	}
-	if page := ask(t, nc, "toolpost.catalog", `{"after":7}`); !strings.Contains(page, "invalid_input") {
-		t.Errorf("got %.300s", page)
-	}
+	kit.Contains(t, ask(t, nc, "toolpost.catalog", ``), `"next":"tool `, "the first page is the last")
+	kit.Contains(t, ask(t, nc, "toolpost.catalog", `{"after":7}`), "invalid_input")
 }
 
 func TestServerWithoutNodesIsUnavailableAtOnce(t *testing.T) {
@@ -100,10 +92,7 @@ func TestServerWithoutNodesIsUnavailableAtOnce(t *testing.T) {
 // freePort finds a port on which a server can be started twice.
 func freePort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer ln.Close()
 	return ln.Addr().String()
 }
@@ -112,10 +101,7 @@ func TestAServerThatGoesAwayAndComesBack(t *testing.T) {
 	tooltest.NoLeaks(t)
 	listen := freePort(t)
 	start := func() *Server {
-		s, err := StartServer(ServerOptions{Listen: listen, Gate: auth})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := kit.Must(StartServer(ServerOptions{Listen: listen, Gate: auth}))(t)
 		return s
 	}
 	withToken(t, "", "")
@@ -134,9 +120,7 @@ func TestAServerThatGoesAwayAndComesBack(t *testing.T) {
 		_, err := r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(`{}`)}, tool.Discard)
 		return err
 	}
-	if err := call(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, call())
 	lost := make(chan error, 1)
 	go func() {
 		_, err := r.Invoke(context.Background(), &tool.Call{Tool: "hang"}, tool.Discard)
@@ -145,13 +129,13 @@ func TestAServerThatGoesAwayAndComesBack(t *testing.T) {
 	<-inside
 	s.Close()
 	wantCode(t, <-lost, tool.CodeCrash, "may have run")
-	eventually(t, "calls fail at once", func() bool { return tool.CodeOf(call()) == tool.CodeUnavailable })
+	kit.Eventually(t, "calls fail at once", func() bool { return tool.CodeOf(call()) == tool.CodeUnavailable })
 	wantCode(t, call(), tool.CodeUnavailable, "is not there", "tried again in the background")
 
 	s = start()
 	t.Cleanup(s.Close)
 	stop := serve(t, DoorOptions{Server: s}, box, box)
-	eventually(t, "calls work again", func() bool { return call() == nil })
+	kit.Eventually(t, "calls work again", func() bool { return call() == nil })
 	stop()
 }
 
@@ -160,22 +144,17 @@ func TestADoorFindsItsServerAgain(t *testing.T) {
 	url := "nats://" + listen
 	first := outsideAt(t, listen)
 	serve(t, DoorOptions{Connect: Connect{URL: url}}, tooltest.Reference{}, tooltest.Reference{})
-	r, err := New(context.Background(), Options{Connect: Connect{URL: url}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(New(context.Background(), Options{Connect: Connect{URL: url}}, nil))(t)
 	t.Cleanup(func() { _ = r.Close(context.Background()) })
 	call := func() error {
 		_, err := r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(`{}`)}, tool.Discard)
 		return err
 	}
-	if err := call(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, call())
 	first()
-	eventually(t, "calls fail", func() bool { return call() != nil })
+	kit.Eventually(t, "calls fail", func() bool { return call() != nil })
 	t.Cleanup(outsideAt(t, listen))
-	eventually(t, "calls work again", func() bool { return call() == nil })
+	kit.Eventually(t, "calls work again", func() bool { return call() == nil })
 }
 
 func TestADoorWaitsForAServerThatIsNotThereYet(t *testing.T) {
@@ -187,14 +166,12 @@ func TestADoorWaitsForAServerThatIsNotThereYet(t *testing.T) {
 	door := NewDoor(DoorOptions{Connect: Connect{URL: "nats://" + listen}, Ready: func(string) { close(ready) }})
 	go func() { ended <- door.Serve(ctx, tooltest.Reference{}, tooltest.Reference{}) }()
 	r, err := New(context.Background(), Options{Connect: Connect{URL: "nats://" + listen}, Tools: []Declared{{Name: "echo"}}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	_, err = r.Invoke(context.Background(), &tool.Call{Tool: "echo"}, tool.Discard)
 	wantCode(t, err, tool.CodeUnavailable)
 	stop := outsideAt(t, listen)
 	<-ready
-	eventually(t, "calls work", func() bool {
+	kit.Eventually(t, "calls work", func() bool {
 		_, err := r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(`{}`)}, tool.Discard)
 		return err == nil
 	})
@@ -227,8 +204,7 @@ func TestCallPropertiesReachTheOtherNode(t *testing.T) {
 	}}
 	serve(t, DoorOptions{Server: s}, box, box)
 	r := mustOpen(t, withToken(t, s.ClientURL(), ""))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := kit.Context(t)
 	// It looks like a tool call but is not one: arguments stay unchanged.
 	args := `{"tool_call_id":"1","function":{"name":"y","arguments":"{}"},"n":1.50}`
 	sent := &tool.Call{Tool: "x", Session: "s", Key: "k", Lease: "l", Resume: "r", Trace: tool.NewID(), Args: []byte(args),
@@ -242,7 +218,7 @@ func TestCallPropertiesReachTheOtherNode(t *testing.T) {
 		string(got.Args) != args || string(got.State) != `{"state":1}` || string(got.Answers) != `[true]` {
 		t.Errorf("got %+v", got)
 	}
-	if d := <-left; d <= 0 || d > patience {
+	if d := <-left; d <= 0 || d > kit.Hang {
 		t.Errorf("%v were left", d)
 	}
 	sent.Lease = "two\nlines"
@@ -282,19 +258,11 @@ func badNode(t *testing.T, reply func(nc *nats.Conn, m *nats.Msg)) *Runner {
 	t.Helper()
 	s := startServer(t, "127.0.0.1:0")
 	own := connectOwn(t, s)
-	if _, err := own.Subscribe("toolpost.catalog", func(m *nats.Msg) { _ = m.Respond([]byte(`{"tools":[{"name":"x"}]}`)) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(own.Subscribe("toolpost.catalog", func(m *nats.Msg) { _ = m.Respond([]byte(`{"tools":[{"name":"x"}]}`)) }))(t)
 	var last atomic.Pointer[nats.Msg]
-	if _, err := own.Subscribe("tools.>", func(m *nats.Msg) { last.Store(m); reply(own, m) }); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := own.Subscribe("toolpost.cancel", func(*nats.Msg) { _ = last.Load().Respond([]byte(`{}`)) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := own.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(own.Subscribe("tools.>", func(m *nats.Msg) { last.Store(m); reply(own, m) }))(t)
+	kit.Must(own.Subscribe("toolpost.cancel", func(*nats.Msg) { _ = last.Load().Respond([]byte(`{}`)) }))(t)
+	kit.OK(t, own.Flush())
 	return mustOpen(t, withToken(t, s.ClientURL(), ""))
 }
 
@@ -370,7 +338,7 @@ func TestANodeThatSendsBadOrTooManyEventsIsStopped(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			sink := tool.SinkFunc(func(tool.Event) error { // blocks until it is too late
-				eventually(t, "the flood is noticed", func() bool { return r.broken() || ctx.Err() != nil })
+				kit.Eventually(t, "the flood is noticed", func() bool { return r.broken() || ctx.Err() != nil })
 				return nil
 			})
 			_, err := r.Invoke(ctx, &tool.Call{Tool: "x"}, sink)
@@ -406,9 +374,7 @@ func TestWallsThatTheOtherSideHasNotPromisedAreRefused(t *testing.T) {
 		"secrets":  {tool.Guarantees{NoNetwork: true, SecretsAllowed: []string{}}, false},
 	} {
 		err := r.covered(&tool.Call{Tool: "x", Spec: &tool.Spec{Name: "x", Guarantees: c.asked}})
-		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Equal(t, (err == nil), c.ok, name, err)
 		if err != nil {
 			wantCode(t, err, tool.CodeUnsupported)
 		}
@@ -439,12 +405,9 @@ func TestSourcesThatCannotWorkAreRefused(t *testing.T) {
 }
 
 func TestDeclaredToolIsCalledOnItsSubject(t *testing.T) {
-	o, err := Options{Connect: Connect{URL: "nats://a:1"}, Timeout: 5_000_000_000, Tools: []Declared{
+	o := kit.Must(Options{Connect: Connect{URL: "nats://a:1"}, Timeout: 5_000_000_000, Tools: []Declared{
 		{Name: "readFile"}, {Name: "my tool"}, {Name: "x", Subject: "elsewhere.x", Timeout: 1_000_000_000},
-	}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}.withDefaults())(t)
 	for i, want := range []struct {
 		subject string
 		limit   time.Duration
@@ -461,13 +424,8 @@ func TestAnswersOfAnIndependentServerAreUnderstood(t *testing.T) {
 	url := outside(t, server.Options{})
 	host, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "nats://"))
 	cmd := exec.Command("python3", "testdata/server.py", host, port)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := kit.Must(cmd.StdoutPipe())(t)
+	kit.OK(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("%q, %v", line, err)
@@ -541,10 +499,7 @@ func TestARunnerHearsThatTheToolsOfANodeChanged(t *testing.T) {
 	serve(t, DoorOptions{Server: s}, box, box)
 	r := mustOpen(t, withToken(t, s.ClientURL(), ""))
 	names := func() (list []string) {
-		specs, err := r.Tools(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		specs := kit.Must(r.Tools(t.Context()))(t)
 		for _, spec := range specs {
 			list = append(list, spec.Name)
 		}
@@ -560,7 +515,5 @@ func TestARunnerHearsThatTheToolsOfANodeChanged(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nobody said so")
 	}
-	if got := names(); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("then %v", got)
-	}
+	kit.EqualSlices(t, names(), []string{"a", "b"})
 }

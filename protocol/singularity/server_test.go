@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -58,9 +59,7 @@ func TestListeningServerNeedsAGate(t *testing.T) {
 func TestAddressInUseIsAnError(t *testing.T) {
 	tooltest.NoLeaks(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	defer ln.Close()
 	_, err = StartServer(ServerOptions{Listen: ln.Addr().String(), Gate: auth})
 	wantCode(t, err, tool.CodeUnavailable, ln.Addr().String())
@@ -69,9 +68,7 @@ func TestAddressInUseIsAnError(t *testing.T) {
 func TestAServerWithoutAnAddressServesThisProcessAlone(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := startServer(t, "")
-	if url := s.ClientURL(); url != "" {
-		t.Errorf("it listens at %s", url)
-	}
+	kit.Equal(t, s.ClientURL(), "", "it listens at")
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
 	same(t, "echo", ask(t, connectTo(t, s, ""), "tools.execute.echo", `{"a":1}`), `{"data":{"a":1},"error":null}`)
 }
@@ -83,27 +80,19 @@ func TestCallersCanNeitherReadRequestsNorAnswerThem(t *testing.T) {
 	spy := connect(t, s, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 	seen := make(chan string, 16)
 	for _, subject := range []string{"tools.>", "tools.execute.*", ">", "toolpost.cancel", "$SRV.PING"} {
-		if _, err := spy.Subscribe(subject, func(m *nats.Msg) {
+		kit.Must(spy.Subscribe(subject, func(m *nats.Msg) {
 			if !strings.HasPrefix(m.Subject, "_INBOX.") {
 				seen <- m.Subject
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 	}
-	if _, err := spy.QueueSubscribe("tools.execute.>", "toolpost", func(m *nats.Msg) { _ = m.Respond([]byte("stolen")) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := spy.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(spy.QueueSubscribe("tools.execute.>", "toolpost", func(m *nats.Msg) { _ = m.Respond([]byte("stolen")) }))(t)
+	kit.OK(t, spy.Flush())
 	nc := connect(t, s)
 	for range 50 {
 		same(t, "echo", ask(t, nc, "tools.execute.echo", `{"secret":1}`), `{"data":{"secret":1},"error":null}`)
 	}
-	if err := spy.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, spy.Flush())
 	select {
 	case subject := <-seen:
 		t.Errorf("a caller saw a message on %s", subject)
@@ -119,10 +108,7 @@ func outsideAt(t *testing.T, listen string) (stop func()) {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(listen)
 	n, _ := strconv.Atoi(port)
-	s, err := server.NewServer(&server.Options{Host: host, Port: n, NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(server.NewServer(&server.Options{Host: host, Port: n, NoSigs: true, NoLog: true}))(t)
 	s.Start()
 	if !s.ReadyForConnections(patience) {
 		t.Fatal("the server does not start")
@@ -134,10 +120,7 @@ func outsideAt(t *testing.T, listen string) (stop func()) {
 func outside(t *testing.T, o server.Options) string {
 	t.Helper()
 	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
-	s, err := server.NewServer(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(server.NewServer(&o))(t)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(patience) {
@@ -148,10 +131,7 @@ func outside(t *testing.T, o server.Options) string {
 
 func TestAnExternalServerIsReachedWithEveryKindOfCredential(t *testing.T) {
 	dir := t.TempDir()
-	user, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := kit.Must(nkeys.CreateUser())(t)
 	seed, _ := user.Seed()
 	public, _ := user.PublicKey()
 	write(t, filepath.Join(dir, "seed"), seed)
@@ -176,10 +156,7 @@ func TestAnExternalServerIsReachedWithEveryKindOfCredential(t *testing.T) {
 			connect := c.connect.Resolve(dir)
 			connect.URL = url
 			serve(t, DoorOptions{Connect: connect}, tooltest.Reference{}, tooltest.Reference{})
-			r, err := New(context.Background(), Options{Connect: connect}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := kit.Must(New(context.Background(), Options{Connect: connect}, nil))(t)
 			defer func() { _ = r.Close(context.Background()) }()
 			res, err := r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(`{"a":1}`)}, tool.Discard)
 			if err != nil || string(res.Output) != `{"a":1}` {
@@ -199,22 +176,14 @@ func TestACredentialsFileIsRead(t *testing.T) {
 	write(t, filepath.Join(dir, "user.creds"), credsFile(jwts, seed))
 	connect := Connect{URL: outside(t, trusted), Creds: "user.creds"}.Resolve(dir)
 	serve(t, DoorOptions{Connect: connect}, tooltest.Reference{}, tooltest.Reference{})
-	r, err := New(context.Background(), Options{Connect: connect}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(New(context.Background(), Options{Connect: connect}, nil))(t)
 	defer func() { _ = r.Close(context.Background()) }()
-	if _, err := r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(`{}`)}, tool.Discard); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(r.Invoke(context.Background(), &tool.Call{Tool: "echo", Args: []byte(`{}`)}, tool.Discard)))
 }
 
 func TestTheEmbeddedServerSpeaksTLS(t *testing.T) {
 	dir := t.TempDir()
-	s, err := StartServer(ServerOptions{Listen: "127.0.0.1:0", Gate: auth, TLS: certificates(t, dir)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(StartServer(ServerOptions{Listen: "127.0.0.1:0", Gate: auth, TLS: certificates(t, dir)}))(t)
 	t.Cleanup(s.Close)
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
 	nc := connect(t, s, nats.RootCAs(filepath.Join(dir, "ca.pem")))
@@ -257,18 +226,13 @@ func TestConnectOptionsThatCannotWorkAreRefused(t *testing.T) {
 
 func write(t *testing.T, path string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, content, 0o600))
 }
 
 // certificates makes a certificate for this machine, and writes it to dir with its key and as its own authority.
 func certificates(t *testing.T, dir string) *tls.Config {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -276,23 +240,14 @@ func certificates(t *testing.T, dir string) *tls.Config {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := kit.Must(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))(t)
+	keyDER := kit.Must(x509.MarshalPKCS8PrivateKey(key))(t)
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 	write(t, filepath.Join(dir, "ca.pem"), cert)
 	write(t, filepath.Join(dir, "cert.pem"), cert)
 	write(t, filepath.Join(dir, "key.pem"), private)
-	pair, err := tls.X509KeyPair(cert, private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := kit.Must(tls.X509KeyPair(cert, private))(t)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(cert)
 	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, MinVersion: tls.VersionTLS12}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -31,9 +32,7 @@ func TestATokenStandsForExactlyOneName(t *testing.T) {
 		"readFile": "readFile", "my_tool-2": "my_tool-2", "file.read": "file%2Eread", "greet someone": "greet%20someone",
 		"a*>b": "a%2A%3Eb", "größe": "gr%C3%B6%C3%9Fe", "50%": "50%25", "\n": "%0A", "$SYS": "%24SYS",
 	} {
-		if got := EncodeName(name); got != token {
-			t.Errorf("%q became %q, want %q", name, got, token)
-		}
+		kit.Equal(t, EncodeName(name), token, "%q became", name)
 	}
 	for _, bad := range []string{"%", "%2", "a%zz", "%2G"} {
 		if name, err := DecodeName(bad); err == nil {
@@ -48,9 +47,7 @@ func TestReservedReplySubjectsAreRefused(t *testing.T) {
 		"tools.file.read": false, "toolpost.cancel": false, "$SRV.PING": false, "$JS.ACK.x": false, "a.*": false, "a.>": false, "a b": false,
 		"a\nb": false, ".a": false, "a.": false, "a..b": false, strings.Repeat("x", 2000): false,
 	} {
-		if mayAnswer(subject) != ok {
-			t.Errorf("%.40q: want %v", subject, ok)
-		}
+		kit.Equal(t, mayAnswer(subject), ok, subject)
 	}
 }
 
@@ -78,9 +75,7 @@ func FuzzRequest(f *testing.F) {
 			r, err = decodeRequest(where, body)
 		}
 		if err == nil && !native {
-			if err := strictjson.CheckObject(r.args); err != nil {
-				t.Errorf("the arguments %q: %v", r.args, err)
-			}
+			kit.Check(t, strictjson.CheckObject(r.args), "the arguments %q", r.args)
 			if where.tool == "" && r.name == "" {
 				t.Error("no tool")
 			}
@@ -153,7 +148,5 @@ func TestTidyChangesOnlyNullsAndCamelCase(t *testing.T) {
 			t.Errorf("%s became %s (%v)", args, got, err)
 		}
 	}
-	if got, err := tidy(json.RawMessage(`{"a":null,"ignoreCase":{"x":null},"\n":1}`)); err != nil || string(got) != `{"ignore_case":{"x":null},"\n":1}` {
-		t.Errorf("got %s (%v)", got, err)
-	}
+	kit.Equal(t, string(kit.Must(tidy(json.RawMessage(`{"a":null,"ignoreCase":{"x":null},"\n":1}`)))(t)), `{"ignore_case":{"x":null},"\n":1}`)
 }

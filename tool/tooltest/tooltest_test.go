@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -44,37 +45,26 @@ func TestNoLeaksEndsLeftoverProcesses(t *testing.T) {
 	r := &recorder{TB: t}
 	noLeaks(r, 50*time.Millisecond, nil)
 	startSleep(t, mark(), true)
-	if err := eventually(limit, func() error {
+	kit.OK(t, eventually(limit, func() error {
 		if len(sleepers()) == 0 {
 			return errors.New("no sleeper is there yet")
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.finish(); !strings.Contains(got, "(sleep)") {
-		t.Errorf("an orphan in its own session was not found: %q", got)
-	}
-	if err := eventually(limit, func() error { return describe(sleepers()) }); err != nil {
-		t.Errorf("it was not ended: %v", err)
-	}
+	}))
+	kit.Contains(t, r.finish(), "(sleep)", "an orphan in its own session was not found")
+	kit.Check(t, eventually(limit, func() error { return describe(sleepers()) }), "it was not ended")
 }
 
 func TestDescendantsAreFoundAtAnyDepth(t *testing.T) {
 	NoLeaks(t)
 	c := exec.CommandContext(t.Context(), "sh", "-c", "sh -c 'sleep 1000; :' & wait")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	err := eventually(limit, func() error {
+	kit.OK(t, c.Start())
+	kit.Check(t, eventually(limit, func() error {
 		if n := len(Descendants(os.Getpid())); n != 3 {
 			return fmt.Errorf("%d descendants, not 3", n)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 	for _, pid := range Descendants(os.Getpid()) {
 		if p, err := os.FindProcess(pid); err == nil {
 			_ = p.Kill()
@@ -105,12 +95,8 @@ func TestNumbersByValue(t *testing.T) {
 	floats := func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true, Output: []byte(strings.NewReplacer("1.50", "1.5", "2.5e-3", "0.0025").Replace(string(c.Args)))}, nil
 	}
-	if err := p.open(tool.HandlerFunc(floats)); err != nil {
-		t.Fatal(err)
-	}
-	if err := echoes(p); err != nil {
-		t.Errorf("other digits of the same value: %v", err)
-	}
+	kit.OK(t, p.open(tool.HandlerFunc(floats)))
+	kit.Check(t, echoes(p), "other digits of the same value")
 	p.h = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true, Output: []byte(`{"n":[1.6]}`)}, nil
 	})
@@ -137,9 +123,7 @@ func TestCollectWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	time.AfterFunc(time.Millisecond, func() { _ = c.Emit(tool.LogEvent("info", "ready")) })
-	if err := c.WaitLog(ctx, "ready"); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, c.WaitLog(ctx, "ready"))
 	cancel()
 	if err := c.WaitLog(ctx, "never"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/web"
 )
@@ -49,18 +51,13 @@ const issuedToken = identity.TokenPrefix + "012345678901234567890123456789012345
 func newDesk(t *testing.T) *desk {
 	d := &desk{t: t}
 	d.roles.Store([]string{"reader"})
-	owner, err := identity.StaticToken(ownersToken)
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := kit.Must(identity.StaticToken(ownersToken))(t)
 	all := tool.Patterns{"*"}
 	callers, err := identity.New(identity.Options{Roles: map[string]identity.Role{"reader": {Tools: all}, "writer": {Tools: all}}},
 		identity.Env{Owner: owner, Tokens: func(context.Context, string) (identity.Grant, bool, error) {
 			return identity.Grant{Caller: "ada", Roles: d.roles.Load().([]string)}, !d.revoked.Load(), nil
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	d.Console = New(Options{
 		Gate: callers.Admit, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&d.log, nil)),
 		now: func() time.Time { return time.Now().Add(time.Duration(d.clock.Load())) },
@@ -107,20 +104,14 @@ func (d *desk) client() *client {
 // ask sends a request with headers by name and value, and returns the status and the body.
 func (c *client) ask(method, path, body string, headers ...string) (int, string) {
 	c.t.Helper()
-	r, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	r := kit.Must(http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body)))(c.t)
 	for i := 0; i < len(headers); i += 2 {
 		if headers[i] == "Host" {
 			r.Host = headers[i+1]
 		}
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := c.Do(r)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	resp := kit.Must(c.Do(r))(c.t)
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(b)
@@ -141,33 +132,25 @@ func (c *client) want(status int, part, method, path, body string, headers ...st
 // until polls for an answer: the gate caches a token for a moment.
 func (c *client) until(status int, part, path string) {
 	c.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		got, said := c.ask("GET", path, "")
-		if got == status && strings.Contains(said, part) {
-			return
+	kit.Until(c.t, func() error {
+		if got, said := c.ask("GET", path, ""); got != status || !strings.Contains(said, part) {
+			return fmt.Errorf("%s stays %d %s", path, got, said)
 		}
-		if time.Now().After(end) {
-			c.t.Fatalf("%s stays %d %s", path, got, said)
-		}
-	}
+		return nil
+	})
 }
 
 func (d *desk) code(p tool.Principal) string {
 	d.t.Helper()
 	code, _, err := d.Link(p)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	kit.OK(d.t, err)
 	b, _ := json.Marshal(map[string]string{"code": code})
 	return string(b)
 }
 
 func (d *desk) ada() tool.Principal {
 	d.t.Helper()
-	p, err := d.o.Gate(d.t.Context(), identity.Credentials{Token: issuedToken})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	p := kit.Must(d.o.Gate(d.t.Context(), identity.Credentials{Token: issuedToken}))(d.t)
 	return p
 }
 
@@ -292,10 +275,7 @@ func TestOnlyPrefixedCookieCountsOverTLS(t *testing.T) {
 		for i := 0; i < len(headers); i += 2 {
 			r.Header.Set(headers[i], headers[i+1])
 		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := kit.Must(http.DefaultClient.Do(r))(t)
 		resp.Body.Close()
 		if resp.StatusCode != 200 || len(resp.Cookies()) != 1 {
 			t.Fatal(resp.Status)
@@ -382,14 +362,9 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	// A body of undeclared length could be as long as that of any call.
 	r, _ := http.NewRequestWithContext(t.Context(), "POST", d.url+"/v1/session", io.MultiReader(strings.NewReader(d.code(d.ada()))))
 	r.Header.Set(Header, "1")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(http.DefaultClient.Do(r))(t)
 	resp.Body.Close()
-	if resp.StatusCode != 413 {
-		t.Errorf("of unknown length: %s", resp.Status)
-	}
+	kit.Equal(t, resp.StatusCode, 413, "of unknown length: %s", resp.Status)
 }
 
 // isClosed checks the headers that isolate a page: what it may load, who may frame it, which referrer it sends. The
@@ -414,9 +389,7 @@ func isClosed(t *testing.T, path string, h http.Header) {
 		"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff",
 		"Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 	} {
-		if got := h.Get(name); got != want {
-			t.Errorf("%s has %s: %q", path, name, got)
-		}
+		kit.Equal(t, h.Get(name), want, path, name)
 	}
 }
 
@@ -428,10 +401,7 @@ func TestThePageNeedsNoCallerAndLoadsNothingElse(t *testing.T) {
 		}
 		r, _ := http.NewRequestWithContext(t.Context(), "GET", c.url+"/"+path, nil)
 		r.Header.Set("Accept", "text/html")
-		resp, err := c.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := kit.Must(c.Do(r))(t)
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		h := resp.Header

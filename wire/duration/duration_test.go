@@ -3,6 +3,7 @@ package duration
 import (
 	"testing"
 	"time"
+	"toolpost/internal/kit"
 )
 
 func TestParseAcceptsDaysAndWeeks(t *testing.T) {
@@ -11,9 +12,7 @@ func TestParseAcceptsDaysAndWeeks(t *testing.T) {
 		"90s": 90 * time.Second, "1m30s": 90 * time.Second, "-1d": -24 * time.Hour, "1h1d": 25 * time.Hour, ".5d": 12 * time.Hour,
 		"106751d": 106751 * 24 * time.Hour,
 	} {
-		if got, err := Parse(text); err != nil || got != want {
-			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
-		}
+		kit.Equal(t, kit.Must(Parse(text))(t), want, text)
 	}
 	for _, text := range []string{
 		"", "d", "30", "30D", "1 d", "1..5d", "d30", "30days", "106752d", "999999999d", "1e3d", "15251w", "\xff1d", "1d-1h",

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 )
@@ -53,18 +54,12 @@ func TestEveryHeaderIsReadInAnyCaseAndWritten(t *testing.T) {
 		if err != nil || timeout != 90*time.Second {
 			t.Errorf("%s: %v, %v", name, timeout, err)
 		}
-		if d := cmp.Diff(whole(), c); d != "" {
-			t.Errorf("%s: %s", name, d)
-		}
+		kit.Equal(t, cmp.Diff(whole(), c), "", name)
 	}
 	web, bus := http.Header{}, nats.Header{}
 	for _, h := range []headers{web, bus} {
-		if err := envelope.Write(h, whole(), 90*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(all(), h); d != "" {
-			t.Error(d)
-		}
+		kit.OK(t, envelope.Write(h, whole(), 90*time.Second))
+		kit.Equal(t, cmp.Diff(all(), h), "")
 	}
 }
 
@@ -113,17 +108,13 @@ func TestInvalidHeadersAreRefused(t *testing.T) {
 		"nothing but ours":     {headers{"Toolpost-": {"a"}}, "is not known; known are"},
 	} {
 		_, err := envelope.Read(c.h, new(tool.Call), "Toolpost-Ack")
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %s", name, err, c.want)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, c.want, name, c.want)
 	}
 }
 
 func TestADoorMayKnowMoreHeaders(t *testing.T) {
 	h := nats.Header{"toolpost-ack": {"true"}, "Toolpost-Stream": {"a", "b"}}
-	if _, err := envelope.Read(h, new(tool.Call), "Toolpost-Ack", "Toolpost-Stream"); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(envelope.Read(h, new(tool.Call), "Toolpost-Ack", "Toolpost-Stream")))
 	if text, err := envelope.Single(h, "Toolpost-Ack"); text != "true" || err != nil {
 		t.Errorf("%q %v", text, err)
 	}
@@ -158,9 +149,7 @@ func TestWriteRefusesUnreadableValues(t *testing.T) {
 		{ID: "a b"}, {Session: "a\r\nToolpost-Lease: stolen"}, {Session: " a"}, {Key: "\xff"}, {Run: "a\x00"},
 		{Lease: strings.Repeat("x", 2000)}, {Answers: json.RawMessage(`{`)}, {Answers: json.RawMessage(`"` + strings.Repeat("x", 40<<10) + `"`)},
 	} {
-		if err := envelope.Write(http.Header{}, c, 0); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%+v: %v", c, err)
-		}
+		kit.Refused(t, envelope.Write(http.Header{}, c, 0), tool.CodeInvalidInput, "", c)
 	}
 }
 
@@ -175,9 +164,7 @@ func TestHeadersAreReadAsTheyWereWritten(t *testing.T) {
 		}
 		timeout := time.Duration(rapid.Int64Min(0).Draw(t, "timeout"))
 		h, got := nats.Header{}, new(tool.Call)
-		if err := envelope.Write(h, sent, timeout); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, envelope.Write(h, sent, timeout))
 		read, err := envelope.Read(h, got)
 		if err != nil || read != timeout || !cmp.Equal(sent, got) {
 			t.Fatalf("wrote %+v %v, read %+v %v (%v)", sent, timeout, got, read, err)
@@ -200,9 +187,7 @@ func FuzzRead(f *testing.F) {
 		c := new(tool.Call)
 		timeout, err := envelope.Read(h, c)
 		if err != nil {
-			if tool.CodeOf(err) != tool.CodeInvalidInput {
-				t.Fatal(err)
-			}
+			kit.MustEqual(t, tool.CodeOf(err), tool.CodeInvalidInput, err)
 			return
 		}
 		written := headers{}
@@ -241,10 +226,7 @@ func variables() map[string]string {
 // filled passes a call through the environment, and returns what arrives and its remaining time.
 func filled(t *testing.T, vars map[string]string, c *tool.Call) (got *tool.Call, left time.Duration) {
 	t.Helper()
-	fill, err := envelope.Environment(func(name string) string { return vars[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
+	fill := kit.Must(envelope.Environment(func(name string) string { return vars[name] }))(t)
 	_, _ = fill(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		if deadline, ok := ctx.Deadline(); ok {
 			left = time.Until(deadline)
@@ -283,9 +265,7 @@ func TestInvalidVariablesAreRefused(t *testing.T) {
 		"TOOLPOST_DRY_RUN": "1", "TOOLPOST_TIMEOUT": "5",
 	} {
 		_, err := envelope.Environment(func(n string) string { return map[string]string{name: text}[n] })
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), "the environment variable "+name+" is ") {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, "the environment variable "+name+" is ", name)
 	}
 	var asked []string
 	_, _ = envelope.Environment(func(n string) string { asked = append(asked, n); return "" })

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
@@ -80,9 +80,7 @@ func TestBothSidesAskAtOnceInIdsOfTheirOwn(t *testing.T) {
 		for _, c := range []*Conn{a, b} {
 			all.Go(func() {
 				want := fmt.Sprintf(`{"n":%d}`, n)
-				if got, err := c.Ask(t.Context(), "echo", []byte(want), nil); err != nil || string(got) != want {
-					t.Errorf("got %s, %v", got, err)
-				}
+				kit.Equal(t, string(kit.Must(c.Ask(t.Context(), "echo", []byte(want), nil))(t)), want)
 			})
 		}
 	}
@@ -111,9 +109,7 @@ func TestMessagesOfARequestAreServedBeforeItsAnswer(t *testing.T) {
 		b.Reply(context.Background(), in, []byte(`"done"`), nil)
 		return nil
 	}})
-	if got, err := a.Ask(t.Context(), "work", nil, "mine"); err != nil || string(got) != `"done"` {
-		t.Errorf("got %s, %v", got, err)
-	}
+	kit.Equal(t, string(kit.Must(a.Ask(t.Context(), "work", nil, "mine"))(t)), `"done"`)
 	if len(served) != 9 || served[8] != "mine progress/8" {
 		t.Errorf("served %q", served)
 	}
@@ -133,9 +129,7 @@ func TestUnaddressedMessageBelongsToNoneOfSeveralRequests(t *testing.T) {
 	}
 	first, second := <-asked, <-asked
 	_ = b.Send(t.Context(), EncodeNotification("log", nil))
-	if got := <-stray; got != "log" {
-		t.Errorf("got %s", got)
-	}
+	kit.Equal(t, <-stray, "log")
 	b.Reply(t.Context(), first, []byte(`1`), nil)
 	b.Reply(t.Context(), second, []byte(`2`), nil)
 	all.Wait()
@@ -164,14 +158,13 @@ func TestCancelledRequestIsAbandonedAndAnsweredLate(t *testing.T) {
 		t.Errorf("%d are on their way, %v are abandoned", n, left)
 	}
 	go func() { b.Reply(context.Background(), <-asked, []byte(`1`), nil) }()
-	for n := 1; n > 0; n, _ = a.Pending() {
-		time.Sleep(time.Millisecond)
-	}
+	kit.Eventually(t, "nothing is pending", func() bool {
+		n, _ := a.Pending()
+		return n == 0
+	})
 	mu.Lock()
 	defer mu.Unlock()
-	if want := []string{"abandoned 1 true", "answered 1 true"}; !slices.Equal(heard, want) {
-		t.Errorf("heard %q", heard)
-	}
+	kit.EqualSlices(t, heard, []string{"abandoned 1 true", "answered 1 true"}, "heard")
 }
 
 func TestAnEndedConnectionAnswersItsRequestsAndSendsNoMore(t *testing.T) {
@@ -243,15 +236,10 @@ func TestPendingMessagesOfARequestAreBounded(t *testing.T) {
 		Take:  func(in *Incoming) error { t.Errorf("%s belongs to nothing", in.Method); return nil },
 		Serve: func(context.Context, *Incoming, *Request) {},
 	})
-	r, err := c.enter("work", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(c.enter("work", nil))(t)
 	var scan strictjson.Scanner
 	for n := range maxAsked + 1 {
-		if err := c.Hear(&scan, fmt.Appendf(nil, `{"id":%d,"method":"m"}`, n), 0); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, c.Hear(&scan, fmt.Appendf(nil, `{"id":%d,"method":"m"}`, n), 0))
 	}
 	if len(r.asked) != maxAsked || !strings.Contains(told.String(), fmt.Sprintf(`"id":%d,"error":{"code":-32000,"message":"m: too many calls at once`, maxAsked)) {
 		t.Errorf("%d wait; told %s", len(r.asked), told.String())
@@ -265,9 +253,7 @@ func hears(t *testing.T, o Options) (*Conn, func(of uint64, text string)) {
 	c := NewConn(o)
 	return c, func(of uint64, text string) {
 		t.Helper()
-		if err := c.Hear(new(strictjson.Scanner), []byte(text), of); err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Check(t, c.Hear(new(strictjson.Scanner), []byte(text), of), text)
 	}
 }
 
@@ -296,9 +282,7 @@ func TestPutReturnsTheHeardAnswer(t *testing.T) {
 		hear(id, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":7}`, id))
 		c.Fail(id, io.EOF) // it was already answered
 	}()
-	if raw, err := c.Put(t.Context(), query(nil, sent)); err != nil || string(raw) != "7" {
-		t.Errorf("%s, %v", raw, err)
-	}
+	kit.Equal(t, string(kit.Must(c.Put(t.Context(), query(nil, sent)))(t)), "7")
 	go func() { c.Fail(<-sent, io.EOF) }()
 	if raw, err := c.Put(t.Context(), query(nil, sent)); !errors.Is(err, io.EOF) {
 		t.Errorf("%s, %v", raw, err)
@@ -388,9 +372,7 @@ func FuzzMessage(f *testing.F) {
 			return
 		}
 		var std map[string]json.RawMessage
-		if err := json.Unmarshal(line, &std); err != nil {
-			t.Fatalf("accepted, but: %v", err)
-		}
+		kit.OK(t, json.Unmarshal(line, &std), "accepted, but")
 		_, _ = m.number()
 		_ = m.Check()
 		out := [][]byte{EncodeRequest(1, "tools/call", m.Params), EncodeReply(m.ReplyID(), []byte(`{}`), nil)}

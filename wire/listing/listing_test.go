@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/listing"
 	"toolpost/wire/strictjson"
@@ -36,9 +37,7 @@ func TestAnEntryCanAlwaysBeWritten(t *testing.T) {
 		{Name: "x", Input: json.RawMessage(`{`)}, {Name: "\xff", Source: "\xff", Input: json.RawMessage(`{`)},
 	} {
 		b := listing.Encode(spec, nil)
-		if err := strictjson.CheckObject(b); err != nil {
-			t.Errorf("%q: %v", b, err)
-		}
+		kit.Check(t, strictjson.CheckObject(b), b)
 		if s, why, err := listing.Decode(b); err != nil || why == nil || s.Name == "" {
 			t.Errorf("%v %v %v", s, why, err)
 		}

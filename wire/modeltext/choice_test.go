@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/modeltext"
 	"toolpost/wire/strictjson"
@@ -22,9 +23,7 @@ func TestAChoiceIsATextOrHasALabelOrAnID(t *testing.T) {
 		}
 	}
 	for _, doc := range []string{`""`, `{}`, `7`, `null`, `["a"]`, `{"label":7}`} {
-		if err := strictjson.Unmarshal([]byte(doc), new(modeltext.Choice)); err == nil {
-			t.Errorf("%s is a choice", doc)
-		}
+		kit.Fails(t, strictjson.Unmarshal([]byte(doc), new(modeltext.Choice)), "", "%s is a choice", doc)
 	}
 }
 
@@ -45,7 +44,5 @@ func TestAModelIsToldOfChoicesInWords(t *testing.T) {
 		}
 	}
 	other := tool.UIEvent{Event: "play_sound", Payload: []byte(`{"choices":["x"]}`)}
-	if got := modeltext.Offered(tool.NewEvent(tool.KindUIEvent, other).Data); got != "" {
-		t.Errorf("another event offers %q", got)
-	}
+	kit.Equal(t, modeltext.Offered(tool.NewEvent(tool.KindUIEvent, other).Data), "", "another event offers")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/nearest"
 )
 
@@ -22,9 +23,7 @@ func TestOf(t *testing.T) {
 		"zebra":                  nil,
 		strings.Repeat("a", 1e6): nil,
 	} {
-		if d := cmp.Diff(want, nearest.Of(word, known)); d != "" {
-			t.Errorf("%.20q: %s", word, d)
-		}
+		kit.Equal(t, cmp.Diff(want, nearest.Of(word, known)), "", word)
 	}
 }
 

@@ -10,12 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 )
 
 // An invalid expression must be found before its first use.
 func TestEveryLazyExpressionCompiles(t *testing.T) {
 	found := 0
-	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -30,15 +31,10 @@ func TestEveryLazyExpressionCompiles(t *testing.T) {
 		}
 		for expr := range lazyIn(file) {
 			found++
-			if _, err := regexp.Compile(expr); err != nil {
-				t.Errorf("%s: %v", path, err)
-			}
+			kit.Check(t, kit.Err(regexp.Compile(expr)), path)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if found < 20 {
 		t.Errorf("found %d expressions: the test does not see them", found)
 	}

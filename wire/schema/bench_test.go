@@ -7,6 +7,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/schema"
 )
 
@@ -62,15 +63,10 @@ func BenchmarkValidate(b *testing.B) {
 			}
 		})
 		b.Run(name+"/oracle", func(b *testing.B) {
-			s, err := oracle(b, c.schema)
-			if err != nil {
-				b.Fatal(err)
-			}
+			s := kit.Must(oracle(b, c.schema))(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := s.Validate(v); err != nil {
-					b.Fatal(err)
-				}
+				kit.OK(b, s.Validate(v))
 			}
 		})
 	}
@@ -79,16 +75,12 @@ func BenchmarkValidate(b *testing.B) {
 func BenchmarkCompile(b *testing.B) {
 	b.Run("ours", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := schema.Compile(json.RawMessage(smallSchema)); err != nil {
-				b.Fatal(err)
-			}
+			kit.Must(schema.Compile(json.RawMessage(smallSchema)))(b)
 		}
 	})
 	b.Run("oracle", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := oracle(b, smallSchema); err != nil {
-				b.Fatal(err)
-			}
+			kit.Must(oracle(b, smallSchema))(b)
 		}
 	})
 }

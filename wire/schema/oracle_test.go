@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
@@ -168,10 +169,7 @@ func (g grammar) document() any {
 
 func agrees(t *rapid.T) {
 	g := grammar{t, rapid.Bool().Draw(t, "older")}
-	doc, err := json.Marshal(g.document())
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := kit.Must(json.Marshal(g.document()))(t)
 	ours, err := schema.Compile(doc)
 	theirs, theirErr := oracle(t, string(doc))
 	if err != nil && strings.Contains(err.Error(), "refers back to itself") {

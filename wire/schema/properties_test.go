@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/schema"
 )
 
@@ -29,18 +30,12 @@ func TestPropertiesAreListedAsFarAsTheyArePlainToSee(t *testing.T) {
 			}
 			list = append(list, one)
 		}
-		if got := strings.Join(list, ", "); got != want {
-			t.Errorf("%s: %q, not %q", raw, got, want)
-		}
+		kit.Equal(t, strings.Join(list, ", "), want, raw)
 	}
 }
 
 func TestWordsListsTheFirstFaults(t *testing.T) {
 	faults := []schema.Fault{{At: "", Problem: "a"}, {At: "/b", Problem: "b"}, {At: "/c", Problem: "c"}, {At: "/d", Problem: "d"}}
-	if got := schema.Words(faults); got != "a; /b: b; /c: c; and 1 more" {
-		t.Error(got)
-	}
-	if got := schema.Words(faults[1:2]); got != "/b: b" {
-		t.Error(got)
-	}
+	kit.Equal(t, schema.Words(faults), "a; /b: b; /c: c; and 1 more")
+	kit.Equal(t, schema.Words(faults[1:2]), "/b: b")
 }

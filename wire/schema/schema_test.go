@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
@@ -18,18 +19,14 @@ import (
 func compile(t testing.TB, raw string) *schema.Schema {
 	t.Helper()
 	s, err := schema.Compile(json.RawMessage(raw))
-	if err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	kit.OK(t, err, raw)
 	return s
 }
 
 func decode(t testing.TB, raw string) any {
 	t.Helper()
 	v, err := strictjson.Decode([]byte(raw))
-	if err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	kit.OK(t, err, raw)
 	return v
 }
 
@@ -86,9 +83,7 @@ func TestFaultsAreInWordsForPeople(t *testing.T) {
 		{`{"required":["` + strings.Repeat("é", 100) + `"]}`, `{}`, "missing property '" + strings.Repeat("é", 60) + "...'"},
 		{`{"required":["a\u0000b"]}`, `{}`, `missing property 'a\x00b'`},
 	} {
-		if got := say(compile(t, c.schema).Validate(decode(t, c.value))); got != c.want {
-			t.Errorf("%s with %s:\n got %s\nwant %s", c.schema, c.value, got, c.want)
-		}
+		kit.Equal(t, say(compile(t, c.schema).Validate(decode(t, c.value))), c.want, c.schema, c.value)
 	}
 }
 
@@ -109,9 +104,7 @@ func TestNearestAlternativeIsExplained(t *testing.T) {
 		{`{"anyOf":[{"type":"array","items":{"anyOf":[{"type":"string"},{"type":"integer"}]}},{"type":"null"}]}`, `["a",true]`, "/1: got boolean, want integer or string"},
 		{`{"anyOf":[{"$ref":"#/$defs/s"},{"type":"null"}],"$defs":{"s":{"type":"string","maxLength":1}}}`, `"xx"`, "longer than 1 character"},
 	} {
-		if got := say(compile(t, c.schema).Validate(decode(t, c.value))); got != c.want {
-			t.Errorf("%s with %s:\n got %s\nwant %s", c.schema, c.value, got, c.want)
-		}
+		kit.Equal(t, say(compile(t, c.schema).Validate(decode(t, c.value))), c.want, c.schema, c.value)
 	}
 }
 
@@ -129,9 +122,7 @@ func TestFaultsAreBoundedAndInOrder(t *testing.T) {
 	if faults := compile(t, `{"required":`+string(names)+`}`).Validate(map[string]any{}); len(faults) != schema.MaxFaults {
 		t.Errorf("%d faults: %v", len(faults), faults)
 	}
-	if d := cmp.Diff(faults, s.Validate(members)); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(faults, s.Validate(members)), "")
 }
 
 func TestAWrongSchemaIsRefusedWithItsPlace(t *testing.T) {
@@ -181,9 +172,7 @@ func TestAWrongSchemaIsRefusedWithItsPlace(t *testing.T) {
 		`{"items":{"not"`: "it is not JSON: the JSON ends too early",
 		`{"properties":{` + strings.Repeat(`"a":{"properties":{`, 300): "it is not JSON: nested deeper",
 	} {
-		if _, err := schema.Compile(json.RawMessage(raw)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s:\n got %v\nwant %s", raw, err, want)
-		}
+		kit.Fails(t, kit.Err(schema.Compile(json.RawMessage(raw))), want, raw, want)
 	}
 }
 
@@ -420,9 +409,7 @@ func TestLargeValuesAreChecked(t *testing.T) {
 			t.Error(faults)
 		}
 		items[len(items)-1] = items[7]
-		if got := say(s.Validate(items)); got != "items 7 and 39999 are equal" {
-			t.Error(got)
-		}
+		kit.Equal(t, say(s.Validate(items)), "items 7 and 39999 are equal")
 	})
 	quickly(t, "a long text", func() {
 		if faults := compile(t, `{"pattern":"^[a-z]+$","maxLength":5000000}`).Validate(strings.Repeat("a", 5_000_000)); faults != nil {
@@ -440,12 +427,8 @@ func TestTheNumberOfSubschemasIsBounded(t *testing.T) {
 	of := func(n int) json.RawMessage {
 		return json.RawMessage(`{"anyOf":[` + strings.Repeat("true,", n-2) + `true]}`)
 	}
-	if _, err := schema.Compile(of(schema.MaxSubschemas)); err != nil {
-		t.Error(err)
-	}
-	if _, err := schema.Compile(of(schema.MaxSubschemas + 1)); err == nil || !strings.Contains(err.Error(), "more than 10000 schemas in one") {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(schema.Compile(of(schema.MaxSubschemas))))
+	kit.Fails(t, kit.Err(schema.Compile(of(schema.MaxSubschemas+1))), "more than 10000 schemas in one")
 }
 
 func TestTheSizeOfAllPatternsIsBounded(t *testing.T) {
@@ -457,9 +440,7 @@ func TestTheSizeOfAllPatternsIsBounded(t *testing.T) {
 		raw, _ := json.Marshal(map[string]any{"properties": schemas})
 		return raw
 	}
-	if _, err := schema.Compile(of(20)); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(schema.Compile(of(20))))
 	// Patterns that are too large for Go's regexp, which expands counts, are run by the other engine.
 	quickly(t, "many large patterns", func() {
 		if s := compile(t, string(of(500))); len(s.Unchecked()) > 0 || s.Validate(decode(t, `{"7":"7"}`)) == nil {
@@ -480,9 +461,7 @@ func TestDanglingReferencesInUnusedSchemasAreHarmless(t *testing.T) {
 
 func TestAReferenceMayLeadAnywhereInTheDocument(t *testing.T) {
 	s := compile(t, `{"properties":{"a":{"$ref":"#/components/schemas/x~1y%25"}},"components":{"schemas":{"x/y%":{"items":{"$ref":"#/components/n"}}},"n":{"type":"null"}}}`)
-	if got := say(s.Validate(decode(t, `{"a":[null,1]}`))); got != "/a/1: got number, want null" {
-		t.Error(got)
-	}
+	kit.Equal(t, say(s.Validate(decode(t, `{"a":[null,1]}`))), "/a/1: got number, want null")
 }
 
 func TestAMatchingValueAllocatesNothing(t *testing.T) {
@@ -499,18 +478,12 @@ func TestAMatchingValueAllocatesNothing(t *testing.T) {
 // A name may be as long as a document; it must not come back in a fault or an error.
 func TestLongNamesDoNotComeBack(t *testing.T) {
 	long := strings.Repeat("n", 1<<20)
-	v, err := strictjson.Decode([]byte(`{"` + long + `": {"` + long + `": 1}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := kit.Must(strictjson.Decode([]byte(`{"` + long + `": {"` + long + `": 1}}`)))(t)
 	for _, text := range []string{
 		`{"additionalProperties": {"additionalProperties": {"type": "string"}}}`, `{"additionalProperties": {"propertyNames": {"maxLength": 3}}}`,
 		`{"additionalProperties": false}`, `{"required": ["` + long + `x"]}`, `{"patternProperties": {"n": {"const": "` + long + `"}}}`,
 	} {
-		s, err := schema.Compile([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := kit.Must(schema.Compile([]byte(text)))(t)
 		faults := s.Validate(v)
 		if len(faults) != 1 || len(faults[0].At) > 1000 || len(faults[0].Problem) > 1000 {
 			t.Errorf("%.60s: %d faults, the first is at %d bytes", text, len(faults), len(faults[0].At))
@@ -542,8 +515,6 @@ func TestAnyTextIsTrueOnlyWithoutStringConstraints(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if s.AnyText() != want {
-			t.Errorf("%s: %v", text, s.AnyText())
-		}
+		kit.Equal(t, s.AnyText(), want, text)
 	}
 }

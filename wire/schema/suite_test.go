@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
@@ -27,23 +28,12 @@ type suiteGroup struct {
 // loadSuite reads the required tests of the JSON Schema Test Suite, by draft and file.
 func loadSuite(t testing.TB) map[string]map[string][]suiteGroup {
 	t.Helper()
-	f, err := os.Open("testdata/suite.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(os.Open("testdata/suite.json.gz"))(t)
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := kit.Must(gzip.NewReader(f))(t)
+	b := kit.Must(io.ReadAll(z))(t)
 	var suite map[string]map[string][]suiteGroup
-	if err := json.Unmarshal(b, &suite); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal(b, &suite))
 	return suite
 }
 
@@ -99,9 +89,7 @@ func ofDraft(draft string, raw json.RawMessage) json.RawMessage {
 func runGroup(t *testing.T, name string, s *schema.Schema, g suiteGroup) (passed int) {
 	for _, c := range g.Tests {
 		v, err := strictjson.Decode(c.Data)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		kit.OK(t, err, name)
 		if faults := s.Validate(v); (faults == nil) != c.Valid {
 			t.Errorf("%s/%s: %v", name, c.Description, faults)
 			continue

@@ -7,15 +7,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
 func object(t *testing.T, doc string) map[string]any {
 	t.Helper()
 	v, err := strictjson.Decode([]byte(doc))
-	if err != nil {
-		t.Fatalf("%s: %v", doc, err)
-	}
+	kit.OK(t, err, doc)
 	return v.(map[string]any)
 }
 
@@ -40,15 +39,9 @@ func TestMerge(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			state, patch := object(t, c.state), object(t, c.patch)
 			got := strictjson.Merge(state, patch)
-			if d := cmp.Diff(object(t, c.want), got); d != "" {
-				t.Error(d)
-			}
-			if d := cmp.Diff(object(t, c.state), state); d != "" {
-				t.Errorf("the state was changed: %s", d)
-			}
-			if d := cmp.Diff(object(t, c.patch), patch); d != "" {
-				t.Errorf("the patch was changed: %s", d)
-			}
+			kit.Equal(t, cmp.Diff(object(t, c.want), got), "")
+			kit.Equal(t, cmp.Diff(object(t, c.state), state), "", "the state was changed")
+			kit.Equal(t, cmp.Diff(object(t, c.patch), patch), "", "the patch was changed")
 		})
 	}
 }
@@ -76,9 +69,7 @@ func TestMergeLaws(t *testing.T) {
 		if d := cmp.Diff(once, strictjson.Merge(once, patch)); d != "" {
 			t.Fatalf("a patch merged twice is not the patch merged once: %s", d)
 		}
-		if d := cmp.Diff(state, strictjson.Merge(state, nil)); d != "" {
-			t.Fatalf("no patch changes something: %s", d)
-		}
+		kit.MustEqual(t, cmp.Diff(state, strictjson.Merge(state, nil)), "", "no patch changes something")
 		if holdsNull(once) {
 			t.Fatalf("a null is stored: %v", once)
 		}
@@ -98,9 +89,7 @@ func TestADiffLeadsFromOneStateToTheOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := strictjson.Merge(nil, objects().Draw(t, "from")), objects().Draw(t, "to")
 		patch, want := strictjson.Diff(from, to), strictjson.Merge(nil, to) // without null values
-		if d := cmp.Diff(want, strictjson.Merge(from, patch)); d != "" {
-			t.Fatalf("%v: %s", patch, d)
-		}
+		kit.MustEqual(t, cmp.Diff(want, strictjson.Merge(from, patch)), "", patch)
 		if !holdsNull(to) && cmp.Equal(from, to) != (len(patch) == 0) {
 			t.Fatalf("%v", patch)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
@@ -52,39 +53,24 @@ func TestRefused(t *testing.T) {
 	for name, doc := range refused {
 		t.Run(name, func(t *testing.T) {
 			b := []byte(doc)
-			if err := strictjson.Check(b); err == nil {
-				t.Error("Check accepted it")
-			}
-			if _, err := strictjson.Decode(b); err == nil {
-				t.Error("Decode accepted it")
-			}
+			kit.Fails(t, strictjson.Check(b), "", "Check accepted it")
+			kit.Fails(t, kit.Err(strictjson.Decode(b)), "", "Decode accepted it")
 			var v any
-			if err := strictjson.Unmarshal(b, &v); err == nil {
-				t.Error("Unmarshal accepted it")
-			}
-			if err := strictjson.Object(b, func(_, _ []byte) error { return nil }); err == nil {
-				t.Error("Object accepted it")
-			}
+			kit.Fails(t, strictjson.Unmarshal(b, &v), "", "Unmarshal accepted it")
+			kit.Fails(t, strictjson.Object(b, func(_, _ []byte) error { return nil }), "", "Object accepted it")
 		})
 	}
 }
 
 func TestNumbersKeepTheirDigits(t *testing.T) {
 	const doc = `{"big":12345678901234567890.10,"exp":1E400,"neg":-0.0,"list":[1,2.50]}`
-	got, err := strictjson.Decode([]byte(doc))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := kit.Must(strictjson.Decode([]byte(doc)))(t)
 	want := map[string]any{
 		"big": json.Number("12345678901234567890.10"), "exp": json.Number("1E400"), "neg": json.Number("-0.0"),
 		"list": []any{json.Number("1"), json.Number("2.50")},
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-	if again, err := strictjson.Marshal(got); err != nil || string(again) != `{"big":12345678901234567890.10,"exp":1E400,"list":[1,2.50],"neg":-0.0}` {
-		t.Errorf("%s, %v", again, err)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
+	kit.Equal(t, string(kit.Must(strictjson.Marshal(got))(t)), `{"big":12345678901234567890.10,"exp":1E400,"list":[1,2.50],"neg":-0.0}`)
 }
 
 func TestNamesMatchInExactCase(t *testing.T) {
@@ -101,37 +87,26 @@ func TestNamesMatchInExactCase(t *testing.T) {
 
 func TestDepthLimitIsExact(t *testing.T) {
 	ok := strings.Repeat("[", strictjson.MaxDepth) + strings.Repeat("]", strictjson.MaxDepth)
-	if err := strictjson.Check([]byte(ok)); err != nil {
-		t.Errorf("depth %d: %v", strictjson.MaxDepth, err)
-	}
+	kit.Check(t, strictjson.Check([]byte(ok)), "depth %d", strictjson.MaxDepth)
 	digits := `{"a":"` + strings.Repeat("9", 5000) + `","b":[` + strings.Repeat("12345678,", 1000) + `1e-9999,false]}`
-	if err := strictjson.Check([]byte(digits)); err != nil {
-		t.Errorf("digits of several numbers or of a string add up: %v", err)
-	}
+	kit.Check(t, strictjson.Check([]byte(digits)), "digits of several numbers or of a string add up")
 	brackets := `"` + strings.Repeat(`[{\"`, 10_000) + `"`
-	if err := strictjson.Check([]byte(brackets)); err != nil {
-		t.Errorf("brackets inside a string count as depth: %v", err)
-	}
+	kit.Check(t, strictjson.Check([]byte(brackets)), "brackets inside a string count as depth")
 }
 
 func TestObjectMembersLiveAsLongAsTheDocument(t *testing.T) {
 	doc := []byte(` { "type" : "log", "n":1.0 , "\u0066ields" : {"a":[1, 2]} } `)
 	got := map[string]string{}
 	var names, values [][]byte
-	err := strictjson.Object(doc, func(name, value []byte) error {
+	kit.OK(t, strictjson.Object(doc, func(name, value []byte) error {
 		names, values = append(names, name), append(values, value)
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for i := range names {
 		got[string(names[i])] = string(values[i])
 	}
 	want := map[string]string{"type": `"log"`, "n": "1.0", "fields": `{"a":[1, 2]}`}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff(want, got), "")
 }
 
 func TestObjectStopsWhenToldTo(t *testing.T) {
@@ -139,9 +114,7 @@ func TestObjectStopsWhenToldTo(t *testing.T) {
 	if err := strictjson.Object([]byte(`{"a":1,"b":2}`), func(_, _ []byte) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
-	if err := strictjson.Object([]byte(`[1]`), nil); err == nil || !strings.Contains(err.Error(), "got array") {
-		t.Errorf("got %v", err)
-	}
+	kit.Fails(t, strictjson.Object([]byte(`[1]`), nil), "got array")
 }
 
 func TestMarshalIsDeterministic(t *testing.T) {
@@ -160,9 +133,7 @@ func FuzzReadersAgree(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		checkErr := strictjson.Check(b)
 		v, decodeErr := strictjson.Decode(b)
-		if (checkErr == nil) != (decodeErr == nil) {
-			t.Fatalf("Check says %v, Decode says %v", checkErr, decodeErr)
-		}
+		kit.MustEqual(t, (checkErr == nil), (decodeErr == nil), "Check says %v, Decode says %v", checkErr, decodeErr)
 		if _, isObject := v.(map[string]any); checkErr == nil {
 			found := map[string]any{}
 			err := strictjson.Object(b, func(name, value []byte) (err error) {
@@ -187,9 +158,7 @@ func BenchmarkObject(b *testing.B) {
 	var s strictjson.Scanner
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := s.Object(line, func(_, _ []byte) error { return nil }); err != nil {
-			b.Fatal(err)
-		}
+		kit.OK(b, s.Object(line, func(_, _ []byte) error { return nil }))
 	}
 }
 
@@ -201,26 +170,20 @@ func BenchmarkStandardLibrary(b *testing.B) {
 			Version, Type, Level, Message string
 			Fields                        json.RawMessage
 		}
-		if err := json.Unmarshal(line, &v); err != nil {
-			b.Fatal(err)
-		}
+		kit.OK(b, json.Unmarshal(line, &v))
 	}
 }
 
 func TestMembersAreThoseOfOneObjectAlone(t *testing.T) {
 	m := strictjson.NewMembers("a", "b")
-	if err := m.Read([]byte(`{"c":0,"\u0061":1,"b":null}`)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, m.Read([]byte(`{"c":0,"\u0061":1,"b":null}`)))
 	if a, b := string(m.Get("a")), string(m.Get("b")); a != "1" || b != "null" {
 		t.Errorf("got %s, %s", a, b)
 	}
 	if err := m.Read([]byte(`{"b":2}`)); err != nil || m.Get("a") != nil || string(m.Get("b")) != "2" {
 		t.Errorf("of the next object: %v, %s, %s", err, m.Get("a"), m.Get("b"))
 	}
-	if err := m.Read([]byte(`{"a":2,"a":3}`)); err == nil {
-		t.Error("an object with a name twice was read")
-	}
+	kit.Fails(t, m.Read([]byte(`{"a":2,"a":3}`)), "", "an object with a name twice was read")
 }
 
 func TestReadingMembersDoesNotAllocate(t *testing.T) {

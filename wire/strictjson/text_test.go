@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,9 +26,7 @@ func texts() []string {
 func TestQuoteAgreesWithTheLibrary(t *testing.T) {
 	for _, text := range texts() {
 		got := Quote([]byte(text))
-		if err := Check(got); err != nil {
-			t.Errorf("Quote(%q) = %s: %v", text, got, err)
-		}
+		kit.Check(t, Check(got), "Quote(%q) = %s", text, got)
 		var back string
 		if err := json.Unmarshal(got, &back); err != nil || back != strings.ToValidUTF8(text, "\uFFFD") {
 			t.Errorf("Quote(%q) reads back as %q, %v", text, back, err)
@@ -78,9 +77,7 @@ func TestPlainUntilFindsEveryByteAtAnyPosition(t *testing.T) {
 				if c < ' ' || c == '"' || c == '\\' {
 					want = at
 				}
-				if got := plainUntil(text, 0); got != want {
-					t.Fatalf("%q: %d, want %d", text, got, want)
-				}
+				kit.MustEqual(t, plainUntil(text, 0), want, text)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/schema"
 	"toolpost/wire/typeschema"
 )
@@ -40,13 +41,8 @@ type found struct {
 
 func written(t *testing.T, o *typeschema.Object) string {
 	t.Helper()
-	b, err := o.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := schema.Compile(b); err != nil {
-		t.Errorf("%s: %v", b, err)
-	}
+	b := kit.Must(o.MarshalJSON())(t)
+	kit.Check(t, kit.Err(schema.Compile(b)), b)
 	return string(b)
 }
 
@@ -62,9 +58,7 @@ func TestInputSchemaFollowsTagsInFieldOrder(t *testing.T) {
 		`"env":{"type":"object","additionalProperties":{"type":"string"}},` +
 		`"path":{"type":"string","minLength":1,"description":"Where it is."}},` +
 		`"required":["query"],"additionalProperties":false,"minProperties":1}`
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	kit.Equal(t, got, want)
 }
 
 func TestOutputRequiresFieldsThatAreNotOmitted(t *testing.T) {
@@ -74,15 +68,11 @@ func TestOutputRequiresFieldsThatAreNotOmitted(t *testing.T) {
 		`"seq":{"type":"integer"},"score":{"type":"number"},` +
 		`"raw":{"type":"string","contentEncoding":"base64"},"changed":{"type":"string","format":"date-time"},` +
 		`"ok":{"const":true},"any":{}},"required":["path","size","changed","ok","any"]}}`
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	kit.Equal(t, got, want)
 }
 
 func TestAStructWithoutFieldsIsAnEmptyObject(t *testing.T) {
-	if got := written(t, typeschema.Input(reflect.TypeFor[struct{}]())); got != `{"type":"object","additionalProperties":false}` {
-		t.Error(got)
-	}
+	kit.Equal(t, written(t, typeschema.Input(reflect.TypeFor[struct{}]())), `{"type":"object","additionalProperties":false}`)
 }
 
 func TestSchemaCanBeModifiedInPlace(t *testing.T) {
@@ -91,7 +81,5 @@ func TestSchemaCanBeModifiedInPlace(t *testing.T) {
 	s.At("properties").Set("more", new(typeschema.Object).Set("type", "boolean"))
 	s.Delete("additionalProperties")
 	want := `{"type":"object","properties":{"path":{"type":"string","minLength":2,"description":"Where it is.","examples":["a"]},"more":{"type":"boolean"}}}`
-	if got := written(t, s); got != want {
-		t.Error(got)
-	}
+	kit.Equal(t, written(t, s), want)
 }

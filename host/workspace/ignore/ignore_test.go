@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"toolpost/internal/kit"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -122,12 +123,8 @@ func newRepository(t testing.TB) *repository {
 	r.git(t, nil, "init", "-q", ".")
 	for _, f := range tree() {
 		p := filepath.Join(r.dir, f)
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(p, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(filepath.Dir(p), 0o755))
+		kit.OK(t, os.WriteFile(p, nil, 0o644))
 	}
 	return r
 }
@@ -149,9 +146,7 @@ func (r *repository) git(t testing.TB, in []byte, args ...string) []byte {
 func (r *repository) compare(t testing.TB, files map[string]string) string {
 	t.Helper()
 	for dir, text := range files {
-		if err := os.WriteFile(filepath.Join(r.dir, dir, ".gitignore"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(r.dir, dir, ".gitignore"), []byte(text), 0o644))
 	}
 	out := r.git(t, []byte(strings.Join(r.paths, "\x00")), "check-ignore", "--no-index", "--stdin", "-z")
 	theirs := strings.FieldsFunc(string(out), func(c rune) bool { return c == 0 })
@@ -202,9 +197,7 @@ func TestRulesAgreeWithGit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 2))
 	for i := range rounds() {
 		files := map[string]string{".": randomRules(rng), "dir": randomRules(rng), "dir/sub": randomRules(rng), "foo": randomRules(rng)}
-		if diff := r.compare(t, files); diff != "" {
-			t.Fatalf("round %d, files %q (-git +ours):\n%s", i, files, diff)
-		}
+		kit.MustEqual(t, r.compare(t, files), "", "round %d, files %q (-git +ours)", i, files)
 	}
 }
 
@@ -219,9 +212,7 @@ func FuzzAgainstGit(f *testing.F) {
 			t.Skip()
 		}
 		files := map[string]string{".": top, "dir": sub}
-		if diff := r.compare(t, files); diff != "" {
-			t.Fatalf("files %q (-git +ours):\n%s", files, diff)
-		}
+		kit.MustEqual(t, r.compare(t, files), "", "files %q (-git +ours)", files)
 	})
 }
 

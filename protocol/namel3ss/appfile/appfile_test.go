@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -64,9 +64,7 @@ page "home":
 	}
 	const in = `{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"number"},"full name":{"type":"string"},"input":{}},"required":["name","input"]}`
 	const out = `{"type":"object","properties":{"message":{"type":"string"},"ok":{"type":"boolean"}},"required":["message","ok"]}`
-	if d := cmp.Diff([]string{in, out}, []string{string(greet.Input.Schema()), string(greet.Output.Schema())}); d != "" {
-		t.Error(d)
-	}
+	kit.Equal(t, cmp.Diff([]string{in, out}, []string{string(greet.Input.Schema()), string(greet.Output.Schema())}), "")
 	if hi.Name != `say "hi" # now` || hi.Kind != "node" ||
 		string(hi.Input.Schema()) != `{"type":"object","properties":{}}` ||
 		string(hi.Output.Schema()) != `{"type":"object","properties":{}}` {
@@ -116,10 +114,7 @@ func TestMistakesInAppAINameTheLine(t *testing.T) {
 		!strings.Contains(fmt.Sprint(tools["app.ai:2"].Problem), `app.ai:2:1: a tool block starts`) {
 		t.Errorf("%v, %v", tools, err)
 	}
-	if _, err := Parse([]byte("tool \"\xff\":")); tool.CodeOf(err) != tool.CodeInvalidInput ||
-		!strings.Contains(err.Error(), `app.ai: not valid UTF-8`) {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(Parse([]byte("tool \"\xff\":"))), tool.CodeInvalidInput, `app.ai: not valid UTF-8`)
 }
 
 func TestToolsYAMLTakesEntriesAndMappings(t *testing.T) {
@@ -140,10 +135,7 @@ tools:
     url: "http://127.0.0.1:1/"
     image: x
 `
-	got, err := ParseBindings("tools.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := kit.Must(ParseBindings("tools.yaml", []byte(text)))(t)
 	ms, yes := 250.0, true
 	want := map[string]Bound{
 		"short": {&Binding{Entry: "tools.a:run"}, nil},
@@ -152,13 +144,9 @@ tools:
 			Sandbox: &yes, Enforcement: "verified", Command: []string{"a", "b"}, URL: "http://127.0.0.1:1/", Image: "x",
 		}, nil},
 	}
-	if !reflect.DeepEqual(want, got) {
-		t.Errorf("%+v", got)
-	}
+	kit.DeepEqual(t, want, got)
 	for _, empty := range []string{"", "# nothing\n", "tools: {}\n"} {
-		if got, err := ParseBindings("tools.yaml", []byte(empty)); err != nil || len(got) != 0 {
-			t.Errorf("%q: %v, %v", empty, got, err)
-		}
+		kit.Equal(t, len(kit.Must(ParseBindings("tools.yaml", []byte(empty)))(t)), 0, empty)
 	}
 }
 
@@ -192,9 +180,7 @@ func TestMistakesInToolsYAMLNameTheirPlace(t *testing.T) {
 		if err == nil {
 			err = got["a"].Problem
 		}
-		if tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%.60q: want %q, got %v, %v", c.text, c.want, got, err)
-		}
+		kit.Refused(t, err, tool.CodeInvalidInput, c.want, c.text, c.want, got)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -13,19 +14,11 @@ func TestACopyIsWritableForItsOwnerAlone(t *testing.T) {
 	src, to := t.TempDir(), t.TempDir()
 	for name, mode := range map[string]os.FileMode{"pack.yaml": 0o666, "run.sh": 0o777, "sub/tool.py": 0o646} {
 		path := filepath.Join(src, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil { // regardless of the umask
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		kit.OK(t, os.WriteFile(path, []byte(name), 0o600))
+		kit.OK(t, os.Chmod(path, mode)) // regardless of the umask
 	}
-	if err := copyPack(src, to); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, copyPack(src, to))
 	for name, want := range map[string]os.FileMode{"pack.yaml": 0o644, "run.sh": 0o755, "sub/tool.py": 0o644} {
 		b, err := os.ReadFile(filepath.Join(to, name))
 		if err != nil || string(b) != name {
@@ -40,15 +33,9 @@ func TestACopyIsWritableForItsOwnerAlone(t *testing.T) {
 // A pack that is too large is refused before anything is copied.
 func TestAPackThatIsTooLargeIsNotCopied(t *testing.T) {
 	src, to := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(src, "large"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(filepath.Join(src, "large"), maxPackBytes+1); err != nil { // it takes no space
-		t.Fatal(err)
-	}
-	if err := copyPack(src, to); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("got %v", err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(src, "large"), nil, 0o600))
+	kit.OK(t, os.Truncate(filepath.Join(src, "large"), maxPackBytes+1)) // it takes no space
+	kit.Refused(t, copyPack(src, to), tool.CodeInvalidInput, "")
 	if left, err := os.ReadDir(to); len(left) > 0 || err != nil {
 		t.Errorf("left: %v, %v", left, err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -31,12 +32,8 @@ func TestCapabilitiesOfAPackBecomeWalls(t *testing.T) {
 		`capabilities: {t: {filesystem: read, network: outbound, env: read, subprocess: allow, secrets: [A]}}`:  {NoFilesystemWrite: true, NoEnvWrite: true, SecretsAllowed: []string{"A"}},
 	} {
 		got, err := parseCapabilities("capabilities.yaml", []byte(text))
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
-		if d := cmp.Diff(want, got["t"].Guarantees()); d != "" {
-			t.Errorf("%s: %s", text, d)
-		}
+		kit.Check(t, err, text)
+		kit.Equal(t, cmp.Diff(want, got["t"].Guarantees()), "", text)
 	}
 }
 

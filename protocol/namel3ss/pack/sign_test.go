@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -14,17 +15,9 @@ import (
 func keys(t testing.TB) (ed25519.PrivateKey, ed25519.PublicKey) {
 	t.Helper()
 	private, public, err := generateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := parsePrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pub, err := parsePublicKey(public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
+	key := kit.Must(parsePrivateKey(private))(t)
+	pub := kit.Must(parsePublicKey(public))(t)
 	return key, pub
 }
 
@@ -33,16 +26,10 @@ func signed(t testing.TB, key ed25519.PrivateKey) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range files("greetings") {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
-	if _, err := sign(dir, key); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(sign(dir, key))(t)
 	return dir
 }
 
@@ -58,12 +45,8 @@ func TestSignedPackIsVerifiedAndInstalled(t *testing.T) {
 	if err != nil || in.ID != "greetings" || in.SignerID != s.SignerID || in.Path != filepath.Join(app, ".namel3ss/packs/greetings") {
 		t.Fatalf("%+v, %v", in, err)
 	}
-	if _, err := install(dir, app, []ed25519.PublicKey{pub}, false, false); tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("got %v", err)
-	}
-	if _, err := install(dir, app, []ed25519.PublicKey{pub}, false, true); err != nil {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(install(dir, app, []ed25519.PublicKey{pub}, false, false)), tool.CodeConflict, "")
+	kit.Check(t, kit.Err(install(dir, app, []ed25519.PublicKey{pub}, false, true)))
 	if left, _ := os.ReadDir(filepath.Join(app, ".namel3ss/packs")); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
 	}
@@ -111,12 +94,8 @@ func TestChangedPackIsNotVerified(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := signed(t, key)
-			if err := c.change(dir); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := verify(dir, []ed25519.PublicKey{pub}); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("want %q, got %v", c.want, err)
-			}
+			kit.OK(t, c.change(dir))
+			kit.Fails(t, kit.Err(verify(dir, []ed25519.PublicKey{pub})), c.want, c.want)
 			app := t.TempDir()
 			if _, err := install(dir, app, []ed25519.PublicKey{pub}, false, false); err == nil {
 				t.Error("it was installed")
@@ -132,17 +111,11 @@ func TestChangedPackIsNotVerified(t *testing.T) {
 
 func TestInvalidKeysAreRefused(t *testing.T) {
 	private, public, err := generateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, err)
 	for _, text := range [][]byte{nil, []byte("x"), public, []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")} {
-		if _, err := parsePrivateKey(text); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Refused(t, kit.Err(parsePrivateKey(text)), tool.CodeInvalidInput, "", text)
 	}
 	for _, text := range [][]byte{nil, private, []byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")} {
-		if _, err := parsePublicKey(text); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", text, err)
-		}
+		kit.Refused(t, kit.Err(parsePublicKey(text)), tool.CodeInvalidInput, "", text)
 	}
 }
