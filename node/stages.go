@@ -20,7 +20,7 @@ import (
 	"toolpost/engine/quota"
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/plan"
 	"toolpost/plan/planner"
 	"toolpost/protocol/all"

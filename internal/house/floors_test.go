@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 )
 
@@ -28,7 +29,8 @@ func floors() []floor {
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
 		{name: "wire", rooms: []string{"wire/regex", "wire/nearest", "wire/duration", "wire/strictjson", "wire/schema", "wire/typeschema", "wire/envelope", "wire/listing", "wire/modeltext", "wire/jsonrpc"}, ordered: true},
 		{name: "config", rooms: []string{"host/kernel", "host/offlimits", "config", "examples"}, ordered: true},
-		{name: "host", rooms: []string{"host/backoff", "host/notice", "host/sandbox", "host/process", "host/sse", "host/npm", "host/secret", "host/model", "host/walls", "host/forks", "host/container", "host/spawn", "host/worker", "host/workspace/ignore", "host/workspace"}, ordered: true},
+		{name: "host", rooms: []string{"host/backoff", "host/notice", "host/sandbox", "host/process", "host/sse", "host/secret", "host/walls", "host/forks", "host/container", "host/spawn", "host/worker", "host/workspace/ignore", "host/workspace"}, ordered: true},
+		{name: "model", rooms: []string{"model"}},
 		{name: "identity and codesearch", rooms: []string{"identity", "codesearch/disk", "codesearch/split", "codesearch/symbol", "codesearch/meaning", "codesearch/toolfind", "codesearch/grep", "codesearch/trigram", "codesearch"}, ordered: true},
 		{name: "engine", rooms: []string{"engine", "engine/*"}},
 		{name: "plan", rooms: []string{"plan", "plan/*"}, ordered: true},
@@ -39,7 +41,7 @@ func floors() []floor {
 		{name: "list of protocols", rooms: []string{"protocol/all"}},
 		{name: "node", rooms: []string{"node"}},
 		{name: "measuring", rooms: []string{"bench/attempt"}},
-		{name: "parts of the command line", rooms: []string{"cmd/toolpost/connect", "cmd/toolpost/*"}, ordered: true},
+		{name: "parts of the command line", rooms: []string{"cmd/toolpost/connect", "cmd/toolpost/npm", "cmd/toolpost/*"}, ordered: true},
 		{name: "top", rooms: []string{"cmd/*", "bench/embeddings", "bench", "packaging/*"}},
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"

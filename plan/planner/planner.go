@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/model"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
+	"toolpost/model"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/nearest"

@@ -10,10 +10,10 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/calls"
-	"toolpost/host/model"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
+	"toolpost/model"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/web"

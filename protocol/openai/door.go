@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"toolpost/codesearch/toolfind"
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"toolpost/codesearch/toolfind"
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 	"toolpost/wire/modeltext"

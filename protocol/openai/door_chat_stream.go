@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/strictjson"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )

@@ -15,7 +15,7 @@ import (
 
 	"toolpost/codesearch/toolfind"
 	"toolpost/config"
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"

@@ -3,7 +3,7 @@ package openai
 import (
 	"encoding/json"
 
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/strictjson"

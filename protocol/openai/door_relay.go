@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )

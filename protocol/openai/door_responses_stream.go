@@ -3,7 +3,7 @@ package openai
 import (
 	"maps"
 
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/strictjson"

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"toolpost/codesearch/toolfind"
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"

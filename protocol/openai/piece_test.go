@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"testing"
 
-	"toolpost/host/model"
+	"toolpost/model"
 )
 
 // The cost of a million words is linear in their length, not quadratic.

@@ -19,7 +19,7 @@ import (
 	"net/http"
 	"strings"
 
-	"toolpost/host/model"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/strictjson"

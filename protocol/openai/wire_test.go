@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/host/model"
 	"toolpost/internal/kit"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/cmd/toolpost/npm"
 	"toolpost/config"
-	"toolpost/host/npm"
 	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/protocol/mcp/runner"

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"toolpost/config"
-	"toolpost/host/model"
 	"toolpost/internal/kit"
+	"toolpost/model"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
