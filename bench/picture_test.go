@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 )
 

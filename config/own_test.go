@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 
 	"golang.org/x/sys/unix"

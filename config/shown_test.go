@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 )
 

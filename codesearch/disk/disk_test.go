@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
 	"toolpost/internal/kit"
 
 	"golang.org/x/sys/unix"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+
 	"toolpost/internal/kit"
 	"unicode/utf8"
 

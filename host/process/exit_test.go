@@ -4,6 +4,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
 	"toolpost/internal/kit"
 )
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
 	"toolpost/internal/kit"
 
 	"github.com/google/go-cmp/cmp"

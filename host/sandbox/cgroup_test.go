@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
 	"toolpost/internal/kit"
 
 	"golang.org/x/sys/unix"

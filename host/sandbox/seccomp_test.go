@@ -5,6 +5,7 @@ package sandbox
 import (
 	"encoding/binary"
 	"testing"
+
 	"toolpost/internal/kit"
 
 	"golang.org/x/net/bpf"

@@ -3,6 +3,7 @@ package secret
 import (
 	"os"
 	"testing"
+
 	"toolpost/internal/kit"
 )
 

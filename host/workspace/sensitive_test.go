@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"testing"
+
 	"toolpost/internal/kit"
 )
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
 	"toolpost/internal/kit"
 )
 

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
 	"toolpost/internal/kit"
 )
 

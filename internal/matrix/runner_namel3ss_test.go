@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 )
 

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 
 	"github.com/goccy/go-yaml"

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 
 	"github.com/google/go-cmp/cmp"

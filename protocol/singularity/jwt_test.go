@@ -2,6 +2,7 @@ package singularity
 
 import (
 	"testing"
+
 	"toolpost/internal/kit"
 
 	"github.com/nats-io/jwt/v2"

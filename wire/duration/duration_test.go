@@ -3,6 +3,7 @@ package duration
 import (
 	"testing"
 	"time"
+
 	"toolpost/internal/kit"
 )
 

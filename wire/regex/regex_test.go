@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 )
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 	"unicode/utf8"
 

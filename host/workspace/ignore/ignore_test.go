@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"toolpost/internal/kit"
 
 	"github.com/google/go-cmp/cmp"
