@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/logs"
-	"toolpost/engine/follow"
 	"toolpost/engine/calls"
+	"toolpost/engine/follow"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
