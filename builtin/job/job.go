@@ -93,8 +93,8 @@ type named struct {
 	Job string `json:"job" schema:"required minLength=1 maxLength=256" doc:"the id that startJob gave"`
 }
 
-// JobArgs are the arguments of showJob and cancelJob.
-type JobArgs struct {
+// Args are the arguments of showJob and cancelJob.
+type Args struct {
 	named
 	Caller string `json:"caller" schema:"minLength=1" doc:"the caller of the job, for operators; default: you"`
 	All    bool   `json:"all" doc:"also a job of another caller; for operators"`
@@ -103,7 +103,7 @@ type JobArgs struct {
 const seesAll = "see the jobs of all callers"
 
 // whose returns the principal that owns the job.
-func (q queue) whose(ctx context.Context, c *define.Call, a JobArgs) (p tool.Principal, err error) {
+func (q queue) whose(ctx context.Context, c *define.Call, a Args) (p tool.Principal, err error) {
 	p = c.Caller
 	if err := p.Reaches(a.Caller, "jobs"); err != nil {
 		return p, err
@@ -120,8 +120,8 @@ func (q queue) whose(ctx context.Context, c *define.Call, a JobArgs) (p tool.Pri
 // one makes a function that acts on a job. If the caller asked for any caller's job, the result names its caller.
 func (q queue) one(
 	do func(context.Context, tool.Principal, string) (json.RawMessage, error),
-) func(context.Context, *define.Call, JobArgs) (json.RawMessage, error) {
-	return func(ctx context.Context, c *define.Call, a JobArgs) (json.RawMessage, error) {
+) func(context.Context, *define.Call, Args) (json.RawMessage, error) {
+	return func(ctx context.Context, c *define.Call, a Args) (json.RawMessage, error) {
 		whose, err := q.whose(ctx, c, a)
 		if err != nil {
 			return nil, err

@@ -26,8 +26,8 @@ func (j *judging) places() error {
 	case !j.in("placers"):
 		return nil
 	}
-	sources, target := w.plain, ""
-	folder := len(w.with('>')) > 0
+	var target string
+	sources, folder := w.plain, len(w.with('>')) > 0
 	switch {
 	case folder:
 		target = w.with('>')[0].value
@@ -75,10 +75,11 @@ func (j *judging) untar() error {
 					from = o.value
 				}
 			}
+			shortens := func(option string) bool { return len(arg) > 3 && strings.HasPrefix(option, arg) }
 			switch {
 			case w.has("-x") && !strings.HasPrefix(arg, "--"):
 				arg, extracts = strings.Replace(arg, "x", "t", 1), true
-			case len(arg) > 3 && (strings.HasPrefix("--extract", arg) || strings.HasPrefix("--get", arg)):
+			case shortens("--extract") || shortens("--get"):
 				arg, extracts = "-t", true
 			}
 			u.list = append(u.list, append([]string{arg}, values...)...)

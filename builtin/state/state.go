@@ -114,7 +114,6 @@ type watchArgs struct {
 	WaitMS *int64 `json:"wait_ms" schema:"minimum=0 maximum=20000" doc:"how long to wait for another; default 10000"`
 }
 
-// A watched is the outcome of state.watch.
 // Watched is the output of state.watch.
 type Watched struct {
 	Newer   bool            `json:"newer"`

@@ -66,7 +66,7 @@ func (f *flag) Set(text string) (err error) {
 		f.value, err = strconv.ParseBool(text)
 	case kind == "stringArray":
 		list, _ := f.value.([]string)
-		f.value = append(list, text)
+		f.value = slices.Concat(list, []string{text})
 	case f.Format == "date-time":
 		f.value, err = moment(text, time.Now())
 	default:

@@ -102,7 +102,7 @@ func (a *app) completeJob() cobra.CompletionFunc {
 // aboutJob makes c a command that calls a tool for one job: one of the caller's, or with --all any.
 func (a *app) aboutJob(name string, c *cobra.Command) *cobra.Command {
 	c.ValidArgsFunction = a.completeJob()
-	return over[jobtools.JobArgs](a, jobTool(name), "job --all", c, a.printJob)
+	return over[jobtools.Args](a, jobTool(name), "job --all", c, a.printJob)
 }
 
 func (a *app) printJob(j job) {

@@ -132,9 +132,9 @@ func (l *Log) put(s *slot, which int, text []byte, most int) {
 	if !l.room(len(some)) {
 		some = nil
 	}
-	kept := append(s.docs[which].text, some...)
-	s.docs[which] = doc{kept, len(text)}
-	l.grow(s, cap(kept))
+	d := &s.docs[which]
+	d.text, d.whole = append(d.text, some...), len(text)
+	l.grow(s, cap(d.text))
 }
 
 // say keeps an event, without its data if there is no room for it. The caller holds mu.

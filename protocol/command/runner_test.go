@@ -27,9 +27,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hangGuard only keeps a broken test from hanging; nothing is measured with it.
-const hangGuard = 3 * time.Minute
-
 // source reads a source from a config in dir.
 func source(dir, fields string) (*Runner, error) {
 	text := "sources:\n- name: prog\n  protocol: command\n" + indent(fields)

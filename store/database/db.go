@@ -390,6 +390,7 @@ func Digest(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// Micros is how times are kept.
 func Micros(t time.Time) int64 { return t.UnixMicro() }
 
 // MicroTime is a time in the database: microseconds since 1970, in UTC.

@@ -512,6 +512,7 @@ func (t *Tx) once(statement string) error {
 	return err
 }
 
+// Exec runs a statement.
 func (t *Tx) Exec(query string, args ...any) error {
 	_, err := t.Count(query, args...)
 	return err
@@ -530,6 +531,7 @@ func (t *Tx) Count(query string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
+// Each runs a query and visits its rows.
 func (t *Tx) Each(visit func(*sql.Rows) error, query string, args ...any) error {
 	s, err := t.prepared(query)
 	if err != nil {
