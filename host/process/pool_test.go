@@ -328,13 +328,15 @@ func TestBackoffWaiterLearnsThatTheBreakerOpened(t *testing.T) {
 		f.fail = errors.New("broken")
 		p := NewPool(f.start, PoolOptions{Restart: backoff.Breaker{Failures: 2, First: time.Second, Open: time.Hour}})
 		p.Get(t.Context())
-		errs := make(chan error, 2)
-		for range 2 {
-			go func() { _, err := p.Get(t.Context()); errs <- err }()
-			synctest.Wait()
+		var errs [2]error
+		var waiters sync.WaitGroup
+		for i := range errs {
+			waiters.Go(func() { _, errs[i] = p.Get(t.Context()) })
+			synctest.Wait() // they wait in this order, and may return in any
 		}
-		if first, second := <-errs, <-errs; first != f.fail || tool.CodeOf(second) != tool.CodeBreakerOpen {
-			t.Errorf("%v and %v", first, second)
+		waiters.Wait()
+		if errs[0] != f.fail || tool.CodeOf(errs[1]) != tool.CodeBreakerOpen {
+			t.Errorf("%v and %v", errs[0], errs[1])
 		}
 		closePool(t, p)
 	})
