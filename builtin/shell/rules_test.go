@@ -74,7 +74,8 @@ func ruleCases() map[string]ruleCase {
 		"the network": {
 			Options{Rules: []Rule{{Program: "git", Network: true}}},
 			[]string{"git fetch origin main", "git push -u origin topic", "git clone https://example.com/a/b.git sub/b", "git pull --ff-only"},
-			[]string{"git fetch ext::sh", "git fetch ssh://x/y", "git clone https://x/y /tmp/z", "git fetch --upload-pack=x origin", "git clone https://u:p@x/y z"},
+			[]string{"git fetch ext::sh", "git fetch ssh://x/y", "git clone https://x/y /tmp/z", "git fetch --upload-pack=x origin", "git clone https://u:p@x/y z",
+				"git clone --config filter.a.smudge=x https://x/y z", "git clone --conf=filter.a.smudge=x https://x/y z", "git clone -cfilter.a.smudge=x https://x/y z"},
 		},
 		"code of python": {
 			Options{Allow: []string{"python3"}},
