@@ -32,7 +32,7 @@ type Shown struct {
 	Summary string          `json:"summary,omitzero"`
 	Events  []calls.Event   `json:"events"`
 	Omitted int64           `json:"omitted,omitzero" doc:"events before those that are kept"`
-	Stages  []calls.Stage   `json:"stages" doc:"the stages that it came to; those of a call that nobody watched are the few where it could have waited"`
+	Stages  []calls.Stage   `json:"stages" doc:"the stages that it came to; those of a call that was not watched are the few where it could have waited"`
 	Cut     []calls.Cut     `json:"cut,omitzero"`
 	Walls   Walls           `json:"walls"`
 	Made    []calls.Child   `json:"children" doc:"the calls that it made"`

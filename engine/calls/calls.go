@@ -30,7 +30,7 @@ import (
 
 // Options is the section limits.recent of a config. It has useful zero values.
 type Options struct {
-	Off   bool `yaml:"off" doc:"keep no calls: nobody can watch them or look at their arguments and events afterwards"`
+	Off   bool `yaml:"off" doc:"keep no calls: they cannot be watched, and their arguments and events cannot be seen afterwards"`
 	Calls int  `yaml:"calls" schema:"default=1000" doc:"calls that are kept after they ended; at most 100000"`
 	Bytes int  `yaml:"bytes" schema:"default=16777216" doc:"bytes of all calls that are kept, also of those that run; at most 1 GiB"`
 }

@@ -21,7 +21,7 @@ import (
 	"toolpost/wire/nearest"
 )
 
-// A Edit changes the config in one step: nothing of it is visible until it is written.
+// An Edit changes the config in one step: nothing of it is visible until it is written.
 type Edit struct {
 	own    *config.Own
 	screen Screen
