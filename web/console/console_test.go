@@ -65,7 +65,7 @@ func newDesk(t *testing.T) *desk {
 	door := d.On(web.Door{Name: "http", Hint: "look elsewhere", Routes: func(*web.Server, tool.Handler, tool.Catalog) []web.Route {
 		return []web.Route{
 			{Method: "POST", Path: "/v1/change", Serve: func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
-				web.Reply(w, 200, []byte(`"`+p.ID+" at "+p.Door+r.Header.Get(Header)+`"`))
+				web.Reply(w, 200, []byte(`"`+p.ID+" at "+p.Door+r.Header.Get(web.ConsoleHeader)+`"`))
 			}},
 			{Method: "GET", Path: "/v1/look", Serve: func(w http.ResponseWriter, _ *http.Request, p tool.Principal) {
 				web.Reply(w, 200, []byte(`"`+p.ID+`"`))
@@ -119,7 +119,7 @@ func (c *client) ask(method, path, body string, headers ...string) (int, string)
 
 func (c *client) signIn(body string) (int, string) {
 	c.t.Helper()
-	return c.ask("POST", "/v1/session", body, Header, "1")
+	return c.ask("POST", "/v1/session", body, web.ConsoleHeader, "1")
 }
 
 func (c *client) want(status int, part, method, path, body string, headers ...string) {
@@ -161,7 +161,7 @@ func TestALinkSignsInOnceAndWithinAMinute(t *testing.T) {
 		t.Fatalf("%d %s", status, said)
 	}
 	c.want(200, `"ada"`, "GET", "/v1/look", "")
-	c.want(200, `"ada at http"`, "POST", "/v1/change", "", Header, "1")
+	c.want(200, `"ada at http"`, "POST", "/v1/change", "", web.ConsoleHeader, "1")
 	if status, said := d.client().signIn(code); status != 401 || !strings.Contains(said, "was used before") {
 		t.Errorf("a second time: %d %s", status, said)
 	}
@@ -191,7 +191,7 @@ func TestATokenSignsInAndSigningOutEndsIt(t *testing.T) {
 	at, _ := url.Parse(d.url)
 	stolen := c.Jar.Cookies(at)[0]
 	c.want(200, `"by":"cookie"`, "GET", "/v1/session", "")
-	c.want(204, "", "DELETE", "/v1/session", "", Header, "1")
+	c.want(204, "", "DELETE", "/v1/session", "", web.ConsoleHeader, "1")
 	if left := c.Jar.Cookies(at); len(left) > 0 {
 		t.Errorf("the cookie stays: %v", left)
 	}
@@ -240,12 +240,12 @@ func TestACookieCountsForOurOwnPageAlone(t *testing.T) {
 	for _, forged := range [][]string{
 		{},                             // a form
 		{"Content-Type", "text/plain"}, // likewise
-		{Header, "1", "Sec-Fetch-Site", "cross-site"},
-		{Header, "1", "Sec-Fetch-Site", "same-site"}, // another port of this machine
-		{Header, "1", "Origin", "http://evil.example"},
-		{Header, "1", "Origin", "http://friend.example"}, // may call us, but only with a token
-		{Header, "1", "Origin", "http://127.0.0.1:1"},
-		{Header, "1", "Origin", "null"},
+		{web.ConsoleHeader, "1", "Sec-Fetch-Site", "cross-site"},
+		{web.ConsoleHeader, "1", "Sec-Fetch-Site", "same-site"}, // another port of this machine
+		{web.ConsoleHeader, "1", "Origin", "http://evil.example"},
+		{web.ConsoleHeader, "1", "Origin", "http://friend.example"}, // may call us, but only with a token
+		{web.ConsoleHeader, "1", "Origin", "http://127.0.0.1:1"},
+		{web.ConsoleHeader, "1", "Origin", "null"},
 	} {
 		c.want(403, "access_denied", "POST", "/v1/change", "{}", forged...)
 		c.want(403, "access_denied", "DELETE", "/v1/session", "", forged...)
@@ -255,10 +255,10 @@ func TestACookieCountsForOurOwnPageAlone(t *testing.T) {
 	} {
 		c.want(403, "access_denied", "GET", "/v1/look", "", forged...)
 	}
-	c.want(200, `"ada`, "POST", "/v1/change", "", Header, "1", "Origin", own, "Sec-Fetch-Site", "same-origin")
+	c.want(200, `"ada`, "POST", "/v1/change", "", web.ConsoleHeader, "1", "Origin", own, "Sec-Fetch-Site", "same-origin")
 	c.want(200, `"ada`, "GET", "/v1/look", "", "Sec-Fetch-Site", "none")
 	c.want(401, "", "GET", "/other", "") // no other door accepts cookies
-	for _, foreign := range [][]string{{}, {Header, "1", "Sec-Fetch-Site", "cross-site"}, {Header, "1", "Origin", "http://friend.example"}} {
+	for _, foreign := range [][]string{{}, {web.ConsoleHeader, "1", "Sec-Fetch-Site", "cross-site"}, {web.ConsoleHeader, "1", "Origin", "http://friend.example"}} {
 		if status, said := d.client().ask("POST", "/v1/session", d.code(d.ada()), foreign...); status != 403 {
 			t.Errorf("a foreign page signs somebody in: %q: %d %s", foreign, status, said)
 		}
@@ -283,7 +283,7 @@ func TestOnlyPrefixedCookieCountsOverTLS(t *testing.T) {
 		return resp.Cookies()[0]
 	}
 	c, secure := d.client(), "https"+strings.TrimPrefix(d.url, "http")
-	plain, sealed := signedIn(Header, "1"), signedIn(Header, "1", "Origin", secure)
+	plain, sealed := signedIn(web.ConsoleHeader, "1"), signedIn(web.ConsoleHeader, "1", "Origin", secure)
 	for _, one := range []*http.Cookie{plain, sealed} {
 		if isSealed := one == sealed; one.Secure != isSealed || strings.HasPrefix(one.Name, "__Host-") != isSealed ||
 			!one.HttpOnly || one.SameSite != http.SameSiteStrictMode || one.Path != "/" || one.Domain != "" {
@@ -291,8 +291,8 @@ func TestOnlyPrefixedCookieCountsOverTLS(t *testing.T) {
 		}
 	}
 	pair := func(name, value string) string { return name + "=" + value }
-	c.want(200, `"ada`, "POST", "/v1/change", "", Header, "1", "Origin", secure, "Cookie", pair(sealed.Name, sealed.Value))
-	c.want(401, "", "POST", "/v1/change", "", Header, "1", "Origin", secure, "Cookie", pair(plain.Name, plain.Value))
+	c.want(200, `"ada`, "POST", "/v1/change", "", web.ConsoleHeader, "1", "Origin", secure, "Cookie", pair(sealed.Name, sealed.Value))
+	c.want(401, "", "POST", "/v1/change", "", web.ConsoleHeader, "1", "Origin", secure, "Cookie", pair(plain.Name, plain.Value))
 	c.want(401, "", "GET", "/v1/look", "", "Cookie", pair(plain.Name, sealed.Value)) // the secret of one cookie under the name of the other
 	c.want(401, "", "GET", "/v1/look", "", "Cookie", pair(sealed.Name, plain.Value))
 	c.want(200, `"ada`, "GET", "/v1/look", "", "Cookie", pair(plain.Name, plain.Value))
@@ -361,7 +361,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	}
 	// A body of undeclared length could be as long as that of any call.
 	r, _ := http.NewRequestWithContext(t.Context(), "POST", d.url+"/v1/session", io.MultiReader(strings.NewReader(d.code(d.ada()))))
-	r.Header.Set(Header, "1")
+	r.Header.Set(web.ConsoleHeader, "1")
 	resp := kit.Must(http.DefaultClient.Do(r))(t)
 	resp.Body.Close()
 	kit.Equal(t, resp.StatusCode, 413, "of unknown length: %s", resp.Status)

@@ -34,9 +34,10 @@ func newLinks(keys *secret.Keyed, marks ask.Marks) links {
 
 // A link is the content of a code.
 type link struct {
-	Proof string `json:"proof"` // of the caller that asked for it
-	Until int64  `json:"until"` // in Unix milliseconds
-	Once  string `json:"once"`
+	Caller string `json:"caller"` // that asked for it
+	Proof  string `json:"proof"`
+	Until  int64  `json:"until"` // in Unix milliseconds
+	Once   string `json:"once"`
 }
 
 // Link returns a code with which a browser can sign in once as the caller, and the time when it expires.
@@ -50,7 +51,7 @@ func (c *Console) Link(p tool.Principal) (code string, until time.Time, err erro
 		return "", until, err
 	}
 	until = c.o.now().Add(LinkTTL).Truncate(time.Millisecond)
-	b, err := strictjson.Marshal(link{p.Proof, until.UnixMilli(), rand.Text()})
+	b, err := strictjson.Marshal(link{p.ID, p.Proof, until.UnixMilli(), rand.Text()})
 	if err != nil {
 		return "", until, err
 	}
@@ -60,13 +61,12 @@ func (c *Console) Link(p tool.Principal) (code string, until time.Time, err erro
 // maxCode is the maximum length of a code, which may contain the claims of an issuer: a part of a token of 16 KiB.
 const maxCode = 32 << 10
 
-// use returns the proof in a code. The code is then used up, even if signing in fails.
-func (c *Console) use(ctx context.Context, code string) (proof string, err error) {
+// use returns the content of a code. The code is then used up, even if signing in fails.
+func (c *Console) use(ctx context.Context, code string) (l link, err error) {
 	aead, err := c.links.seal()
 	if err != nil {
-		return "", err
+		return l, err
 	}
-	var l link
 	b, err := base64.RawURLEncoding.Strict().DecodeString(code)
 	if err == nil {
 		b, err = aead.Open(nil, nil, b, nil)
@@ -75,23 +75,23 @@ func (c *Console) use(ctx context.Context, code string) (proof string, err error
 		err = strictjson.Unmarshal(b, &l)
 	}
 	if err != nil {
-		return "", errLink("was not made by this server, or its key has changed")
+		return l, errLink("was not made by this server, or its key has changed")
 	}
 	if !c.o.now().Before(time.UnixMilli(l.Until)) {
-		return "", errLink("is more than a minute old")
+		return l, errLink("is more than a minute old")
 	}
 	sum, err := c.links.keys.Sum("link to the console", []byte(l.Once))
 	if err != nil {
-		return "", err
+		return l, err
 	}
 	first, err := c.links.marks.Mark(ctx, sum, [32]byte([]byte(rand.Text() + rand.Text())[:32]), 2*LinkTTL)
 	switch {
 	case err != nil:
-		return "", err
+		return l, err
 	case !first:
-		return "", errLink("was used before")
+		return l, errLink("was used before")
 	}
-	return l.Proof, nil
+	return l, nil
 }
 
 func errLink(why string) error {

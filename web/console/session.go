@@ -25,10 +25,6 @@ const (
 	mostOf  = 50
 )
 
-// Header is required of a change that comes with a cookie. A form cannot send it, and a script of another origin needs
-// permission for it first, which it does not get.
-const Header = "Toolpost-Console"
-
 // digest is the digest of a cookie's name and secret. Only it is kept.
 type digest [sha256.Size]byte
 
@@ -113,7 +109,7 @@ func (c *Console) proofOf(r *http.Request) (string, error) {
 	if err := ours(r); err != nil {
 		return "", err
 	}
-	r.Header.Del(Header) // it has been checked; doors refuse unknown headers of a call
+	r.Header.Del(web.ConsoleHeader) // it has been checked; doors refuse unknown headers of a call
 	return s.proof, nil
 }
 
@@ -130,9 +126,9 @@ func ours(r *http.Request) error {
 			return foreign
 		}
 	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(Header) == "" {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(web.ConsoleHeader) == "" {
 		return tool.Errorf(tool.CodeAccessDenied,
-			"with a cookie, %s needs the header %s: 1, which forms cannot send", r.Method, Header).Because(web.Forged)
+			"with a cookie, %s needs the header %s: 1, which forms cannot send", r.Method, web.ConsoleHeader).Because(web.Forged)
 	}
 	return nil
 }
@@ -273,12 +269,17 @@ func (c *Console) identify(
 			tool.Errorf(tool.CodeInvalidInput, `send {"code": ...} of a link, or {"token": ...}`)
 	}
 	shown := identity.Credentials{Door: door, Token: by.Token}
+	var of link
 	if by.Code != "" {
-		shown.Proof, err = c.use(r.Context(), by.Code)
+		of, err = c.use(r.Context(), by.Code)
+		shown.Proof = of.Proof
 	}
 	var p tool.Principal
 	if err == nil {
 		p, err = c.o.Gate(r.Context(), shown)
+	}
+	if err == nil && by.Code != "" && p.ID != of.Caller {
+		err = errLink("was made for another caller")
 	}
 	switch code := tool.CodeOf(err); {
 	case err == nil:

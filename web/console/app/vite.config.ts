@@ -18,6 +18,10 @@ export default defineConfig({
     reportCompressedSize: false,
     rollupOptions: {
       output: {
+        // What the shell and the first view are made of is one file: a request for each small part would take longer than its bytes.
+        advancedChunks: {
+          groups: [{ name: 'common', test: /node_modules\/svelte\/|\/src\/lib\/(api|connection|keyed|keys|own|approvals|rank|route|session|text|theme)\b|\/src\/lib\/ui\/(Copy|Duration|Empty|Icon|icons|Lazy|Mark|now|Outcome|outcomes|Page|Ranked|Skeleton|Time)\b/ }],
+        },
         entryFileNames: 'assets/[name]-[hash].js',
         // Views are called by their folder: six files called Main tell nobody anything.
         chunkFileNames: (chunk) => `assets/${/\/views\/(\w+)\//.exec(chunk.facadeModuleId ?? '')?.[1] ?? '[name]'}-[hash].js`,

@@ -82,7 +82,7 @@ export interface Result<T = Json> {
   output?: T;
   summary?: string;
   error?: Failure;
-  ask?: { id: string; message: string; schema?: Schema; needs?: Json };
+  ask?: { id: string; kind?: string; message: string; schema?: Schema; needs?: Json };
   trace?: { id?: string; call?: string; tool?: string; source?: string; protocol?: string; start?: string; duration_ms?: number; cached?: boolean; details?: { [key: string]: Json } };
   call: string;
 }

@@ -1,9 +1,7 @@
-// Keys, in one place: who wants one binds it, and the newest who does gets it. So a drawer takes Esc before the list below it,
-// and '?' can list what there is.
+// Keys, in one place: a view that wants one binds it, and the newest that does gets it. So a drawer takes Esc before the list below it.
 
 export interface Binding {
   keys: string; // 'j', 'Enter', 'mod+k' (Cmd on a Mac, Ctrl elsewhere), 'g t' (one after the other), '?'
-  title: string; // what it does, for the list of keys; '': it is not listed
   run: (e: KeyboardEvent) => void | boolean; // false: not now; others are asked
   inFields?: boolean; // also while somebody types
 }
@@ -23,18 +21,20 @@ export function bind(...bindings: Binding[]): () => void {
   };
 }
 
-/** bindings lists what is bound now, each keys once. */
-export function bindings(): Binding[] {
-  const seen = new Map<string, Binding>();
-  for (const b of bound) if (b.title) seen.set(b.keys, b);
-  return [...seen.values()];
-}
+/** every lists all keys of the console by where they work, but for those that go to a view; '?' shows it. */
+export const every: { where: string; keys: [keys: string, does: string][] }[] = [
+  { where: 'Everywhere', keys: [['mod+k', 'Commands'], ['/', 'Search'], ['Escape', 'Close'], ['?', 'These keys']] },
+  { where: 'In lists', keys: [['j', 'Next'], ['k', 'Previous'], ['ArrowDown', 'Next'], ['ArrowUp', 'Previous'], ['Enter', 'Open']] },
+  { where: 'In a tool or a plan', keys: [['mod+enter', 'Run']] },
+  { where: 'In Live', keys: [['p', 'Pause, or go on']] },
+  { where: 'In Play', keys: [['1…9', 'Choose'], ['t', 'Say something else']] },
+];
 
 export const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
 
 /** spoken gives the keys of a binding as they are printed on keyboards. */
 export function spoken(keys: string): string[] {
-  const names: Record<string, string> = { mod: isMac ? '⌘' : 'Ctrl', Escape: 'Esc', ArrowDown: '↓', ArrowUp: '↑' };
+  const names: Record<string, string> = { mod: isMac ? '⌘' : 'Ctrl', Escape: 'Esc', enter: 'Enter', ArrowDown: '↓', ArrowUp: '↑' };
   return keys.split(/[ +]/).map((k) => names[k] ?? (k.length === 1 && keys.includes('+') ? k.toUpperCase() : k));
 }
 

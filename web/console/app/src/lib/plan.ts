@@ -24,6 +24,7 @@ export interface PlanTool {
 
 export interface Plan {
   requestId: string;
+  title?: string;
   narrative?: string;
   tools: PlanTool[];
   parallel?: boolean;
@@ -69,6 +70,7 @@ export interface Entry {
   state: 'running' | 'done' | 'failed' | 'lost' | 'cancelled';
   caller: string;
   session?: string;
+  title?: string;
   prompt?: string;
   call?: string;
   made: string;
@@ -88,6 +90,8 @@ export interface Step {
   tool: string;
   after: string[];
   required: boolean;
+  /** Why it waits for tools that it does not need, and what to add so that it does not. */
+  alone: string;
   state: State;
   /** How often it was called: 2 and more are retries. */
   tries: number;
@@ -191,12 +195,12 @@ export function faultsOf(error: { message?: unknown; details?: unknown } | undef
 }
 
 function fresh(toolId: string): Step {
-  return { toolId, tool: '', after: [], required: true, state: 'waiting', tries: 0, call: '', error: '' };
+  return { toolId, tool: '', after: [], required: true, alone: '', state: 'waiting', tries: 0, call: '', error: '' };
 }
 
-function described(t: Record<string, unknown>): Pick<Step, 'tool' | 'after' | 'required'> {
+function described(t: Record<string, unknown>): Pick<Step, 'tool' | 'after' | 'required' | 'alone'> {
   const after = Array.isArray(t.dependencies) ? t.dependencies.filter((d) => typeof d === 'string') : [];
-  return { tool: text(t.tool) || text(t.toolPath), after, required: t.required !== false };
+  return { tool: text(t.tool) || text(t.toolPath), after, required: t.required !== false, alone: text(t.alone) };
 }
 
 function errorText(error: unknown): string {

@@ -1,19 +1,25 @@
-// The address of what is shown, in the hash: #/NAME[/ID][?query]. The hash is never sent to a server.
+// The address of what is shown, in the hash: #/NAME[/ID][?query], or #/NAME/PART[/ID][?query] for a view in parts. The hash is never
+// sent to a server.
 
 import { untrack } from 'svelte';
 
 export interface Route {
   view: string;
+  part: string; // of a view in parts; '': its first one
   id: string; // of what the drawer shows; '': it is closed
   query: URLSearchParams;
 }
+
+/** The views in parts: what comes behind their name is a part, and the id behind that. */
+const parted = ['operate'];
 
 type Query = Record<string, string | number | boolean | undefined>;
 
 function parse(hash: string): Route {
   const [path = '', search = ''] = hash.replace(/^#\/?/, '').split(/\?(.*)/s);
   const [view = '', ...rest] = path.split('/');
-  return { view: plain(view), id: plain(rest.join('/')), query: new URLSearchParams(search) };
+  const part = parted.includes(view) ? plain(rest.shift() ?? '') : '';
+  return { view: plain(view), part, id: plain(rest.join('/')), query: new URLSearchParams(search) };
 }
 
 function plain(text: string): string {
@@ -30,14 +36,15 @@ addEventListener('hashchange', () => (now = parse(location.hash)));
 /** route is what the address says now; reactive. */
 export const route = {
   get view() { return now.view; },
+  get part() { return now.part; },
   get id() { return now.id; },
   get query() { return now.query; },
   /** text of one parameter of the query, or ''. */
   param(name: string): string { return now.query.get(name) ?? ''; },
 };
 
-/** address gives the hash of a view, something in it, and a query; what is empty in it is left out. */
-export function address(view: string, id = '', query: Query | URLSearchParams = {}): string {
+/** address gives the hash of a view, something in it, a query, and a part of the view; what is empty in it is left out. */
+export function address(view: string, id = '', query: Query | URLSearchParams = {}, part = ''): string {
   const search = query instanceof URLSearchParams ? query : new URLSearchParams();
   if (!(query instanceof URLSearchParams)) {
     for (const [name, value] of Object.entries(query)) {
@@ -45,17 +52,17 @@ export function address(view: string, id = '', query: Query | URLSearchParams = 
     }
   }
   const text = search.toString();
-  return `#/${encodeURIComponent(view)}${id ? `/${encodeURIComponent(id)}` : ''}${text ? `?${text}` : ''}`;
+  return `#/${encodeURIComponent(view)}${part ? `/${encodeURIComponent(part)}` : ''}${id ? `/${encodeURIComponent(id)}` : ''}${text ? `?${text}` : ''}`;
 }
 
 /** go opens an address; the browser's Back leads here again. */
-export function go(view: string, id = '', query: Query | URLSearchParams = {}): void {
-  location.hash = address(view, id, query);
+export function go(view: string, id = '', query: Query | URLSearchParams = {}, part = ''): void {
+  location.hash = address(view, id, query, part);
 }
 
 /** open shows something of the view in the drawer and keeps the query; '' closes it. */
 export function open(id: string): void {
-  go(now.view, id, now.query);
+  go(now.view, id, now.query, now.part);
 }
 
 /** refine changes parameters of the query in place: typing into a filter is no step to go back from. An effect that calls it
@@ -67,7 +74,7 @@ export function refine(change: Query): void {
     if (value === undefined || value === '' || value === false) query.delete(name);
     else query.set(name, String(value));
   }
-  replace(address(was.view, was.id, query));
+  replace(address(was.view, was.id, query, was.part));
 }
 
 /** replace sets the address without a step in the history. */

@@ -9,7 +9,7 @@ type Who = { state: 'asking' } | { state: 'out'; why: string } | { state: 'in'; 
 
 let who = $state.raw<Who>({ state: 'asking' });
 onSignedOut(() => {
-  if (who.state === 'in') who = { state: 'out', why: 'You have been signed out: the server was restarted, or you were away for long. Sign in, and go on where you were.' };
+  if (who.state === 'in') who = { state: 'out', why: 'You were signed out: the server was restarted, or you were away too long. Sign in to go on where you were.' };
 });
 
 export const session = {

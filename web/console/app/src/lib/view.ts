@@ -15,7 +15,6 @@ export interface View {
   name: string; // in addresses: #/NAME
   title: string;
   icon: IconName;
-  order: number; // in the navigation, from the top
   key: string; // the second of two keys that open it: g, then this one
   main: () => Promise<{ default: Component }>;
   /** What slides over from the right at #/NAME/ID. */
@@ -24,4 +23,6 @@ export interface View {
   actions?: () => Action[] | Promise<Action[]>;
   /** A number beside the title, such as calls that run; undefined: none. Reactive. */
   badge?: () => number | undefined;
+  /** Whether it is in the navigation; without it: always. Its address works all the same. Reactive. */
+  shown?: () => boolean;
 }

@@ -4,11 +4,12 @@ import type { View } from '../lib/view';
 import { view as audit } from './audit';
 import { view as live } from './live';
 import { view as operate } from './operate';
+import { view as overview } from './overview';
 import { view as plans } from './plans';
-import { view as play } from './play';
+import { view as play } from './play/index.svelte';
 import { view as tools } from './tools';
 
-export const views: View[] = [play, tools, live, plans, audit, operate].sort((a, b) => a.order - b.order);
+export const views: View[] = [overview, tools, live, plans, audit, operate, play];
 
 /** first is what a visitor sees who asks for nothing else. */
-export const first: View = views[0]!;
+export const first: View = overview;

@@ -1,6 +1,7 @@
 // Icons are strokes of 1.5 on a grid of 16, drawn in the colour of the text around them.
 
 export const icons = {
+  overview: 'M2.5 2.5h5v6h-5zM9.5 2.5h4v3h-4zM9.5 7.5h4v6h-4zM2.5 10.5h5v3h-5z',
   play: 'M5 3.5v9l7.5-4.5z',
   tools: 'M9.6 2.4a3.6 3.6 0 0 0-3.3 5L2.4 11.3a1.6 1.6 0 0 0 2.3 2.3l3.9-3.9a3.6 3.6 0 0 0 4.7-4.6L11 7.4 8.9 6.9 8.5 4.9z',
   live: 'M1.5 8.5h3l2-5 3 9 2-4h3',

@@ -58,6 +58,7 @@ export function filterOf(query: URLSearchParams, since: string, now = Date.now()
     const value = query.get(f);
     if (value) filter[f] = value;
   }
+  if (query.get('kind') === 'all') filter.kind = 'all'; // with the questions that operators ask
   const span = age(since);
   if (span !== undefined) {
     const round = span >= 86_400_000 ? 3_600_000 : span >= 3_600_000 ? 60_000 : 10_000;

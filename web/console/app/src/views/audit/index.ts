@@ -2,7 +2,7 @@ import { go } from '../../lib/route.svelte';
 import type { View } from '../../lib/view';
 
 export const view: View = {
-  name: 'audit', title: 'Audit', icon: 'audit', order: 5, key: 'a',
+  name: 'audit', title: 'Audit', icon: 'audit', key: 'a',
   main: () => import('./Main.svelte'),
   drawer: () => import('./Drawer.svelte'),
   actions: () => [

@@ -14,15 +14,18 @@ export interface Call {
   parent: string;
   session: string;
   since: string;
+  brief: string; // the beginning of its arguments
+  operator: boolean; // a question of the console or of a follower
   outcome: string; // '': it runs
   code: string;
+  message: string; // how it ended, or what it told last
   ms: number;
 }
 
 interface Line {
   seq?: number;
   begin?: Partial<Call>;
-  end?: { call: string; caller: string; outcome: string; code?: string; ms: number };
+  end?: { call: string; caller: string; outcome: string; code?: string; message?: string; ms: number };
   missed?: number;
 }
 
@@ -30,11 +33,14 @@ const most = 2000; // calls that are kept; those that run are never dropped for 
 const every = 100; // ms between two drawings
 
 const all = new Map<string, Call>(); // the oldest first
+const window = 10_000; // ms over which the rate is measured
+let ended: number[] = []; // when calls ended within the window
 let dirty = false;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 let list = $state.raw<Call[]>([]);
 let running = $state(0);
+let rate = $state(0);
 let missed = $state(0);
 let refused = $state('');
 let began = $state(false);
@@ -43,6 +49,8 @@ let began = $state(false);
 export const live = {
   get calls() { return list; },
   get running() { return running; },
+  /** Calls that ended per second, over the last ten. */
+  get rate() { return rate; },
   get missed() { return missed; },
   get refused() { return refused; },
   get began() { return began; },
@@ -55,12 +63,13 @@ function take(e: Event): void {
   if (line.begin?.call) {
     const key = `${line.begin.caller ?? ''}\0${line.begin.call}`;
     all.delete(key); // an id that is used again is another call
-    all.set(key, { source: '', protocol: '', parent: '', session: '', door: '', tool: '', caller: '', call: '', since: '', ...line.begin, key, outcome: '', code: '', ms: 0 });
+    all.set(key, { source: '', protocol: '', parent: '', session: '', door: '', tool: '', caller: '', call: '', since: '', brief: '', ...line.begin, key, operator: false, outcome: '', code: '', message: '', ms: 0 });
   }
   if (line.end) {
     const was = all.get(`${line.end.caller}\0${line.end.call}`);
     // What is drawn is never changed: rows that are the same stay the same.
-    if (was) all.set(was.key, { ...was, outcome: line.end.outcome, code: line.end.code ?? '', ms: line.end.ms });
+    if (was) all.set(was.key, { ...was, outcome: line.end.outcome, code: line.end.code ?? '', message: line.end.message ?? '', ms: line.end.ms });
+    if (was && !was.outcome) ended.push(Date.parse(was.since) + line.end.ms);
   }
   dirty = true;
   timer ??= setTimeout(draw, every);
@@ -76,8 +85,19 @@ function draw(): void {
   }
   const next = [...all.values()].reverse();
   list = next;
-  running = next.reduce((n, c) => n + (c.outcome ? 0 : 1), 0);
+  running = next.reduce((n, c) => n + (c.outcome || c.operator ? 0 : 1), 0);
+  measure();
 }
+
+/** measure counts what ended within the window; it goes on until the rate is 0 again. */
+function measure(): void {
+  clearTimeout(measuring);
+  const from = Date.now() - window;
+  ended = ended.filter((t) => t > from);
+  rate = ended.length / (window / 1000);
+  if (ended.length) measuring = setTimeout(measure, 1000);
+}
+let measuring: ReturnType<typeof setTimeout> | undefined;
 
 let watching: AbortController | undefined;
 
@@ -96,5 +116,22 @@ export function watch(): void {
       refused = why.message;
       watching = undefined;
     },
+  });
+}
+
+/** operators adds the calls of operators, which are left out else, as they end; until the signal does. */
+export function operators(signal: AbortSignal): void {
+  void follow('toolpost.audit.watch', { kind: 'operator', limit: 50 }, (e) => {
+    const r = e.data.fields as unknown as { seq?: number; call: string; caller: string; door: string; tool: string; source?: string; time: string; outcome: string; code?: string; duration_ms: number } | undefined;
+    if (e.kind !== 'log' || !r?.seq) return;
+    const key = `operator ${r.seq}`;
+    all.set(key, { key, call: r.call, caller: r.caller, door: r.door, tool: r.tool, source: r.source ?? '', protocol: '', parent: '', session: '', since: r.time, brief: '', operator: true, outcome: r.outcome, code: r.code ?? '', message: '', ms: r.duration_ms });
+    dirty = true;
+    timer ??= setTimeout(draw, every);
+  }, { signal, failed: () => undefined });
+  signal.addEventListener('abort', () => {
+    for (const [key, c] of all) if (c.operator) all.delete(key);
+    dirty = true;
+    draw();
   });
 }

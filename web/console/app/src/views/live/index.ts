@@ -2,7 +2,7 @@ import type { View } from '../../lib/view';
 import { live, watch } from './calls.svelte';
 
 export const view: View = {
-  name: 'live', title: 'Live', icon: 'live', order: 3, key: 'l',
+  name: 'live', title: 'Live', icon: 'live', key: 'l',
   main: () => import('./Main.svelte'),
   drawer: () => import('./Drawer.svelte'),
   badge: () => {

@@ -1,7 +1,7 @@
 // Tokens and leases have this in common: one is issued, its secret is shown once, and it can be revoked.
 
 import { messageOf } from '../../lib/text';
-import { own } from './ask';
+import { own } from '../../lib/own';
 
 export class Issuing<Item extends { id: string }, Issued extends { token: string }> {
   /** Whether the form is open. */

@@ -80,7 +80,7 @@ export function settled(turn: Turn, outcome: unknown): Turn {
 function attemptOf(planId: string, tools: unknown): Attempt[] {
   if (!Array.isArray(tools) || tools.length === 0) return [];
   const steps = tools.filter(isObject).map((t) => ({
-    toolId: String(t.toolId), tool: String(t.tool), after: [], required: true,
+    toolId: String(t.toolId), tool: String(t.tool), after: [], required: true, alone: '',
     state: states.find((s) => s === t.state) ?? 'waiting', tries: 1, call: '', error: '',
   }));
   return [{ planId, attempt: 1, narrative: '', steps }];

@@ -4,7 +4,7 @@ import type { View } from '../../lib/view';
 import { catalogue, load } from './catalogue.svelte';
 
 export const view: View = {
-  name: 'tools', title: 'Tools', icon: 'tools', order: 2, key: 't',
+  name: 'tools', title: 'Tools', icon: 'tools', key: 't',
   main: () => import('./Main.svelte'),
   drawer: () => import('./Drawer.svelte'),
   actions: async () => {

@@ -1,1 +1,0 @@
-import{E as e,b as t}from"./Copy-EX2Fbgy-.js";var n=(t,n={})=>e(`toolpost.${t}`,n);async function r(e){try{return await e}catch(e){if(e instanceof t&&e.code===`not_found`)return;throw e}}export{r as n,n as t};

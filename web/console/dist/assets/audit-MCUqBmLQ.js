@@ -1,1 +1,0 @@
-import{Bt as e,It as t,vt as n,y as r,zt as i}from"./Copy-EX2Fbgy-.js";import a from"./call-MumKnt9t.js";import{t as o}from"./rows.svelte-v11RWytd.js";function s(s,c){e(c,!0);let l=t(()=>Number(r.param(`row`))||0),u=t(()=>o.rows.find(e=>e.seq===n(l))?.caller??``);a(s,{get call(){return c.id},get caller(){return n(u)},get row(){return n(l)},view:`audit`}),i()}export{s as default};

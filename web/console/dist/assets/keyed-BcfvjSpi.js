@@ -1,1 +1,0 @@
-function e(e,t){let n=new Map;return e.map(e=>{let r=t(e),i=n.get(r)??0,a=i?`${r}\0${i}`:r;for(;n.has(a);)a=`${r}\0${++i}`;return n.set(a,1),n.set(r,i+1),[a,e]})}export{e as t};

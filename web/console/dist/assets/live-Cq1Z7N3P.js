@@ -1,1 +1,0 @@
-import{Bt as e,zt as t}from"./Copy-EX2Fbgy-.js";import n from"./call-MumKnt9t.js";import{s as r}from"./index-BMq_pVBT.js";function i(i,a){e(a,!0);let o=r.calls.find(e=>e.call===a.id)?.caller??``;n(i,{get call(){return a.id},get caller(){return o}}),t()}export{i as default};

@@ -1,1 +1,0 @@
-import{st as e}from"./Copy-EX2Fbgy-.js";import"./index-client-Z82yo0Ar.js";var t=e(e=>{let t=setInterval(()=>document.hidden||e(),1e3);return()=>clearInterval(t)});function n(){return t(),Date.now()}export{n as t};

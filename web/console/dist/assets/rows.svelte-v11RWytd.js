@@ -1,1 +1,0 @@
-import{Mt as e,Pt as t,vt as n}from"./Copy-EX2Fbgy-.js";var r=t([]),i={get rows(){return n(r)},set(t){e(r,t)}};export{i as t};
