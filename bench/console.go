@@ -224,6 +224,5 @@ func (t *trial) TempDir() string {
 func (t *trial) Errorf(format string, args ...any) {
 	t.failed = errors.Join(t.failed, fmt.Errorf(format, args...))
 }
-func (t *trial) Fatal(args ...any)                 { attempt.Check(errors.New(fmt.Sprint(args...))) }
 func (t *trial) Fatalf(format string, args ...any) { attempt.Check(fmt.Errorf(format, args...)) }
-func (t *trial) Skip(args ...any)                  { t.Fatal(args...) }
+func (t *trial) Skip(args ...any)                  { attempt.Check(errors.New(fmt.Sprint(args...))) }

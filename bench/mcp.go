@@ -33,7 +33,7 @@ const (
 	aboutBench = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 		`"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
-	lookAnswer = `"structuredContent":{"name":"Ada"}`
+	lookAnswer = `"text":"{\"name\":\"Ada\"}"`
 )
 
 // lookOnce is the call for callers that cost as little as possible.
@@ -79,9 +79,7 @@ func serveSDK(ctx context.Context) error {
 	s := sdk.NewServer(&sdk.Implementation{Name: "sdk", Version: "1"}, nil)
 	s.AddTool(&sdk.Tool{Name: "look", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-			return &sdk.CallToolResult{
-				Content: []sdk.Content{&sdk.TextContent{Text: string(r.Params.Arguments)}}, StructuredContent: r.Params.Arguments,
-			}, nil
+			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(r.Params.Arguments)}}}, nil
 		})
 	options := &sdk.StreamableHTTPOptions{Stateless: true, JSONResponse: true}
 	return serveBare(ctx, sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, options).ServeHTTP)
@@ -106,7 +104,6 @@ func bareMCP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": req.ID, "result": map[string]any{
 		"resultType": "complete", "content": []any{map[string]any{"type": "text", "text": string(req.Params.Arguments)}},
-		"structuredContent": req.Params.Arguments,
 	}})
 }
 

@@ -17,7 +17,7 @@ import (
 // settled is how long after its start a server's memory is read.
 const settled = 10 * time.Second
 
-// memoryOfExamples measures the memory of a server with the sources of `toolpost init`.
+// memoryOfExamples measures the memory of a server with the sources of `toolpost init --sample adventure`.
 func memoryOfExamples(ctx context.Context, l *lab) row {
 	dir := attempt.Must(os.MkdirTemp(l.dir, "memory"))
 	attempt.Check(os.CopyFS(dir, examples.Files))

@@ -95,6 +95,7 @@ func parts() []part {
 			{name: "version / hello world", run: start},
 			{name: "call / hello world", run: startCall},
 			{name: "call among sources / alone", run: startCallAmong},
+			{name: "serve / hello world", run: startListening},
 		}},
 		{"memory", []measurement{
 			{name: "server with the examples", run: memoryOfExamples},

@@ -25,9 +25,8 @@ func serveMCPGo(ctx context.Context) error {
 	s := goserver.NewMCPServer("mcp-go", "1")
 	s.AddTool(gomcp.NewToolWithRawSchema("look", "", json.RawMessage(`{"type":"object"}`)),
 		func(_ context.Context, r gomcp.CallToolRequest) (*gomcp.CallToolResult, error) {
-			args := r.GetArguments()
-			text, err := json.Marshal(args)
-			return gomcp.NewToolResultStructured(args, string(text)), err
+			text, err := json.Marshal(r.GetArguments())
+			return gomcp.NewToolResultText(string(text)), err
 		})
 	return serveBare(ctx, goserver.NewStreamableHTTPServer(s, goserver.WithStateLess(true)).ServeHTTP)
 }
@@ -69,7 +68,9 @@ func servePipe() {
 		if attempt.Check(json.Unmarshal(line, &m)); m.ID == nil {
 			continue
 		}
-		result := `"structuredContent":` + string(m.Params.Arguments) + `,"content":[{"type":"text","text":"a name"}]`
+		text, err := json.Marshal(string(m.Params.Arguments))
+		attempt.Check(err)
+		result := `"content":[{"type":"text","text":` + string(text) + `}]`
 		switch m.Method {
 		case "server/discover":
 			result = `"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`

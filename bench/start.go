@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"toolpost/bench/attempt"
 	"toolpost/examples"
@@ -43,7 +46,8 @@ func (l *lab) helloWorld(ctx context.Context) func() error {
 }
 
 // builtinsAlone is a config with only built-in tools; it records calls as usual.
-const builtinsAlone = `sources: [{name: files, protocol: builtin, roots: [{path: .}]}]
+const builtinsAlone = `sources:
+  - {name: files, protocol: builtin, roots: [{path: .}]}
 `
 
 // startCall compares a call of a built-in tool without a server, from the start of the program to its exit, with a
@@ -63,6 +67,41 @@ func startCallAmong(ctx context.Context, l *lab) row {
 	among := l.oneCall(ctx, dir, strings.Replace(text, "sources:\n", slow, 1))
 	m, r := compare(101, clock(among), clock(l.callAlone(ctx)))
 	return asLong(m, r, ms, 1.1)
+}
+
+// startListening measures how long it takes from the start of a server until a client can connect, although one of its
+// sources never opens, beside a program that prints hello.
+func startListening(ctx context.Context, l *lab) row {
+	dir := attempt.Must(os.MkdirTemp(l.dir, "listening"))
+	writeFiles(dir, map[string]string{
+		"toolpost.yaml": builtinsAlone + "  - {name: slow, protocol: mcp, command: [sleep, '60']}\n",
+	})
+	m, r := compare(21, l.untilConnected(ctx, dir), clock(l.helloWorld(ctx)))
+	one := longer(m, r, ms)
+	one.target, one.pass = "< 100 ms", m < 100*time.Millisecond
+	return one
+}
+
+// untilConnected starts a server in a folder, and returns how long it took until a client could connect.
+func (l *lab) untilConnected(ctx context.Context, dir string) timed {
+	toolpost, socket := attempt.Must(filepath.Abs(l.toolpost)), filepath.Join(dir, "s")
+	return func() (took time.Duration, err error) {
+		cmd := exec.CommandContext(ctx, toolpost, "serve", "--listen", "unix:"+socket)
+		cmd.Dir = dir
+		began := time.Now()
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		for took == 0 && ctx.Err() == nil {
+			if conn, err := new(net.Dialer).DialContext(ctx, "unix", socket); err == nil {
+				took = time.Since(began)
+				_ = conn.Close()
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		return took, cmd.Wait()
+	}
 }
 
 // callAlone returns a call of a built-in tool with no other sources.

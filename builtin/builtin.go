@@ -13,7 +13,7 @@ import (
 	"toolpost/builtin/shell"
 	"toolpost/codesearch"
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/walls"
 	"toolpost/host/workspace"
 	"toolpost/tool"
@@ -29,6 +29,7 @@ type Options struct {
 
 	OffLimits *offlimits.Checker `yaml:"-"` // what no tool sees or changes; nil means the state beside the config
 	Engine    config.Engine      `yaml:"-"` // what programs call; nil means that no tool runs programs
+	Name      string             `yaml:"-"` // of the source
 }
 
 // CodeOptions are the field code of a source.
@@ -56,7 +57,7 @@ var (
 
 // Open binds a configured source.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {
-	o := Options{OffLimits: src.OffLimits, Engine: src.Engine}
+	o := Options{OffLimits: src.OffLimits, Engine: src.Engine, Name: src.Name}
 	if err := src.Decode(&o); err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func (s *Source) open(dir, state string, o Options, log *slog.Logger) error {
 	s.opened = append(s.opened, codes)
 	sets := []*define.Set{files.Set, codes.Set}
 	if o.Shell != nil {
-		o.Shell.Walls.OffLimits = o.OffLimits
+		o.Shell.Walls.OffLimits, o.Shell.Walls.Source = o.OffLimits, o.Name
 		commands, err := shell.New(dir, s.ws, *o.Shell)
 		if err != nil {
 			return err
@@ -122,7 +123,7 @@ func (s *Source) open(dir, state string, o Options, log *slog.Logger) error {
 		sets = append(sets, commands.Set)
 	}
 	if o.Engine != nil && !o.Code.Run.Off {
-		programs, err := run.New(run.Setting{Engine: o.Engine, Dir: dir, OffLimits: o.OffLimits, Log: log}, o.Code.Run)
+		programs, err := run.New(run.Setting{Engine: o.Engine, Dir: dir, Source: o.Name, OffLimits: o.OffLimits, Log: log}, o.Code.Run)
 		if err != nil {
 			return err
 		}

@@ -97,7 +97,7 @@ func (l *Library) Close() error {
 // arguments, in which the codebase has two names.
 type Where struct {
 	Path      string `json:"path" schema:"minLength=1" doc:"A folder or a file to look into, relative to the codebase. Left out: everything."`
-	Codebase  string `json:"codebase_id" schema:"minLength=1" doc:"Which codebase to look into, by its id of listCodebases. Left out: all of them."`
+	Codebase  string `json:"codebase_id" schema:"minLength=1" doc:"Which codebase to look into, by its id from listCodebases. Left out: all of them."`
 	Codebase2 string `json:"codebaseId" schema:"minLength=1" doc:"The same as codebase_id."`
 }
 

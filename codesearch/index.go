@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"toolpost/codesearch/trigram"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 )

@@ -18,7 +18,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
 	"toolpost/wire/regex"
@@ -90,8 +90,8 @@ func (c *Config) Only(sections []Part) error {
 // underLimits is the prefix of the paths of sections among the limits.
 const underLimits = "limits."
 
-// OwnSource is the source of Toolpost's own tools; no source of a config may have this name.
-const OwnSource = "toolpost"
+// OwnSource is the source of Toolpost's own tools.
+const OwnSource = tool.OwnSource
 
 // SourceNames lists the sources that a rule can name.
 func (c *Config) SourceNames() []string {
@@ -124,6 +124,12 @@ type Source struct {
 	entry Section // the whole of it
 }
 
+// A Problem is a part of a config that will not work, or not as intended.
+type Problem struct {
+	About string // such as door http, source files, secret KEY, rule no-deletes
+	Err   error
+}
+
 // An Engine runs the calls that tools make, each with its caller and its Parent, and lists what a caller may call. A
 // call that needs an approval waits for it.
 type Engine interface {
@@ -140,6 +146,21 @@ type Secrets interface {
 // the file leaves out keeps its value.
 func (s Source) Decode(into any) error {
 	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol", "pin"))
+}
+
+// Placed adds a position to an error of the source, unless it has one: that of the longest value which the error quotes, or
+// else that of the source.
+func (s Source) Placed(err error) error {
+	if err == nil || s.entry.doc == nil || strings.Contains(tool.AsError(err).Message, s.entry.doc.path+":") {
+		return err
+	}
+	about, longest, message := s.entry.node, 2, tool.AsError(err).Message
+	for n := range scalars(s.entry.node) {
+		if t, ok := text(n); ok && len(t) > longest && t != s.Name && t != s.Protocol && strings.Contains(message, t) {
+			about, longest = n, len(t)
+		}
+	}
+	return s.entry.doc.explain(faultAt(about, "%s", message))
 }
 
 // Peek reads those fields of the source that a struct has, and ignores all others.

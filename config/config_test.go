@@ -45,14 +45,14 @@ sources:
     env: {LEVEL: "3"}
     input: {type: object, z: 1, a: 12345678901234567890.10, e: 1E400, list: [1, 2.50, ~, "x\u00e9"]}
     timeout: 500ms
-    grace: 1.5
+    grace: 1.5s
     tier: 2
     ratio: 0.25
     lenient: true
     sandbox: false
     guarantees: {no_network: true, secrets_allowed: []}
     roots: [{path: ., write: true}]
-limits: {timeout: 5, drain: 1m30s}
+limits: {timeout: 5s, drain: 1m30s}
 doors: {http: {listen: "127.0.0.1:0", hosts: [box.local]}}
 `
 
@@ -106,8 +106,10 @@ var refused = []struct{ name, text, want string }{
 	{"duplicate key in a source", "sources: [{name: x, name: y, protocol: p}]", "already defined"},
 	{"days too many", "limits: {timeout: 106752d}", "expected a time, such as 2s, 500ms or 30d"},
 	{"bad time", "limits: {timeout: soon}", "expected a time, such as 2s"},
-	{"negative time", "limits: {timeout: -1}", "cannot be negative"},
-	{"huge time", "limits: {timeout: 99999999999999999999}", "expected a time"},
+	{"negative time", "limits: {timeout: -1s}", "cannot be negative"},
+	{"huge time", "limits: {timeout: 99999999999999999999s}", "expected a time"},
+	{"time without a unit", "limits: {timeout: 30}", ":1:19: a time has a unit: write 30s for seconds; the units are ms, s, m, h and d"},
+	{"quoted time without a unit", "limits: {timeout: '1.5'}", "write 1.5s"},
 	{"anchor", "a: &x [1]", "anchors, aliases"},
 	{"alias bomb", bomb(), "anchors, aliases"},
 	{"merge key", "limits: {<<: {timeout: 1}}", "anchors, aliases and merge keys"},
@@ -183,7 +185,7 @@ func TestASourcesFaultsNameTheirPlace(t *testing.T) {
 		"tier: 9999999999999999999999":  "expected a whole number",
 		"ratio: much":                   "expected a number",
 		"guarantees: {no_netwrk: true}": `did you mean "no_network"?`,
-		"roots: [{path: .}, .]":         "expected a mapping, such as `{path: ...}`",
+		"roots: [{path: .}, .]":         "expected a mapping, such as `{path: .}`",
 		"guarantees: [no_network]":      "expected a mapping, such as `{no_filesystem_read: true}`",
 		"env: [A=1]":                    "expected a mapping, such as `{NAME: VALUE}`",
 		"command: python3 x.py":         `expected a list, got the string "python3 x.py"; write [python3, x.py]`,
@@ -295,7 +297,7 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 		"sources: [{name: A, protocol: builtin}]":                 false,
 		"sources: [{name: a, protocol: elsewhere}]":               false,
 		"sources: [{name: a, protocol: narratoria, comand: [a]}]": false,
-		"limits: {timeout: 5}":                                    true,
+		"limits: {timeout: 5s}":                                   true,
 		"limits: {timeout: [5]}":                                  false,
 		"limits: {quotas: [{name: a, rate: 1}]}":                  true,
 		"limits: {quotas: [{name: a, rat: 1}]}":                   false,

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"encoding"
+	"iter"
 	"reflect"
 	"slices"
 	"strconv"
@@ -76,6 +77,10 @@ func unknownField(p pair, fields []typeschema.Field, others []string) error {
 		names = append(names, f.Name)
 	}
 	names = append(names, others...)
+	if p.name == "mcpServers" {
+		return faultAt(p.key, "mcpServers is how MCP clients list their servers: save it as a file, such as mcp.json, and "+
+			"`toolpost mcp import mcp.json` makes each server a source")
+	}
 	hint := cmp.Or(nearest.Hint(p.name, names), "; known are "+strings.Join(names, ", "))
 	return faultAt(p.key, "unknown field %q%s", p.name, hint)
 }
@@ -198,10 +203,20 @@ func listHint(n ast.Node, t reflect.Type) string {
 	switch {
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
 		return quotes(n)
-	case isText && t.Elem().Kind() == reflect.String:
-		return "; write [" + strings.Join(strings.Fields(s), ", ") + "]"
+	case isText && (t.Elem().Kind() == reflect.String || reflect.PointerTo(t.Elem()).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())):
+		return "; write " + flowList(strings.Fields(s))
 	}
 	return ""
+}
+
+// flowList writes words as a list on one line.
+func flowList(words []string) string {
+	for i, w := range words {
+		if strings.ContainsAny(w, "{}[],:#&*!|>'\"%@`") {
+			words[i] = strconv.Quote(w)
+		}
+	}
+	return "[" + strings.Join(words, ", ") + "]"
 }
 
 func decodeScalar(n ast.Node, v reflect.Value) error {
@@ -266,7 +281,7 @@ func pairsLike(n ast.Node, t reflect.Type) ([]pair, error) {
 		values = []*ast.MappingValueNode{m}
 	default:
 		if !isNull(n) {
-			return nil, faultAt(n, "expected a mapping, such as `%s`, got %s", example(t), kindOf(n))
+			return nil, faultAt(n, "expected a mapping, such as `%s`, got %s", example(t, n), kindOf(n))
 		}
 	}
 	pairs := make([]pair, 0, len(values))
@@ -280,16 +295,34 @@ func pairsLike(n ast.Node, t reflect.Type) ([]pair, error) {
 	return pairs, nil
 }
 
-// example returns a mapping that a type may be written as: with its first field.
-func example(t reflect.Type) string {
+// example returns a mapping that a type may be written as: with its first field, and the text in place of the mapping.
+func example(t reflect.Type, n ast.Node) string {
 	if t == nil || t.Kind() != reflect.Struct || len(fieldsOf(t)) == 0 {
 		return "{NAME: VALUE}"
 	}
 	first, value := fieldsOf(t)[0], "..."
-	if first.Type.Kind() == reflect.Bool {
+	if s, ok := text(n); ok && first.Type.Kind() == reflect.String {
+		value = s
+	} else if first.Type.Kind() == reflect.Bool {
 		value = "true"
 	}
 	return "{" + first.Name + ": " + value + "}"
+}
+
+// scalars yields the values in a node that have none inside.
+func scalars(n ast.Node) iter.Seq[ast.Node] {
+	return func(yield func(ast.Node) bool) { eachScalar(n, yield) }
+}
+
+func eachScalar(n ast.Node, yield func(ast.Node) bool) bool {
+	if list, ok := n.(*ast.SequenceNode); ok {
+		return !slices.ContainsFunc(list.Values, func(item ast.Node) bool { return !eachScalar(item, yield) })
+	}
+	pairs, err := pairsOf(n)
+	if err != nil {
+		return yield(n)
+	}
+	return !slices.ContainsFunc(pairs, func(p pair) bool { return !eachScalar(p.value, yield) })
 }
 
 // child returns the value of one key of a mapping, or the mapping itself.

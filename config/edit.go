@@ -32,11 +32,16 @@ type Fields []Field
 // AddSource adds a source after the others, in the layout of the file; a note becomes a comment. Everything else stays
 // as it is: a library that rewrites the file loses blank lines, and moves comments.
 func AddSource(path string, text []byte, note string, source Fields) ([]byte, error) {
-	return change(path, text, "sources", func(e *editor) (string, error) {
-		return source.flow(), e.add(source.block(note), source.flow())
+	return AddTo(path, text, "sources", note, source)
+}
+
+// AddTo adds an entry to a section that is a list, in the same way.
+func AddTo(path string, text []byte, key, note string, entry Fields) ([]byte, error) {
+	return change(path, text, key, func(e *editor) (string, error) {
+		return entry.Flow(), e.add(entry.block(note), entry.Flow())
 	}, func(now any) any {
 		list, _ := now.([]any)
-		return append(list, source.JSON())
+		return append(list, entry.JSON())
 	})
 }
 
@@ -58,10 +63,10 @@ func RemoveSource(path string, text []byte, name string) ([]byte, error) {
 	}, func(now any) any { return slices.Delete(now.([]any), at, at+1) })
 }
 
-// AddSecret adds a secret after the others.
-func AddSecret(path string, text []byte, name string, from Fields) ([]byte, error) {
-	line := plain(name) + ": " + from.flow()
-	return change(path, text, "secrets", func(e *editor) (string, error) {
+// AddEntry adds an entry after the others of a section, here or in the file of another program.
+func AddEntry(path string, text []byte, section, name string, from Fields) ([]byte, error) {
+	line := plain(name) + ": " + from.Flow()
+	return change(path, text, section, func(e *editor) (string, error) {
 		return line, e.add([]string{line}, line)
 	}, func(now any) any {
 		all, _ := now.(map[string]any)
@@ -73,13 +78,13 @@ func AddSecret(path string, text []byte, name string, from Fields) ([]byte, erro
 	})
 }
 
-// RemoveSecret removes a secret.
-func RemoveSecret(path string, text []byte, name string) ([]byte, error) {
-	return change(path, text, "secrets", func(e *editor) (string, error) {
+// RemoveEntry removes an entry of a section, and the section if it was the last one.
+func RemoveEntry(path string, text []byte, section, name string) ([]byte, error) {
+	return change(path, text, section, func(e *editor) (string, error) {
 		pairs, _ := pairsOf(e.value)
 		at := slices.IndexFunc(pairs, func(p pair) bool { return p.name == name })
 		if at < 0 {
-			return "", tool.Errorf(tool.CodeNotFound, "%s has no secret %q", path, name)
+			return "", tool.Errorf(tool.CodeNotFound, "%s has no %q in `%s`", path, name, section)
 		}
 		if len(pairs) == 1 && e.line < e.starts()[0] { // the section was added with its first entry
 			e.drop()
@@ -102,7 +107,7 @@ func change(path string, text []byte, key string, edit func(*editor) (string, er
 		}
 		return append([]byte(byteOrderMark), changed...), nil
 	}
-	before, err := valueOf(path, text)
+	before, err := YAMLValue(path, text)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +122,7 @@ func change(path string, text []byte, key string, edit func(*editor) (string, er
 		return nil, err
 	}
 	before[key] = to(before[key])
-	after, err := valueOf(path, e.text)
+	after, err := YAMLValue(path, e.text)
 	if err != nil || !reflect.DeepEqual(full(before), full(after)) {
 		return nil, byHand(path, key, line)
 	}
@@ -139,8 +144,8 @@ func full(all map[string]any) map[string]any {
 	return all
 }
 
-// valueOf returns the content of a file, whatever its layout.
-func valueOf(path string, text []byte) (map[string]any, error) {
+// YAMLValue returns the content of a file, whatever its layout.
+func YAMLValue(path string, text []byte) (map[string]any, error) {
 	d, err := parse(path, text)
 	if err != nil {
 		return nil, err
@@ -409,8 +414,8 @@ func (f Fields) block(note string) []string {
 	return lines
 }
 
-// flow writes the fields in brackets.
-func (f Fields) flow() string {
+// Flow writes the fields in brackets.
+func (f Fields) Flow() string {
 	var items []string
 	for _, field := range f {
 		name := field.Name
@@ -462,7 +467,7 @@ func (f Fields) Encode() json.RawMessage {
 func written(v any) string {
 	switch v := v.(type) {
 	case Fields:
-		return v.flow()
+		return v.Flow()
 	case []string:
 		var items []string
 		for _, s := range v {

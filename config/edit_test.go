@@ -105,14 +105,14 @@ func TestSecretsAreAddedAndTakenOut(t *testing.T) {
 		"secrets:\n  OTHER: {env: X} # x\nb: 1\n": "secrets:\n  OTHER: {env: X} # x\n  KEY: {file: .toolpost/secrets/KEY}\nb: 1\n",
 		"secrets: {OTHER: {env: X}}\n":            "secrets: {OTHER: {env: X}, KEY: {file: .toolpost/secrets/KEY}}\n",
 	} {
-		// the field that AddSecret writes is a mapping in a mapping
-		got, err := AddSecret("t.yaml", []byte(before), "KEY", from)
+		// the field that AddEntry writes is a mapping in a mapping
+		got, err := AddEntry("t.yaml", []byte(before), "secrets", "KEY", from)
 		want := after
 		if err != nil || string(got) != want {
 			t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 			continue
 		}
-		back, err := RemoveSecret("t.yaml", got, "KEY")
+		back, err := RemoveEntry("t.yaml", got, "secrets", "KEY")
 		if err != nil || string(back) != before {
 			t.Errorf("taken out: %v\n%s", err, back)
 		}

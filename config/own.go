@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 

@@ -160,7 +160,7 @@ func typeSchema(t reflect.Type) object {
 	case reflect.TypeFor[JSON](), reflect.TypeFor[entry]():
 		return object{}
 	case reflect.TypeFor[Duration](), reflect.TypeFor[time.Duration]():
-		return object{"oneOf": []object{{"type": "string"}, {"type": "number", "minimum": 0}}}
+		return object{"oneOf": []object{{"type": "string"}, {"type": "number", "minimum": 0, "maximum": 0}}}
 	}
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return textSchema(t)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/tool"
 )
 
@@ -115,12 +115,43 @@ func (c *Config) userState() string {
 		}
 		base = filepath.Join(home, ".local", "state")
 	}
-	dir := c.Dir
-	if real, err := filepath.EvalSymlinks(dir); err == nil { // the same folder, however it is reached
-		dir = real
+	dir := c.realDir()
+	return filepath.Join(base, "toolpost", filepath.Base(dir)+"-"+short(filepath.Join(dir, filepath.Base(cmp.Or(c.Path, FileName)))))
+}
+
+// realDir returns the folder of the config, which is the same however it is reached.
+func (c *Config) realDir() string {
+	if real, err := filepath.EvalSymlinks(c.Dir); err == nil {
+		return real
 	}
-	sum := sha256.Sum256([]byte(filepath.Join(dir, filepath.Base(cmp.Or(c.Path, FileName)))))
-	return filepath.Join(base, "toolpost", filepath.Base(dir)+"-"+hex.EncodeToString(sum[:6]))
+	return c.Dir
+}
+
+// Key names the config among all configs of this machine, also if it is that of a folder without a file.
+func (c *Config) Key() string { return short(filepath.Join(c.realDir(), filepath.Base(c.Path))) }
+
+// Digest identifies the text of the config.
+func (c *Config) Digest() string { return short(string(c.Text())) }
+
+func short(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:6])
+}
+
+// Socket returns the path of the socket at which the server of this config answers commands. Several configs can share a
+// state folder, so each has a socket of its own.
+func (c *Config) Socket() string { return filepath.Join(c.state, "server-"+c.Key()+".sock") }
+
+// Successor returns the path of the socket at which the server of this config hands its sockets to the one that replaces it.
+func (c *Config) Successor() string { return filepath.Join(c.state, "successor-"+c.Key()+".sock") }
+
+// ContextsFile returns the path of the user's file of contexts, which has tokens in it, or "" if the user has no home.
+func ContextsFile() string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "toolpost", "contexts.json")
 }
 
 // writable reports whether a folder can be written, or created if it is missing. It only chooses between places: it is

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 

@@ -24,18 +24,21 @@ func (j *JSON) UnmarshalYAML(n ast.Node) error {
 	return err
 }
 
-// Duration is a time: "2s", "500ms", "1m30s", "30d", or a number of seconds.
+// Duration is a time: "2s", "500ms", "1m30s", "30d". It has a unit: a number alone could mean seconds or milliseconds.
 type Duration time.Duration
 
 // UnmarshalYAML implements yaml.NodeUnmarshaler.
 func (d *Duration) UnmarshalYAML(n ast.Node) error {
 	s, ok := text(n)
 	if !ok {
-		s = number(n) + "s"
+		s = number(n)
 	}
 	v, err := duration.Parse(s)
+	if _, bare := strconv.ParseFloat(s, 64); err != nil && bare == nil {
+		return faultAt(n, "a time has a unit: write %ss for seconds; the units are ms, s, m, h and d", s)
+	}
 	if err != nil {
-		return faultAt(n, "expected a time, such as 2s, 500ms or 30d, or a number of seconds, got %s", kindOf(n))
+		return faultAt(n, "expected a time, such as 2s, 500ms or 30d, got %s", kindOf(n))
 	}
 	if v < 0 {
 		return faultAt(n, "a time cannot be negative")

@@ -150,8 +150,11 @@ func syntaxFault(err error) error {
 		return fmt.Errorf("not valid YAML: %w", err)
 	}
 	message := e.GetMessage()
-	if strings.Contains(message, "'\t'") {
+	switch {
+	case strings.Contains(message, "'\t'"):
 		message = "the line begins with a tab; indent with spaces"
+	case strings.HasPrefix(message, "tab character"):
+		message = "there is a tab before this; write spaces"
 	}
 	return &fault{e.GetToken().Position, "not valid YAML: " + message}
 }

@@ -244,7 +244,7 @@ checks as you type. ` + "`toolpost config check`" + ` reads your file and opens 
 
 - The file is strict: an unknown field, a duplicate key or a wrong type is an error with its line and column.
 - A relative path starts at the folder of the config, unless its field says otherwise.
-- A duration is text such as ` + "`30s`, `5m` or `24h`" + `, or a number of seconds.
+- A duration is text such as ` + "`30s`, `5m` or `24h`" + `: a number and its unit.
 - A size is a number of bytes.
 - A boolean without a default is ` + "`false`" + `.
 - ` + "`rules[].name`" + ` is the field ` + "`name`" + ` of each item of the list ` + "`rules`; in `roles.NAME.tools` you choose the name." + `

@@ -5,7 +5,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/xml"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,8 +28,8 @@ import (
 // whole page. The other lines are their output, in which "..." matches anything, including several lines, and on a line
 // of its own also none. A block that starts with "```python write tools/x.py", in any language, is a file that the reader
 // saves in the current folder of the commands. The comment "<!-- serve -->" on a line of its own starts `toolpost serve`
-// in the current folder of the commands, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends. "<!-- stop -->"
-// ends it earlier. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL. "<!-- run: COMMAND -->"
+// in the current folder of the commands, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends. Only the token is
+// exported: with the address, every command would use that server. "<!-- stop -->" ends it earlier. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL. "<!-- run: COMMAND -->"
 // does what the page describes and a test cannot do in the same way, such as installing something from the network.
 const (
 	blockStart = "```console run"
@@ -120,6 +122,7 @@ type reader struct {
 	dir string // the current folder of the commands
 	env []string
 
+	url  string // of the server
 	stop func() // ends the server
 }
 
@@ -151,7 +154,8 @@ func (r *reader) follow(steps []step) {
 		}
 		got, err := r.run(s.command)
 		if !pattern(s.want).MatchString(strings.TrimRight(got, "\n")) {
-			r.t.Fatalf("line %d: $ %s\nprinted (%v):\n%s\nthe page says:\n%s", s.line, s.command, err, got, strings.Join(s.want, "\n"))
+			r.t.Fatalf("line %d: $ %s\nprinted (%v):\n%s\nthe page says:\n%s", s.line, s.command, err, got,
+				strings.Join(s.want, "\n"))
 		}
 	}
 }
@@ -169,7 +173,7 @@ func (r *reader) run(command string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	defer cancel()
 	after := filepath.Join(r.t.TempDir(), "after")
-	script := command + "\nstatus=$?\n{ pwd; env -0; } >" + after + "\nexit $status\n"
+	script := "TOOLPOST_URL=" + r.url + "\n" + command + "\nstatus=$?\n{ pwd; env -0; } >" + after + "\nexit $status\n"
 	cmd := exec.CommandContext(ctx, "bash", "-c", script)
 	cmd.Dir, cmd.Env = r.dir, r.env
 	cmd.WaitDelay = 5 * time.Second
@@ -215,12 +219,7 @@ func (r *reader) serve() {
 		<-ended
 	})
 	r.t.Cleanup(r.stop)
-	select {
-	case url := <-said:
-		r.env = append(r.env, "TOOLPOST_URL="+url)
-	case <-time.After(time.Minute):
-		r.t.Fatal("toolpost serve does not say where it listens")
-	}
+	r.url = kit.Receive(r.t, "the address of toolpost serve", said)
 }
 
 // findURL reads all output of the server, so that the server never blocks, and passes on the first address in it.
@@ -276,6 +275,38 @@ func TestDependenciesPageHasEveryDirectDependency(t *testing.T) {
 		if !bytes.Contains(page, []byte("| "+fields[0]+" |")) {
 			t.Errorf("%s is not in dependencies.md", fields[0])
 		}
+	}
+}
+
+// Readers copy commands: one that hides errors teaches them to miss errors.
+func TestNoCommandHidesItsErrors(t *testing.T) {
+	for _, page := range append(kit.Must(filepath.Glob("*.md"))(t), "../README.md") {
+		for i, line := range strings.Split(string(kit.Must(os.ReadFile(page))(t)), "\n") {
+			if strings.Contains(line, "2>/dev/null") {
+				t.Errorf("%s:%d: %s", page, i+1, line)
+			}
+		}
+	}
+}
+
+// The recording in the README plays by itself in both themes: it is well-formed, small, fetches nothing and runs no script.
+func TestRecordingStandsAlone(t *testing.T) {
+	text := kit.Must(os.ReadFile("pictures/terminal.svg"))(t)
+	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		kit.OK(t, err)
+		if e, ok := token.(xml.StartElement); ok && (e.Name.Local == "script" || e.Name.Local == "image" || e.Name.Local == "use") {
+			t.Errorf("it has <%s>", e.Name.Local)
+		}
+	}
+	for _, part := range []string{"prefers-color-scheme:dark", "prefers-reduced-motion:reduce", "<title", "toolpost init", "toolpost mcp add", "toolpost connect"} {
+		kit.Contains(t, string(text), part)
+	}
+	if rest := strings.ReplaceAll(string(text), `xmlns="http://www.w3.org/2000/svg"`, ""); len(text) > 30_000 || strings.Contains(rest, "http://") || strings.Contains(rest, "url(") {
+		t.Errorf("%d bytes, or it fetches something", len(text))
 	}
 }
 

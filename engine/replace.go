@@ -56,7 +56,7 @@ func (e *Engine) bind(ctx context.Context, b Binding, old *shelf) *source {
 	if before != nil && b.Runner != nil && before.Runner == b.Runner && b.Err == nil {
 		return before
 	}
-	if before != nil && before.Waits && b.Waits {
+	if before != nil && before.Waits && b.Waits && before.Comes == b.Comes {
 		return before
 	}
 	src := &source{Binding: b, idle: make(chan struct{}), known: map[string]time.Time{}}

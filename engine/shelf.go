@@ -28,7 +28,7 @@ type Binding struct {
 	Upstream bool
 	// Waits is set if the source is opened on demand, see Options.Open. It has neither a runner nor an error.
 	Waits bool
-	// Comes is set if a waiting source is being opened already, and will be published once it is open.
+	// Comes is set if a waiting source will be published once it is open, and names and lists do not wait for it.
 	Comes bool
 	// Connects is set if opening the source starts a program or sends a request to a server.
 	Connects bool
@@ -46,9 +46,9 @@ type crowded interface {
 	Places(name string) (pool string, calls int)
 }
 
-// A Runner may keep its program for a call that asks. The answer must not wait for a place then: the call that has the place
+// A Runner may keep its program for calls that ask. While it does, no answer waits for a place: the call that has the place
 // may wait for the program.
-type keeper interface{ KeepsAsking() }
+type keeper interface{ KeepsAsking() bool }
 
 // A shelf is everything that is published at one moment. It is immutable: Replace stores another.
 type shelf struct {
@@ -126,18 +126,18 @@ func (it *item) line(o queue.Options) tool.Middleware {
 	if s.lines[pool] == nil {
 		s.lines[pool] = queue.New(o, func() int { _, n := runner.Places(name); return n })
 	}
-	if _, keeps := runner.(keeper); keeps {
-		return passing(s.lines[pool].Stage)
+	if k, ok := runner.(keeper); ok {
+		return passing(k, s.lines[pool].Stage)
 	}
 	return s.lines[pool].Stage
 }
 
-// passing lets the answers to questions pass a queue.
-func passing(queue tool.Middleware) tool.Middleware {
+// passing lets the answers to questions pass a queue, if a program waits for them.
+func passing(k keeper, queue tool.Middleware) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
 		queued := queue(next)
 		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			if c.Resume != "" {
+			if c.Resume != "" && k.KeepsAsking() {
 				return next.Invoke(ctx, c, out)
 			}
 			return queued.Invoke(ctx, c, out)

@@ -36,9 +36,9 @@ func (k *contract) compiled() (schemas, error) {
 	return k.schemas, k.err
 }
 
-// A Runner may vouch for the schemas of its tools, if this program wrote them itself. All other schemas are tried when
-// they are published: a tool whose schema does not work reports that on every list.
-type sound interface{ Sound() bool }
+// A Runner may vouch for the schemas of a tool, if it knows that they compile. All other schemas are tried when they are
+// published: a tool whose schema does not work reports that on every list.
+type sound interface{ Sound(*tool.Spec) bool }
 
 // contract returns the contract of one of the source's tools. A tool that the source brought before keeps its contract.
 func (s *source) contract(given, own *tool.Spec) *contract {
@@ -46,7 +46,7 @@ func (s *source) contract(given, own *tool.Spec) *contract {
 		return k
 	}
 	k := &contract{spec: own}
-	if r, ok := s.Runner.(sound); !ok || !r.Sound() {
+	if r, ok := s.Runner.(sound); !ok || !r.Sound(given) {
 		_, k.broken = compile(own)
 	}
 	return k

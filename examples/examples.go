@@ -3,7 +3,13 @@ package examples
 
 import "embed"
 
-// Files holds the samples. They are listed one by one, so that no other file beside them is included.
+// Config is the config of a new folder. It has the sources files and greeter.
+//
+//go:embed init.yaml
+var Config []byte
+
+// Files holds the samples, with a config for all of them. They are listed one by one, so that no other file beside them is
+// included.
 //
 //go:embed toolpost.yaml
 //go:embed greeter/app.ai greeter/.namel3ss/tools.yaml greeter/tools/greeting.py

@@ -71,6 +71,17 @@ type Bounds struct {
 	Each      int // of them, connections of one caller
 }
 
+// PerCaller counts what each caller has at the same time. A caller that has nothing takes no memory. Its user
+// guards it with a lock.
+type PerCaller[N int | int64] map[string]N
+
+// Add changes the count of a caller.
+func (p PerCaller[N]) Add(caller string, n N) {
+	if p[caller] += n; p[caller] <= 0 {
+		delete(p, caller)
+	}
+}
+
 // Patience is how long an unauthenticated connection is tolerated while there is room: a client that opens many
 // connections at once needs a moment for each.
 const Patience = 2 * time.Second

@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/wire/strictjson"
 )
 

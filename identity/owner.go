@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"toolpost/host/kernel"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 

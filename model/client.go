@@ -13,11 +13,11 @@ import (
 	"strconv"
 	"time"
 
-	"toolpost/host/process"
 	"toolpost/host/secret"
-	"toolpost/host/sse"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/regex"
+	"toolpost/wire/sse"
 	"toolpost/wire/strictjson"
 )
 
@@ -245,7 +245,7 @@ func (t *Talk) request(ctx context.Context, route string, body []byte) (*http.Re
 }
 
 func (t *Talk) read(r io.Reader) (*Answer, error) {
-	doc, err := process.ReadDocument(r, t.Most)
+	doc, err := bounded.ReadDocument(r, t.Most)
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +295,7 @@ func (t *Talk) misread(ctx context.Context, err error) error {
 		said.Message = t.visible("the answer of model " + t.Name + " " + e.Message)
 		return &said
 	}
-	if limit, ok := errors.AsType[*process.LimitError](err); ok {
+	if limit, ok := errors.AsType[*bounded.LimitError](err); ok {
 		return tool.Errorf(tool.CodeProtocol, "the answer of model %s: %w", t.Name, limit)
 	}
 	return t.unreachable(ctx, err)

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"strings"
 
-	"toolpost/host/sse"
 	"toolpost/tool"
+	"toolpost/wire/sse"
 	"toolpost/wire/strictjson"
 )
 

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 
-	"toolpost/host/sse"
 	"toolpost/tool"
+	"toolpost/wire/sse"
 	"toolpost/wire/strictjson"
 )
 

@@ -14,8 +14,9 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"toolpost/host/process"
 	"toolpost/host/secret"
+	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
 )
@@ -50,6 +51,10 @@ func (t *Talk) Pass(ctx context.Context, route string, from http.Header, body []
 	if code := resp.StatusCode; code/100 == 3 || code == http.StatusUnauthorized || code == http.StatusForbidden {
 		p.Close()
 		return nil, t.refused(&reply{status: code})
+	}
+	if enc := resp.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		p.Close() // a key in it would not be found
+		return nil, t.misread(ctx, tool.Errorf(tool.CodeProtocol, "is in the encoding %.40q, which was not requested", enc))
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	p.Stream = kind == "text/event-stream"
@@ -94,7 +99,7 @@ func kept(name string) bool {
 func (p *Passed) Document(ctx context.Context) ([]byte, error) {
 	doc, err := io.ReadAll(io.LimitReader(p.body, maxStream+1))
 	if err == nil && len(doc) > maxStream {
-		err = &process.LimitError{What: "the answer", Max: maxStream}
+		err = &bounded.LimitError{What: "the answer", Max: maxStream}
 	}
 	if err != nil {
 		return nil, p.talk.misread(ctx, err)
@@ -104,7 +109,7 @@ func (p *Passed) Document(ctx context.Context) ([]byte, error) {
 
 // Events passes on the events of a stream, each as it came and at once.
 func (p *Passed) Events(ctx context.Context, to func(event []byte) error) error {
-	lines := process.NewLines(p.body, process.LineLimits{Line: maxStream, Total: maxStream})
+	lines := bounded.NewLines(p.body, bounded.LineLimits{Line: maxStream, Total: maxStream})
 	out := &cleaner{redactor: p.talk.env.Redactor, texts: map[any]*secret.Stream{}, seed: maphash.MakeSeed()}
 	now := new(passing)
 	for {

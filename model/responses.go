@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/sse"
 	"toolpost/tool"
+	"toolpost/wire/sse"
 	"toolpost/wire/strictjson"
 )
 

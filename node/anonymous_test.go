@@ -162,13 +162,9 @@ func TestAnonymousIsCheckedOnTheAddressThatIsListenedOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // otherwise an open door would serve forever
 	defer cancel()
 	gate := func(context.Context, identity.Credentials) (tool.Principal, error) { return tool.Principal{}, nil }
-	wide := func() net.Listener {
-		ln := kit.Must(net.Listen("tcp", "0.0.0.0:0"))(t)
-		return ln
-	}
 	_, nats := singularity.StartServer(singularity.ServerOptions{Listen: "0.0.0.0:0", Gate: gate, Anonymous: guest})
 	for door, err := range map[string]error{
-		"http": web.New(web.Options{Listener: wide(), Gate: gate}, web.Door{Name: "x"}, web.Door{Name: "y", Anonymous: guest}).Serve(ctx, nil, nil),
+		"http": web.New(web.Options{Listen: "0.0.0.0:0", Gate: gate}, web.Door{Name: "x"}, web.Door{Name: "y", Anonymous: guest}).Serve(ctx, nil, nil),
 		"nats": nats,
 	} {
 		kit.Refused(t, err, tool.CodeInvalidInput, "anonymous_anywhere", door)

@@ -18,6 +18,7 @@ import (
 	"toolpost/identity"
 	"toolpost/internal/kit"
 	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -118,7 +119,7 @@ func TestRevokedTokenIsRefusedWithinASecond(t *testing.T) {
 	dir := t.TempDir()
 	cfg := parse(t, dir, twoTools)
 	s := newStreet(t, cfg)
-	other, _, err := node.OpenStore(cfg) // as another program would open it
+	other, _, err := storage.Open(cfg) // as another program would open it
 	kit.OK(t, err)
 	defer other.Close()
 	token, err := other.Tokens().Issue(t.Context(), identity.Token{Grant: identity.Grant{Caller: "ci", Tools: tool.Patterns{"reads"}}}, time.Hour)

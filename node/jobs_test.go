@@ -10,6 +10,7 @@ import (
 	"toolpost/identity"
 	"toolpost/internal/kit"
 	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/tool"
 )
 
@@ -61,7 +62,7 @@ func TestAJobRunsWhileTheNodeServesAndHasNoSecret(t *testing.T) {
 			t.Error(got)
 		}
 	})
-	db, _, err := node.OpenStore(parse(t, dir, text))
+	db, _, err := storage.Open(parse(t, dir, text))
 	kit.OK(t, err)
 	defer db.Close()
 	if x, _, err := db.Jobs().Find(t.Context(), "ada", id, 0, 0); err != nil || strings.Contains(string(x.Outcome), "canary-1234567890") {
@@ -85,7 +86,7 @@ func TestJobsUnderARevokedTokenAreRefused(t *testing.T) {
 	cfg := parse(t, dir, "sources: [{name: echo, protocol: fake}]\ndoors: {http: {listen: '127.0.0.1:0'}}\nstore: {}\n")
 	n := open(t, cfg, node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
-	db, _, err := node.OpenStore(cfg)
+	db, _, err := storage.Open(cfg)
 	kit.OK(t, err)
 	defer db.Close()
 	jobs := map[string]string{}

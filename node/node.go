@@ -6,46 +6,38 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"toolpost/builtin/define"
-	leasetools "toolpost/builtin/lease"
+	operatetools "toolpost/builtin/operate"
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/engine"
-	"toolpost/engine/audit"
 	"toolpost/engine/cache"
 	"toolpost/engine/calls"
 	"toolpost/engine/cassette"
 	"toolpost/engine/follow"
-	"toolpost/engine/job"
 	"toolpost/engine/lease"
-	"toolpost/engine/pin"
+	"toolpost/engine/notify"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
 	"toolpost/engine/quota"
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
-	"toolpost/host/notice"
-	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
 	"toolpost/model"
-	"toolpost/plan"
+	"toolpost/node/access"
+	"toolpost/node/catalogue"
+	"toolpost/node/storage"
 	"toolpost/plan/planner"
 	"toolpost/protocol/all"
-	"toolpost/store"
 	"toolpost/tool"
-	"toolpost/web/console"
+	"toolpost/web"
 )
 
 // Types from the list of protocols that commands need, so that only this package imports it.
@@ -86,8 +78,8 @@ func Schema() ([]byte, error) {
 	for _, p := range all.Protocols() {
 		protocols = append(protocols, config.Part{Name: p.Name, Doc: p.Doc, Options: p.Options, Pinned: p.Upstream})
 	}
-	return config.Schema(protocols, all.DoorParts(), append(stageSections(),
-		config.Part{Name: "store", Options: StoreOptions{}},
+	return config.Schema(protocols, all.DoorParts(), append(configParts(),
+		config.Part{Name: "store", Options: storage.Options{}},
 		config.Part{Name: "callers", Options: identity.Options{}},
 		config.Part{Name: "secrets", Options: map[string]secret.From(nil)},
 	))
@@ -104,11 +96,15 @@ type Options struct {
 	Own       bool            // open no source of the config: only Toolpost's own tools are called
 	Offline   bool            // open only sources that start no program and send no request to a server
 	Lazy      bool            // open a source on first use, for programs that make one call
-	Early     bool            // start with the sources that open at once; the others follow when they are open
+	Early     bool            // start before the sources are open; each follows when it is
 	LeaseTier int             // tools from this tier on need a lease, even if the config asks for none; 0 leaves it to the config
 	Tiers     lease.Tiers     // of the leases that tools need
 	Version   string          // of this program, as doors report it
+	Commands  bool            // let Serve answer commands of this user, at a socket in the state folder
 	Ready     func(Listening) // called for each open door
+	Sockets   *web.Sockets    // that the doors listen on; nil if each opens its own
+	// AddSource writes a source into the config, for operators; nil if no tool may change the config.
+	AddSource operatetools.AddSource
 	// Tape receives the calls of this node, to record them on a cassette or to check them against one; nil if there is none.
 	Tape interface {
 		In(cassette.Env)
@@ -118,56 +114,32 @@ type Options struct {
 
 // A Node is a running Toolpost.
 type Node struct {
-	o       Options
-	cfg     *config.Config
-	engine  *engine.Engine
-	store   *store.DB        // nil if the config wants none
-	trail   *audit.Trail     // nil if there is no store
-	own     []engine.Binding // sources that no config names; their names are reserved
-	keep    keepers
-	console *console.Console
-	pins    *pin.Registry
-	stages  []stage // as stages lists them
-	policy  *policy.Current
-	queue   queue.Options
-	quotas  *quota.Quotas
-	cache   *cache.Cache
-	callers atomic.Pointer[identity.Callers]
-	// coming are the callers of a config that is being loaded; nil if none is. Sources and secrets may take a long time to
-	// open, and a caller that is not among these is refused at once.
-	coming atomic.Pointer[identity.Callers]
-	owner  atomic.Pointer[identity.Gate] // nil if no door is open, or the config wants none
-	jobs   *job.Queue                    // nil if there is no store to keep them in
-	plans  *plan.Executor
+	*access.Access       // who comes in
+	*catalogue.Catalogue // the sources
 
+	o        Options
+	cfg      *config.Config // of the start
+	engine   *engine.Engine
+	catalog  tool.Catalog // of the engine, without secrets
+	storage  *storage.Storage
+	redactor *secret.Redactor // knows the values of all secrets, including those that a reload replaced
+
+	settings  []setting // of sections, in their order
+	policy    *policy.Current
+	queue     queue.Options
+	quotas    *quota.Quotas
+	cache     *cache.Cache
 	telemetry *telemetry.Telemetry
 	models    *model.Registry
 	planners  *planner.Registry
 
-	checker  offlimits.Checker            // what no tool sees or changes
-	seen     atomic.Pointer[notice.Sight] // the config file when it was last read
-	redactor *secret.Redactor             // knows the values of all secrets, including those that a reload replaced
-	catalog  tool.Catalog
-
-	calls     *calls.Log        // running and recent calls, and recent events
+	calls     *calls.Log // running and recent calls, and recent events
+	notify    *notify.Notifier
 	followers *follow.Followers // callers that follow events; they end with Serve
-
-	storing StoreOptions
-
-	life    context.Context // ends with Close
-	end     context.CancelFunc
-	tasks   sync.WaitGroup // retries, and opens that finished too late
-	loading sync.Mutex     // one Reload at a time
-
-	mu      sync.Mutex
-	now     wanted    // the config that was loaded last
-	sources []*source // in the order of the config
-	secrets map[string]secret.From
-	vault   *secret.Vault // nil if the config has no secrets
 }
 
 // Open opens every source of the config concurrently, each within its timeout. A source that fails does not affect the
-// others: its tools are unavailable, and it is retried in the background. With Early, Open does not wait for slow sources.
+// others: its tools are unavailable, and it is retried in the background. With Early, Open waits for none of them.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -179,12 +151,21 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		o.Ready = func(Listening) {}
 	}
 	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), followers: follow.New()}
-	n.calls = calls.New(calls.Env{Redactor: n.redactor, RedactByName: n.redactByName})
+	n.calls = calls.New(calls.Env{Redactor: n.redactor, RedactByName: func(args json.RawMessage) json.RawMessage {
+		return n.storage.RedactByName(args)
+	}})
 	n.o.Log = slog.New(secret.Handler(n.calls.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
-	n.seen.Store(n.lookAtConfig())
+	var err error
+	if n.storage, err = storage.New(cfg, n.o.Log, n.redactor); err != nil {
+		return nil, err
+	}
+	n.Catalogue = catalogue.New(ctx, catalogue.Env{
+		Config: cfg, Protocols: o.Protocols, Log: n.o.Log, Redactor: n.redactor, Pins: n.storage.Pins,
+		Watch: o.Watch, Own: o.Own, Offline: o.Offline, Lazy: o.Lazy, Early: o.Early,
+		Read: n.readSettings, Claims: n.claims, Misplaced: func() error { return n.cache.Misplaced() },
+	})
 	n.warnOfWriters()
-	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
-	if err := n.start(ctx); err != nil {
+	if err = n.start(ctx); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
 	return n, nil
@@ -195,66 +176,43 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 func (n *Node) warnOfWriters() {
 	if err := config.Trusted(n.cfg.Path); n.cfg.Path != "" && err != nil {
 		n.o.Log.Warn("others can write the config, and so decide what runs here; a running server takes no changes of it",
-			"error", message(err))
+			"error", tool.AsError(err).Message)
 	}
 }
 
-// start opens the parts of a new node, from the store up. If it fails, Close closes what was opened.
-func (n *Node) start(ctx context.Context) (err error) {
-	if n.store, n.storing, err = OpenStore(n.cfg); err != nil {
-		return err
-	}
-	n.keep, n.pins = n.keepIn(), n.pinsIn()
-	n.console = n.openConsole()
-	placed, err := n.openStages()
-	if err != nil {
-		return err
-	}
-	tools, err := n.read(ctx, n.cfg)
+// start opens the parts of a new node, in front of its store. If it fails, Close closes what was opened.
+func (n *Node) start(ctx context.Context) error {
+	n.Access = access.New(access.Env{
+		Config: n.cfg, Storage: n.storage, Calls: n.calls, Log: n.o.Log, Redactor: n.redactor, Listen: n.o.Listen,
+		Token: n.o.Token, NewToken: n.o.NewToken, Version: n.o.Version,
+	})
+	stages, err := n.openSections()
 	if err != nil {
 		return err
 	}
 	n.engine = engine.New(engine.Options{
-		Log: n.o.Log, Timeout: time.Duration(n.cfg.Limits.Timeout), Policy: n.policy.Load, Audit: n.trail, Queue: n.queue,
-		Pins: n.pins, Stages: placed, Open: n.openWaiting,
+		Log: n.o.Log, Timeout: time.Duration(n.cfg.Limits.Timeout), Policy: n.policy.Load, Audit: n.storage.Trail, Queue: n.queue,
+		Pins: n.storage.Pins, Stages: stages, Open: n.OpenWaiting,
 	})
 	n.catalog = redact.Catalog(n.engine, n.redactor)
-	n.openJobs()
-	n.bindPlans()
-	if n.own, err = n.ownTools(ctx); err != nil {
+	n.storage.Bind(n.engine, n.catalog, n, catalogue.Settling)
+	own, err := n.ownTools(ctx)
+	if err != nil {
 		return err
 	}
-	if n.o.Own {
-		tools.sources = nil
-	}
-	if n.o.Offline {
-		tools.sources = slices.DeleteFunc(slices.Clone(tools.sources), n.connects)
-	}
-	n.loading.Lock()
-	if n.o.Lazy {
-		n.await(ctx, tools)
-	} else {
-		n.replace(ctx, tools, alive, startPause)
-	}
-	n.loading.Unlock()
-	if n.store != nil {
-		n.tasks.Go(func() { n.watchPins(n.life) })
-	}
-	return errors.Join(ctx.Err(), n.cache.Misplaced())
+	return n.Start(ctx, n.engine, own, inside{n.storage.Approvals.Waiting(n.engine), n.catalog})
 }
 
-// issuer returns the tools that issue leases.
-func (n *Node) issuer(issued leases) *define.Set {
-	return leasetools.New(leasetools.Options{
-		Leases: issued,
-		Resolve: func(ctx context.Context, p tool.Principal, name string) (string, int, error) {
-			spec, err := n.engine.Lookup(ctx, p, name)
-			if err != nil {
-				return "", 0, err
-			}
-			return spec.Ref().String(), n.o.Tiers.Of(spec), nil
-		},
-	})
+// claims returns the files that the parts of a config other than its sources use.
+func (n *Node) claims(cfg *config.Config) []offlimits.Claim {
+	return slices.Concat([]offlimits.Claim{storage.Claim(cfg)}, n.Claims(cfg), planner.Claims(cfg))
+}
+
+// inside is the engine for tools that call other tools: they set the parents of their calls themselves, and wait for the
+// decision on a call that needs an approval.
+type inside struct {
+	tool.Handler
+	tool.Catalog
 }
 
 // StateDir returns the folder that everything is written to.
@@ -287,33 +245,20 @@ func GCBallast() (release func()) {
 
 // Serve opens every configured door and returns when ctx has ended and the doors have drained, or when
 // one of them fails.
-func (n *Node) Serve(ctx context.Context) (err error) {
+func (n *Node) Serve(ctx context.Context) error {
 	if len(n.cfg.Doors) == 0 {
 		return tool.Errorf(tool.CodeInvalidInput, "the config has no door to serve; add `doors: {http: {}}`")
 	}
-	fresh, err := n.ownersToken()
-	if err != nil {
-		return err
+	o := all.DoorOptions{
+		Metrics: n.Metrics, Models: n.models, Opening: n.Opening, Sockets: n.o.Sockets, Ready: func(l Listening) {
+			n.Settle(ctx)
+			n.o.Ready(l)
+		},
 	}
-	var told atomic.Bool
-	defer func() {
-		if err != nil && fresh != "" && !told.Load() { // it was never shown: the next start makes another and shows it
-			err = errors.Join(err, os.Remove(filepath.Join(n.cfg.StateDir(), identity.TokenFile)))
-		}
-	}()
-	ready := func(l Listening) {
-		told.Store(true)
-		soon, cancel := context.WithTimeout(ctx, readyPause)
-		defer cancel()
-		arrived(soon, n.waiting(nil))
-		n.o.Ready(l)
+	if n.o.Commands {
+		o.Running = n.Running
 	}
-	doors, err := all.Doors(n.cfg, all.DoorOptions{
-		Log: n.o.Log, Listen: n.o.Listen, Gate: n.Admit, Named: n.named, Fresh: fresh, Version: n.o.Version,
-		Ready: ready, Metrics: n.Metrics, Known: n.callers.Load().Lists, Calls: n.calls,
-		Issuers: func() []string { return n.callers.Load().Issuers() }, Keys: n.keep.keys, Console: n.console,
-		Models: n.models, Waiting: n.keep.approvals.Waiting,
-	})
+	doors, forget, err := n.Doors(o)
 	if err != nil {
 		return err
 	}
@@ -326,83 +271,21 @@ func (n *Node) Serve(ctx context.Context) (err error) {
 	for _, d := range doors {
 		g.Go(func() error { return d.Serve(ctx, n.Handler(), n.catalog) })
 	}
-	if n.store != nil {
-		g.Go(func() error { n.housekeeping(ctx); return nil })
-		g.Go(func() error { n.jobs.Run(ctx); return nil })
+	g.Go(func() error { n.storage.Run(ctx); return nil })
+	g.Go(func() error { n.notify.Run(ctx); return nil })
+	if err := g.Wait(); err != nil {
+		return errors.Join(err, forget())
 	}
-	return g.Wait()
-}
-
-// A fixedPart of the config is read at the start: a change of it needs a restart.
-type fixedPart struct {
-	name string
-	same func(a, b *config.Config) bool
-}
-
-// fixedParts lists those parts. All others can change while the node runs.
-func (n *Node) fixedParts() []fixedPart {
-	parts := []fixedPart{
-		{"doors", func(a, b *config.Config) bool { return slices.EqualFunc(a.Doors, b.Doors, config.Door.Equal) }},
-		{"state", func(a, b *config.Config) bool { return a.State == b.State }},
-		{"store", func(a, b *config.Config) bool { return a.Store.Equal(b.Store) }},
-		{"limits.timeout", func(a, b *config.Config) bool { return a.Limits.Timeout == b.Limits.Timeout }},
-		{"limits.drain", func(a, b *config.Config) bool { return a.Limits.Drain == b.Limits.Drain }},
-	}
-	for i, kind := range stages() {
-		if name := kind.section.Name; name != "" && n.stages[i].read == nil {
-			parts = append(parts, fixedPart{name, func(a, b *config.Config) bool {
-				return a.Section(name).Equal(b.Section(name))
-			}})
-		}
-	}
-	return parts
-}
-
-// fixed lists the fixed parts that differ in another config.
-func (n *Node) fixed(cfg *config.Config) (changed []string) {
-	for _, p := range n.fixedParts() {
-		if !p.same(n.cfg, cfg) {
-			changed = append(changed, p.name)
-		}
-	}
-	return changed
-}
-
-// awaitPublication waits for a publication in progress; once the node's life has ended, none follows it. It holds no
-// lock when it returns, since a call that is waited for may be one that reloads.
-func (n *Node) awaitPublication() {
-	n.loading.Lock()
-	defer n.loading.Unlock()
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	return nil
 }
 
 // Close ends the node: no new calls and no retries; calls in flight and sources have until ctx ends.
 func (n *Node) Close(ctx context.Context) (err error) {
-	n.end()
 	n.followers.Close()
-	n.awaitPublication()
+	n.End()
 	if n.engine != nil {
 		err = n.engine.Close(ctx)
 	}
 	n.telemetry.Close(ctx)
-	ended := make(chan struct{})
-	go func() { n.tasks.Wait(); close(ended) }()
-	if n.store != nil {
-		defer func() {
-			n.store.Audit().Settle() // records that it does not accept are in the trail afterwards
-			n.trail.Flush(ctx)
-			if left := n.trail.Left(); left > 0 {
-				n.o.Log.Error("calls are missing from the audit log: the store did not take their records to the end",
-					"calls", left)
-			}
-			err = errors.Join(err, n.store.Close())
-		}()
-	}
-	select {
-	case <-ended:
-		return err
-	case <-ctx.Done():
-		return errors.Join(err, fmt.Errorf("some sources are still being opened: %w", ctx.Err()))
-	}
+	return errors.Join(err, n.Wait(ctx), n.storage.Close(ctx))
 }

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/internal/kit"
 	"toolpost/node"
@@ -239,7 +239,11 @@ func checkEarly(t *testing.T, n *node.Node, start time.Time, more *config.Config
 	if s := n.Sources()[0]; !s.Opening || s.Err == nil {
 		t.Errorf("the source that is being opened: %+v", s)
 	}
-	kit.Refused(t, call(n, "slow"), tool.CodeUnavailable, "still being opened", "a call that waited as long as calls do")
+	kit.Equal(t, strings.Join(n.Opening(), " "), "slow", "sources that are being opened")
+	hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := n.Handler().Invoke(hasty, &tool.Call{Tool: "slow"}, tool.Discard)
+	kit.Refused(t, err, tool.CodeUnavailable, "still being opened", "a call that waited as long as its caller wants")
 	n.Reload(t.Context(), more)
 	<-changed // of the reload
 	changed = tool.Changed(n.Catalog())
@@ -432,7 +436,7 @@ func TestTheConfigIsWatched(t *testing.T) {
 		})
 		kit.Check(t, call(n, "two"), "%q took the config away", text)
 	}
-	write("sources: [{name: three, protocol: fake}]\nlimits: {timeout: 1}")
+	write("sources: [{name: three, protocol: fake}]\nlimits: {timeout: 1s}")
 	hup <- syscall.SIGHUP
 	kit.Eventually(t, "the reload by SIGHUP", func() bool { return call(n, "three") == nil })
 	kit.Eventually(t, "the hint", func() bool { return strings.Contains(logged.String(), "restart to apply") })

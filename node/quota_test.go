@@ -64,7 +64,7 @@ func TestTheQuotasFollowTheConfigAndKeepTheirCounts(t *testing.T) {
 }
 
 func TestOtherLimitsNeedARestart(t *testing.T) {
-	for _, limits := range []string{"timeout: 7", "drain: 7", "queue: {wait: 7}"} {
+	for _, limits := range []string{"timeout: 7s", "drain: 7s", "queue: {wait: 7s}"} {
 		dir := t.TempDir()
 		var logged log
 		n := open(t, parse(t, dir, twoFakes), node.Options{Protocols: newFake().protocol(), Log: slog.New(slog.NewTextHandler(&logged, nil))})

@@ -21,15 +21,17 @@ func TestTheSchemasThatThisProgramWritesWork(t *testing.T) {
 		kit.Check(t, n.Close(context.Background()))
 	}()
 	tried := 0
-	for _, r := range []tool.Runner{n.own[0].Runner, n.sources[0].runner} {
-		specs := kit.Must(r.(tool.Source).Tools(t.Context()))(t)
-		for _, s := range specs {
-			for _, raw := range []json.RawMessage{s.Input, s.Output} {
-				if tried++; len(raw) == 0 {
-					continue
-				}
-				kit.Check(t, kit.Err(schema.Compile(raw)), s.Name)
+	own := kit.Must(n.ownTools(t.Context()))(t)
+	specs := kit.Must(own.Runner.(tool.Source).Tools(t.Context()))(t)
+	for s := range n.Catalog().Specs(t.Context(), tool.Principal{ID: "local"}) {
+		specs = append(specs, s)
+	}
+	for _, s := range specs {
+		for _, raw := range []json.RawMessage{s.Input, s.Output} {
+			if tried++; len(raw) == 0 {
+				continue
 			}
+			kit.Check(t, kit.Err(schema.Compile(raw)), s.Name)
 		}
 	}
 	if tried < 100 {

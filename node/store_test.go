@@ -11,13 +11,14 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/internal/kit"
 	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/tool"
 )
 
 // records returns the log of a config.
 func records(t *testing.T, dir, text string) (all []*tool.Record) {
 	t.Helper()
-	db, _, err := node.OpenStore(parse(t, dir, text))
+	db, _, err := storage.Open(parse(t, dir, text))
 	kit.OK(t, err)
 	defer db.Close()
 	err = db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error {
@@ -91,7 +92,7 @@ func TestTheStoreSection(t *testing.T) {
 		"store: {url: 'postgres://a@b/c', idempotency: {durable: true, window: 5m}}": true,
 		"store: {url: 'mysql://x'}": false, "store: {ulr: x}": false, "store: {retention: -1s}": false, "store: {url: 'postgres://a:b@c:d/e'}": false,
 	} {
-		db, _, err := node.OpenStore(parse(t, t.TempDir(), text))
+		db, _, err := storage.Open(parse(t, t.TempDir(), text))
 		if (err == nil) != ok || (db == nil) != (!ok || strings.Contains(text, "none")) {
 			t.Errorf("%s: %v, %v", text, db, err)
 		}
@@ -192,7 +193,7 @@ func TestStoreCopyIsRefusedIfOthersCanReadIt(t *testing.T) {
 	file := filepath.Join(dir, "copy.db")
 	kit.OK(t, os.WriteFile(file, nil, 0o600))
 	kit.OK(t, os.Chmod(file, 0o644)) // whatever the umask
-	kit.Fails(t, kit.Err(node.CopyStore(t.Context(), cfg, "sqlite:"+file)), "others than you")
+	kit.Fails(t, kit.Err(storage.Copy(t.Context(), cfg, "sqlite:"+file)), "others than you")
 	kit.OK(t, os.Chmod(file, 0o600))
-	kit.Check(t, kit.Err(node.CopyStore(t.Context(), cfg, "sqlite:"+file)))
+	kit.Check(t, kit.Err(storage.Copy(t.Context(), cfg, "sqlite:"+file)))
 }

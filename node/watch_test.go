@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/identity"
 	"toolpost/internal/kit"
 	"toolpost/node"

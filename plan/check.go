@@ -34,6 +34,7 @@ type step struct {
 	input    *template
 	required bool
 	overlaps bool
+	alone    string // why it does not, if half of what that takes is there
 	retries  int
 	backoff  time.Duration
 }
@@ -68,7 +69,35 @@ func Check(ctx context.Context, c tool.Catalog, p tool.Principal, pl *Plan) (*Gr
 	if err := k.faults.err(); err != nil {
 		return nil, err
 	}
+	for _, s := range ordered {
+		s.alone = s.whyAlone(pl.Parallel)
+	}
 	return &Graph{pl, ordered}, nil
+}
+
+// whyAlone says why a tool waits for tools that it does not need, and what to add so that it does not; "" if it overlaps.
+func (s *step) whyAlone(parallel bool) string {
+	switch {
+	case s.overlaps:
+	case parallel:
+		return "runs alone: add async: true"
+	case s.Async:
+		return "runs alone: add parallel: true to the plan"
+	case s.order > 0 && len(s.needs) == 0:
+		return "runs after the tools before it: add async: true to them and to it, and parallel: true to the plan"
+	}
+	return ""
+}
+
+// Waits lists the first of the tools that wait for others without need, and what to add so that they do not.
+func (g *Graph) Waits() []Fault {
+	f := new(faults)
+	for _, s := range g.steps {
+		if s.alone != "" {
+			f.add(s.ID, s.at("async"), "%s", s.alone)
+		}
+	}
+	return f.list
 }
 
 // A checker is the state of one Check.

@@ -150,6 +150,7 @@ func union(lists ...[]string) []string {
 type Begun struct {
 	PlanID    string      `json:"planId"`
 	RequestID string      `json:"requestId"`
+	Title     string      `json:"title,omitzero"`
 	Attempt   int         `json:"attempt"`
 	Narrative string      `json:"narrative"`
 	Tools     []BegunTool `json:"tools"` // in the order in which they run
@@ -162,6 +163,7 @@ type BegunTool struct {
 	Dependencies []string `json:"dependencies"` // including the tools that it refers to
 	Required     bool     `json:"required"`
 	Async        bool     `json:"async"`
+	Alone        string   `json:"alone,omitzero"` // why it overlaps with no other tool, if the plan seems to want that it does
 }
 
 // A Step is the field "step" of the log event at each change of a tool.
@@ -182,6 +184,9 @@ func (g *Graph) appendBegun(b []byte, id string, attempt int) []byte {
 	b = append(slices.Grow(b, 128*len(g.steps)), '{')
 	text("planId", id)
 	text("requestId", g.Plan.RequestID)
+	if g.Plan.Title != "" {
+		text("title", g.Plan.Title)
+	}
 	b = strconv.AppendInt(strictjson.AppendName(b, "attempt"), int64(attempt), 10)
 	text("narrative", g.Plan.Narrative)
 	b = strictjson.AppendList(strictjson.AppendName(b, "tools"), g.steps, appendBegunTool)
@@ -196,6 +201,9 @@ func appendBegunTool(b []byte, s *step) []byte {
 	})
 	b = strconv.AppendBool(strictjson.AppendName(b, "required"), s.required)
 	b = strconv.AppendBool(strictjson.AppendName(b, "async"), s.Async)
+	if s.alone != "" {
+		b = strictjson.AppendString(strictjson.AppendName(b, "alone"), s.alone)
+	}
 	return append(b, '}')
 }
 
@@ -308,7 +316,7 @@ func errorOf(r *tool.Result, err error) (e *Error, again bool) {
 		why := cmp.Or(r.Summary, "the tool said no")
 		return &Error{Code: string(tool.CodeToolError), Message: why, Category: ToolFailure}, true
 	}
-	return &Error{string(r.Failure.Code), r.Failure.Message, categoryOf(r.Failure), detailsOf(r.Failure)}, true
+	return &Error{string(r.Failure.Code), r.Failure.Message, categoryOf(r.Failure), detailsOf(r.Failure)}, !final(r.Failure)
 }
 
 func detailsOf(e *tool.Error) json.RawMessage {
@@ -333,6 +341,12 @@ func categoryOf(e *tool.Error) string {
 	default:
 		return ToolFailure
 	}
+}
+
+// final reports whether a tool that failed in this way would fail again. The reason is the tool's own word for it.
+func final(e *tool.Error) bool {
+	codes := []tool.Code{tool.CodeNotFound, tool.CodeInvalidInput, tool.CodeAccessDenied}
+	return slices.Contains(codes, e.Code) || slices.Contains(codes, tool.Code(e.Reason))
 }
 
 // worthAnother reports whether a failed call may succeed when it is repeated. A call that was refused, or whose

@@ -25,6 +25,7 @@ import (
 // A Plan is a graph of calls.
 type Plan struct {
 	RequestID      string   `json:"requestId" schema:"required minLength=1" doc:"names the request that the plan answers"`
+	Title          string   `json:"title,omitzero" schema:"maxLength=200" doc:"what the plan does, in a few words"`
 	Narrative      string   `json:"narrative,omitzero" doc:"what the player is told"`
 	Tools          []Tool   `json:"tools" schema:"required" doc:"what is called; may be empty"`
 	Parallel       bool     `json:"parallel,omitzero" doc:"whether tools that are async may overlap"`

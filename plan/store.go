@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/engine/persist"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -27,7 +28,8 @@ func States() []string { return []string{Running, Done, Failed, Lost, Cancelled}
 type Record struct {
 	ID        string    `json:"planId"`
 	State     string    `json:"state"`
-	RequestID string    `json:"requestId,omitzero"` // the request that it answers, and its narrative
+	RequestID string    `json:"requestId,omitzero"` // the request that it answers, its title and its narrative
+	Title     string    `json:"title,omitzero"`
 	Narrative string    `json:"narrative,omitzero"`
 	Caller    string    `json:"caller"`
 	Session   string    `json:"session,omitzero"`
@@ -52,15 +54,15 @@ type Counts struct {
 	Skipped int `json:"skipped"`
 }
 
-// Title parses the title of a plan from the beginning of its document, which may be cut. The document was written from a
-// Plan, so its request and, if any, its narrative come before its tools; and a quoted name after a comma is not inside a
-// text.
-func (r *Record) Title(document string) {
+// Head parses what a list shows of a plan from the beginning of its document, which may be cut. The document was written
+// from a Plan, so its request and, if any, its title and narrative come before its tools; and a quoted name after a comma is
+// not inside a text.
+func (r *Record) Head(document string) {
 	for _, next := range []string{`,"tools":`, `,"narrative":`} {
 		head, _, found := strings.Cut(document, next)
 		var p Plan
 		if found && strictjson.Unmarshal([]byte(head+"}"), &p) == nil {
-			r.RequestID, r.Narrative = p.RequestID, p.Narrative
+			r.RequestID, r.Title, r.Narrative = p.RequestID, p.Title, p.Narrative
 			return
 		}
 	}
@@ -271,7 +273,7 @@ func (w *work) keepEnd(ctx context.Context) error {
 		return nil
 	}
 	return w.note(w.t, &w.result, w.given, func(write func() error) error {
-		return tool.Persist(ctx, w.run.Call, w.out, "what "+w.t.ID+" gave", write)
+		return persist.Write(ctx, w.run.Call, w.out, "what "+w.t.ID+" gave", write)
 	})
 }
 
@@ -315,7 +317,7 @@ func (a *attempt) close(ctx context.Context, state string, r *Result) error {
 	if err == nil {
 		r.document = raw(r)
 		kept := context.WithoutCancel(ctx)
-		err = tool.Persist(ctx, a.run.Call, a.out, "the result of the plan", func() error {
+		err = persist.Write(ctx, a.run.Call, a.out, "the result of the plan", func() error {
 			return a.x.Store.End(kept, a.id, state, r.document, notes)
 		})
 	}

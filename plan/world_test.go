@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,6 +43,7 @@ type script struct {
 	Fails int             `json:"fails"` // this many attempts fail
 	Code  tool.Code       `json:"code"`  // with this error, instead of a failure result
 	Why   string          `json:"why"`   // its reason
+	Says  string          `json:"says"`  // the tool's own word for a failure result
 	Patch json.RawMessage `json:"patch"`
 	Asset string          `json:"asset"`
 	Gives json.RawMessage `json:"gives"`
@@ -125,7 +127,7 @@ func (do script) run(ctx context.Context, c *tool.Call, try int, out tool.Sink) 
 	case try <= do.Fails && do.Code != "":
 		return nil, tool.Errorf(do.Code, "no luck").Because(do.Why)
 	case try <= do.Fails:
-		return tool.Failed("bad_luck", "no luck"+strings.Repeat("!", do.Size)), nil
+		return tool.Failed(cmp.Or(do.Says, "bad_luck"), "no luck"+strings.Repeat("!", do.Size)), nil
 	case do.Ask:
 		return &tool.Result{Ask: &tool.Ask{ID: "q", Message: "sure?"}}, nil
 	}

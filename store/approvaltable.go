@@ -25,7 +25,7 @@ type ApprovalTable struct {
 func (db *DB) Approvals() *ApprovalTable { return &ApprovalTable{db: db.DB} }
 
 // approvalsKept is how long an approval is kept after it is over.
-const approvalsKept = 24 * time.Hour
+const approvalsKept = 30 * 24 * time.Hour
 
 // Add implements approval.Store.
 func (a *ApprovalTable) Add(_ context.Context, e approval.Entry, b approval.Bounds) (approval.Entry, error) {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"toolpost/engine/lease"
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"

@@ -114,7 +114,7 @@ func scanPlan(rows *sql.Rows) (r plan.Record, err error) {
 	r.Request, r.Before = []byte(request), []byte(patches)
 	if document != "" {
 		r.Plan = []byte(document)
-		r.Title(document)
+		r.Head(document)
 	}
 	if result.Valid {
 		r.Result = []byte(result.String)

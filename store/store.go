@@ -35,6 +35,7 @@ var (
 	_, _ session.States       = (*SessionTable)(nil), (*Sessions)(nil)
 	_, _ session.Assets       = (*AssetTable)(nil), (*Assets)(nil)
 	_    job.CallerStore      = (*JobTable)(nil)
+	_    job.OperatorStore    = (*JobTable)(nil)
 	_    job.Ledger           = (*JobTable)(nil)
 	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
 	_    plan.Store           = (*PlanTable)(nil)

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -134,4 +136,50 @@ func CodeOf(err error) Code {
 // name of an exception; it may be empty.
 func Failed(reason, message string) *Result {
 	return &Result{Failure: &Error{Code: CodeToolError, Reason: reason, Message: message}}
+}
+
+// BeforeRun marks an error of a stage that is in front of the tool and has not let the call through: whatever the
+// reason, the tool has done nothing. The reason alone would not show that, since a tool may be on another machine with
+// a store of its own.
+func BeforeRun(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := *AsError(err)
+	e.Err = beforeRun{err}
+	return &e
+}
+
+// NotRun reports whether an error is marked by BeforeRun.
+func NotRun(err error) bool {
+	var mark beforeRun
+	return errors.As(err, &mark)
+}
+
+type beforeRun struct{ error }
+
+func (b beforeRun) Unwrap() error { return b.error }
+
+// MaxMessage is the maximum length in bytes of one of our error messages. A message may quote a caller's input, such as
+// a name of several megabytes.
+const MaxMessage = 16 << 10
+
+// Brief shortens text to at most the given number of bytes. It keeps the beginning and the end, since a message begins
+// with its subject and ends with what to do.
+func Brief(text string, most int) string {
+	const gap = " [...] "
+	if len(text) <= most {
+		return text
+	}
+	room := max(0, most-len(gap))
+	head, tail := text[:room-room/4], text[len(text)-room/4:]
+	return strings.ToValidUTF8(head, "") + gap + strings.ToValidUTF8(tail, "") // a cut may split a rune
+}
+
+// WithoutPath returns the cause of an error about a path, for messages that already name the path.
+func WithoutPath(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
 }

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"toolpost/internal/kit"
 	"toolpost/tool"
@@ -102,7 +104,8 @@ func TestCodesAreDistinct(t *testing.T) {
 
 func TestFailedIsAResultThatSaysNo(t *testing.T) {
 	r := tool.Failed("ValueError", "no such torch")
-	if r.OK || r.Failure == nil || r.Failure.Code != tool.CodeToolError || r.Failure.Reason != "ValueError" || r.Failure.Message != "no such torch" {
+	if f := r.Failure; r.OK || f == nil || f.Code != tool.CodeToolError || f.Reason != "ValueError" ||
+		f.Message != "no such torch" {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -125,5 +128,33 @@ func TestWhenToTryAgain(t *testing.T) {
 		`{"retry_after_ms":9223372036854775807}`: 9223372036854 * time.Millisecond,
 	} {
 		kit.Equal(t, (&tool.Error{Details: json.RawMessage(details)}).Retry(), want, details)
+	}
+}
+
+func TestALongTextKeepsItsBeginningAndItsEnd(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"short", 5, "short"},
+		{"", 0, ""},
+		{"0123456789abcdefghijklmnopqrstuvwxyz", 27, "0123456789abcde [...] vwxyz"},
+		{strings.Repeat("ä", 40), 27, strings.Repeat("ä", 7) + " [...] " + strings.Repeat("ä", 2)},
+	} {
+		got := tool.Brief(c.text, c.most)
+		if got != c.want || len(got) > c.most || !utf8.ValidString(got) {
+			t.Errorf("%q in %d bytes: %q", c.text, c.most, got)
+		}
+	}
+}
+
+// Whatever a caller sends, a message that quotes it is bounded, and still says what to do.
+func TestAMessageIsBounded(t *testing.T) {
+	long := strings.Repeat("n", 1<<20)
+	e := tool.Errorf(tool.CodeNotFound, "no tool named %q; `toolpost tools` lists them", long)
+	if len(e.Message) > tool.MaxMessage || !strings.HasPrefix(e.Message, `no tool named "nnn`) ||
+		!strings.HasSuffix(e.Message, "`toolpost tools` lists them") {
+		t.Errorf("%d bytes: %.40s ... %s", len(e.Message), e.Message, e.Message[len(e.Message)-40:])
 	}
 }

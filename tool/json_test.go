@@ -143,12 +143,13 @@ func TestReadOnlyToolsOnlyRead(t *testing.T) {
 	for name, e := range map[string]tool.Effects{
 		"nothing declared": {}, "writes": {Reads: true, Writes: true}, "network": {Reads: true, Network: true},
 		"exec": {Reads: true, Exec: true}, "destructive": {Reads: true, Destructive: true}, "only idempotent": {Idempotent: true},
+		"pure and writes": {Pure: true, Writes: true}, "pure and network": {Pure: true, Network: true},
 	} {
 		if e.ReadOnly() {
 			t.Errorf("%s counts as read-only", name)
 		}
 	}
-	if !(tool.Effects{Reads: true, Idempotent: true}).ReadOnly() {
+	if !(tool.Effects{Reads: true, Idempotent: true}).ReadOnly() || !(tool.Effects{Pure: true}).ReadOnly() {
 		t.Error("a tool that only reads does not count as read-only")
 	}
 }

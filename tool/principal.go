@@ -1,5 +1,10 @@
 package tool
 
+import (
+	"slices"
+	"strings"
+)
+
 // A Principal is a caller and the door it came through.
 type Principal struct {
 	ID     string  `json:"id"`
@@ -9,6 +14,12 @@ type Principal struct {
 	// shown: neither an id nor the name of a door makes an operator, so a new door trusts no caller by default. It is
 	// not a role of Rights, since those are the config's: no issuer of tokens can hand it out.
 	Operates bool `json:"-"`
+	// SelfNamed is set for an agent whose name is what its client calls itself. Such a name identifies the agent to people,
+	// and gives it nothing: see Is and Concerns.
+	SelfNamed bool `json:"-"`
+	// Process identifies the process of an agent, which the agent does not choose: an approval for the session of an agent
+	// without one ends with it.
+	Process string `json:"-"`
 	// Proof identifies how package identity admitted this caller, so that it can be asked later whether that is still
 	// valid. It is not the credential, and admits no caller that shows it at a door. If it is empty, there is nothing to
 	// ask.
@@ -38,12 +49,42 @@ func (p Principal) Roles() []string {
 // OwnerRole is the role of the operators of this program, whatever the config says of callers.
 const OwnerRole = "owner"
 
+// AgentPrefix begins the names of agents.
+const AgentPrefix = "agent/"
+
 // Is reports whether a list of names and roles, as written in a config, includes the caller; nil includes every caller.
 func (p Principal) Is(named Globs) bool {
 	if p.Operator() && named.Match(OwnerRole) {
 		return true
 	}
-	return named.Match(append([]string{p.ID}, p.Roles()...)...)
+	return named.Match(append([]string{p.given()}, p.Roles()...)...)
+}
+
+// given returns the name by which lists that give something know the caller. An agent that named itself has what every
+// agent has, whatever the name is.
+func (p Principal) given() string {
+	if p.SelfNamed {
+		return AgentPrefix
+	}
+	return p.ID
+}
+
+// Given reports whether a list of names that gives something, such as that of a rule that allows, includes the caller.
+func (p Principal) Given(named Globs) bool { return named.Match(p.given()) }
+
+// Concerns reports whether a list of names that takes something away, such as that of a rule that denies, includes the
+// caller. An agent that named itself could have chosen any name, so a list that includes some agent includes it.
+func (p Principal) Concerns(named Globs) bool {
+	return named.Match(p.ID) || p.SelfNamed && slices.ContainsFunc(named, Glob.matchesAgent)
+}
+
+// matchesAgent reports whether the pattern matches the name of some agent.
+func (g Glob) matchesAgent() bool {
+	head, _, star := strings.Cut(string(g), "*")
+	if star && len(head) < len(AgentPrefix) {
+		return Glob(head).Match(AgentPrefix[:len(head)])
+	}
+	return len(head) >= len(AgentPrefix) && Glob(head[:len(AgentPrefix)]).Match(AgentPrefix)
 }
 
 // Operator reports whether the caller is an operator of this program: its owner, by any door, or the user whose process

@@ -48,7 +48,8 @@ type Record struct {
 	Duration time.Duration
 	In       int64
 	Out      int64
-	Lost     int // how many calls before this one could not be recorded
+	Lost     int    // how many calls before this one could not be recorded
+	Kind     string // OperatorCall, or empty
 
 	// Of a call that had to be approved: the approval, its result, and who decided, when and why.
 	Approval Approval
@@ -58,6 +59,10 @@ type Record struct {
 	// ReadOnly is set if the tool is known and changes nothing.
 	ReadOnly bool
 }
+
+// OperatorCall is the kind of calls that only look at what Toolpost does; see Spec.Looks. They are recorded, and count in no
+// statistics of calls.
+const OperatorCall = "operator"
 
 // ReasonNulls marks a call whose null arguments were left out: they are optional and may not be null.
 const ReasonNulls = "nulls_left_out"
@@ -71,7 +76,7 @@ const (
 	OutcomeFailed  Outcome = "failed"  // the tool reported a failure
 	OutcomeAsked   Outcome = "asked"   // the tool has a question first
 	OutcomeRefused Outcome = "refused" // by policy, a lease, a quota, a breaker
-	OutcomeError   Outcome = "error"   // there was no outcome: not found, crashed, timed out ...
+	OutcomeError   Outcome = "error"   // there was no result: not found, crashed, timed out ...
 	OutcomeLost    Outcome = "lost"    // the program ended while the call ran; its outcome is unknown
 )
 
@@ -156,4 +161,22 @@ func (r *Record) Approved(a Approval) {
 	if r != nil {
 		r.Approval = a
 	}
+}
+
+// A Watch notes how a call goes through the chain, for observers while it runs or soon after. It is attached to the
+// Call, like the Record; the zero value notes nothing.
+type Watch struct {
+	By    Watcher
+	Steps bool // note the time at every stage; else only at those where a call can stay for a long time, which costs next to nothing
+}
+
+// A Watcher is notified of what happens to a call inside the chain. It must be safe for concurrent use.
+type Watcher interface {
+	// Admit is called before the tool is looked up, inside the stages that record refusals; its error refuses the call.
+	Admit(*Call) error
+	// Found is called when the tool is known.
+	Found(*Spec)
+	// Enter is called when the call enters a stage. It returns the number that Leave takes.
+	Enter(stage string) (step int)
+	Leave(step int)
 }

@@ -54,6 +54,13 @@ type Spec struct {
 	Skills []Skill `json:"skills,omitempty"`
 }
 
+// OwnSource is the source of Toolpost's own tools; no source of a config may have this name.
+const OwnSource = "toolpost"
+
+// Looks reports whether the tool is one of Toolpost's own that only read. The console, the command line and followers look
+// at calls with them, so their calls are of the kind OperatorCall.
+func (s *Spec) Looks() bool { return s.Source == OwnSource && s.Effects.ReadOnly() }
+
 // A Skill is a named set of instructions, so that protocols with prompts can offer it as one. The instructions are the
 // member "instructions" of the tool's output.
 type Skill struct {
@@ -69,11 +76,26 @@ type Effects struct {
 	Exec        bool `json:"exec,omitempty" doc:"runs programs"`
 	Idempotent  bool `json:"idempotent,omitempty" doc:"a second identical call changes nothing more"`
 	Destructive bool `json:"destructive,omitempty" doc:"may delete or overwrite data"`
+	Pure        bool `json:"pure,omitempty" doc:"the same arguments give the same result, and nothing is changed"`
 }
 
-// ReadOnly reports whether a tool declares that it reads and does nothing else.
-func (e Effects) ReadOnly() bool {
-	return e.Reads && !e.Writes && !e.Network && !e.Exec && !e.Destructive
+// ReadOnly reports whether a tool declares that it reads data of this machine and does nothing else.
+func (e Effects) ReadOnly() bool { return e.ChangesNothing() && !e.Network }
+
+// ChangesNothing reports whether a tool declares that it only reads or computes, on this machine or over the network.
+func (e Effects) ChangesNothing() bool {
+	return (e.Reads || e.Pure) && !e.Writes && !e.Exec && !e.Destructive
+}
+
+// Add joins effects that are known from two places. What changes something, or asks another machine, is not pure, whichever
+// place says that it is.
+func (e Effects) Add(o Effects) Effects {
+	sum := Effects{
+		Reads: e.Reads || o.Reads, Writes: e.Writes || o.Writes, Network: e.Network || o.Network, Exec: e.Exec || o.Exec,
+		Idempotent: e.Idempotent || o.Idempotent, Destructive: e.Destructive || o.Destructive,
+	}
+	sum.Pure = (e.Pure || o.Pure) && !sum.Writes && !sum.Network && !sum.Exec && !sum.Destructive
+	return sum
 }
 
 // Words lists the effects by their names.
@@ -83,7 +105,7 @@ func (e Effects) Words() (list []string) {
 		name string
 	}{
 		{e.Reads, "reads"}, {e.Writes, "writes"}, {e.Network, "network"}, {e.Exec, "exec"},
-		{e.Idempotent, "idempotent"}, {e.Destructive, "destructive"},
+		{e.Idempotent, "idempotent"}, {e.Destructive, "destructive"}, {e.Pure, "pure"},
 	} {
 		if w.on {
 			list = append(list, w.name)
@@ -266,8 +288,8 @@ func LogEvent(level, message string) Event {
 	return NewEvent(KindLog, Log{Level: level, Message: message})
 }
 
-// A Result is the one outcome of a call. A tool's own failure is a Result with OK false and a Failure;
-// a Go error from a Handler means that there is no outcome.
+// A Result is the outcome of a call whose tool answered. A tool's own failure is a Result with OK false and a Failure;
+// the outcome of a call without a Result is the Go error of its Handler.
 type Result struct {
 	OK      bool            `json:"ok"`
 	Output  json.RawMessage `json:"output,omitzero"`
@@ -392,7 +414,7 @@ var Discard Sink = SinkFunc(func(Event) error { return nil })
 //
 //   - Exactly one of the two results is nil.
 //   - A tool's own failure is a Result. An error, always an *Error by the time a door sees it, means
-//     that there is no outcome: refused, crashed, timed out, cancelled.
+//     that there is no result: refused, crashed, timed out, cancelled.
 //   - When ctx ends, Invoke returns promptly, and nothing that it started is left running.
 //   - After Invoke returned, out is no longer used.
 //   - A call is never changed; its Args are only read.

@@ -18,7 +18,7 @@ type bodies struct {
 
 	mu   sync.Mutex
 	held int64
-	of   map[string]int64 // by caller
+	of   identity.PerCaller[int64]
 }
 
 // How many of the largest bodies are served at the same time, of all callers and of each.
@@ -74,7 +74,8 @@ func (b *ration) weigh(more int64, take bool) *tool.Error {
 			"together; wait for some of them", b.of.ID, b.in.each).Because("bodies").RetryAfter(time.Second)
 	}
 	if take {
-		b.held, b.in.held, b.in.of[b.of.ID] = b.held+more, b.in.held+more, b.in.of[b.of.ID]+more
+		b.held, b.in.held = b.held+more, b.in.held+more
+		b.in.of.Add(b.of.ID, more)
 	}
 	return nil
 }
@@ -115,8 +116,6 @@ func forget(r *http.Request, values bool) {
 	}
 	bytes := b.held - b.dense
 	b.in.held -= bytes
-	if b.in.of[b.of.ID] -= bytes; b.in.of[b.of.ID] <= 0 {
-		delete(b.in.of, b.of.ID)
-	}
+	b.in.of.Add(b.of.ID, -bytes)
 	b.held = b.dense
 }

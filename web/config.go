@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/identity"
 	"toolpost/tool"
 )

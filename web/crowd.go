@@ -27,8 +27,8 @@ type crowd struct {
 	mu        sync.Mutex
 	members   map[net.Conn]*member
 	strangers int
-	of        map[string]int      // connections by caller
-	waiting   map[bool]*list.List // connections without a request, longest first; true for those of known callers
+	of        identity.PerCaller[int] // connections
+	waiting   map[bool]*list.List     // connections without a request, longest first; true for those of known callers
 }
 
 // A member is a connection.
@@ -44,7 +44,7 @@ type member struct {
 // newCrowd makes a crowd. refuse returns the body for a connection that is refused.
 func newCrowd(b identity.Bounds, refuse func(*tool.Error) (body []byte)) *crowd {
 	return &crowd{
-		bounds: b, refuse: refuse, members: map[net.Conn]*member{}, of: map[string]int{},
+		bounds: b, refuse: refuse, members: map[net.Conn]*member{}, of: identity.PerCaller[int]{},
 		waiting: map[bool]*list.List{false: list.New(), true: list.New()},
 	}
 }
@@ -118,8 +118,18 @@ func (c *crowd) leave(m *member) {
 		c.strangers--
 		return
 	}
-	if c.of[m.caller]--; c.of[m.caller] == 0 {
-		delete(c.of, m.caller)
+	c.of.Add(m.caller, -1)
+}
+
+// empties waits until there are no connections, at most as long as given.
+func (c *crowd) empties(most time.Duration) {
+	gone := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.members) == 0
+	}
+	for end := time.Now().Add(most); !gone() && time.Now().Before(end); {
+		time.Sleep(min(most/50, lastWords/10))
 	}
 }
 
@@ -158,7 +168,7 @@ func (c *crowd) belongs(ctx context.Context, p tool.Principal) error {
 	c.leave(m)
 	m.known, m.caller = true, p.ID
 	c.members[m.conn] = m
-	c.of[p.ID]++
+	c.of.Add(p.ID, 1)
 	return nil
 }
 

@@ -29,7 +29,7 @@ func (f *inFlight) begin() *tool.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.draining {
-		return tool.Errorf(tool.CodeUnavailable, "the server is shutting down and takes no new calls").Because("draining")
+		return tool.Errorf(tool.CodeUnavailable, "the server is shutting down and takes no new calls").Because("draining").RetryAfter(RetryDrained)
 	}
 	f.calls++
 	return nil

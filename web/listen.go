@@ -11,11 +11,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	"toolpost/host/kernel"
 	"toolpost/identity"
+	"toolpost/kernel"
 	"toolpost/tool"
 	"toolpost/wire/regex"
 )
@@ -82,13 +83,7 @@ func badListen(listen, why string) error {
 }
 
 func (f *Front) listen(ctx context.Context) (net.Listener, error) {
-	ln := f.o.Listener
-	var err error
-	if path, ok := strings.CutPrefix(f.o.Listen, UnixPrefix); ln == nil && ok {
-		ln, err = listenUnix(ctx, path, f.o.Mode)
-	} else if ln == nil {
-		ln, err = new(net.ListenConfig).Listen(ctx, "tcp", f.o.Listen)
-	}
+	ln, err := f.o.Sockets.listen(ctx, f.o.Listen, f.o.Mode)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable,
 			"cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", f.o.Listen, err)
@@ -110,27 +105,63 @@ func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 	if err != nil {
 		return nil, err
 	}
-	if len(path) > maxSocket {
-		return nil, tool.Errorf(tool.CodeInvalidInput,
-			"the path of the socket has %d bytes, and the kernel takes %d", len(path), maxSocket)
-	}
 	unlock, err := lockFolder(ctx, filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := removeStale(ctx, path); err != nil {
-		return nil, err
-	}
-	ln, err := (&net.ListenConfig{Control: private(mode)}).Listen(ctx, "unix", path)
+	at, release, err := ShortPath(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, mode); err != nil { // restores what the umask removed
-		_ = ln.Close()
+	defer release()
+	if err := removeStale(ctx, at); err != nil {
 		return nil, err
 	}
-	return ln, nil
+	ln, err := (&net.ListenConfig{Control: private(mode)}).Listen(ctx, "unix", at)
+	if err != nil {
+		return nil, err
+	}
+	own := ln.(*net.UnixListener)
+	own.SetUnlinkOnClose(false) // it would remove the short path
+	s := &unixSocket{UnixListener: own, path: path}
+	if err := os.Chmod(at, mode); err != nil { // restores what the umask removed
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// A unixSocket is a listener whose file is removed, once, before it closes, unless another program listens on it too.
+type unixSocket struct {
+	*net.UnixListener
+	path string
+	kept atomic.Bool // the file stays, or is removed already
+}
+
+// Addr implements net.Listener.
+func (s *unixSocket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
+
+// Close implements net.Listener.
+func (s *unixSocket) Close() error {
+	if !s.kept.Swap(true) {
+		_ = os.Remove(s.path)
+	}
+	return s.UnixListener.Close()
+}
+
+// ShortPath returns a path that is short enough for a socket and leads to the same file until release is called, through the
+// descriptor of its folder. Only Linux has such paths.
+func ShortPath(path string) (short string, release func(), err error) {
+	if len(path) <= maxSocket {
+		return path, func() {}, nil
+	}
+	dir, err := os.OpenFile(filepath.Dir(path), kernel.PathOnly, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	short = filepath.Join(kernel.Descriptors, strconv.Itoa(int(dir.Fd())), filepath.Base(path))
+	return short, func() { _ = dir.Close() }, nil
 }
 
 // private sets the mode of a socket before it is bound, so that the file never has another mode.

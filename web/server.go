@@ -7,8 +7,10 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 )
@@ -28,6 +30,7 @@ type Server struct {
 	mux     *http.ServeMux
 
 	inFlight *inFlight
+	closing  atomic.Bool // every answer is the last of its connection
 	bodies   *bodies
 	life     context.Context // of every request; ends when the time of the calls in flight is over
 	end      context.CancelCauseFunc
@@ -36,7 +39,7 @@ type Server struct {
 func newServer(o Options, doors []Door, addr net.Addr, h tool.Handler, c tool.Catalog) *Server {
 	s := &Server{
 		o: o, inFlight: newInFlight(), mux: http.NewServeMux(),
-		bodies: &bodies{all: bodiesAtOnce * o.MaxBody, each: ofEach * o.MaxBody, of: map[string]int64{}},
+		bodies: &bodies{all: bodiesAtOnce * o.MaxBody, each: ofEach * o.MaxBody, of: identity.PerCaller[int64]{}},
 		hosts:  hostsOf(addr, o.Listen, o.Hosts), origins: originNames(o.Origins),
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -93,6 +96,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer forget(r, true)
 	h := w.Header()
 	h["X-Content-Type-Options"], h["Cache-Control"] = noSniff, noStore
+	if s.closing.Load() {
+		h.Set("Connection", "close")
+	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Times.Write))
 	if r.ContentLength != 0 {
@@ -127,6 +133,7 @@ func (s *Server) Begin(
 	w http.ResponseWriter, r *http.Request, c *tool.Call,
 ) (_ context.Context, end func(), _ *tool.Error) {
 	if err := s.inFlight.begin(); err != nil {
+		SetRetryAfter(w.Header(), err)
 		return nil, nil, err
 	}
 	ctx, ended, _ := s.o.Calls.Begin(r.Context(), c.Caller, c.ID)
@@ -148,8 +155,35 @@ func (s *Server) Leaving() context.Context { return s.inFlight.leaving }
 // Patience returns how long a peer may go without taking anything of what a door writes.
 func (s *Server) Patience() time.Duration { return s.o.Times.Write }
 
-// finish waits for the calls in flight, then cancels what is left and waits until that is answered.
-func (s *Server) finish(idle <-chan struct{}) {
+// RetryDrained is when a client that is refused because the server ends may find its successor.
+const RetryDrained = time.Second
+
+// How long open connections have for their last request, whose answer says that they end. A client whose connection is
+// closed without one, just when it sends a request, cannot tell whether that was taken.
+const (
+	lastCalls = 500 * time.Millisecond // if the next server waits for our end: a call is still taken
+	lastWords = 100 * time.Millisecond // otherwise: it is refused
+)
+
+// leave ends the front. If another program has the address, connections are left to it; if it serves already, ours have
+// all the time of calls in flight. Otherwise connections are accepted to the end, so that clients are told when to try
+// again instead of being refused by the kernel.
+func (s *Server) leave(outlived, served bool, closeAddress func()) {
+	s.closing.Store(true)
+	if outlived {
+		closeAddress()
+		s.crowd.empties(map[bool]time.Duration{false: lastCalls, true: s.o.Drain}[served])
+	}
+	s.finish()
+	s.crowd.empties(lastWords)
+	if !outlived {
+		closeAddress()
+	}
+}
+
+// finish takes no more calls and waits for those in flight, then cancels what is left and waits until that is answered.
+func (s *Server) finish() {
+	idle := s.inFlight.drain()
 	if tool.Within(idle, s.o.Drain) {
 		return
 	}

@@ -21,21 +21,25 @@ import (
 
 // Options of a front. Only Gate is required.
 type Options struct {
-	Listen   string            // address, or unix:PATH; default DefaultListen
-	Listener net.Listener      // in place of Listen; the front closes it
-	Mode     fs.FileMode       // of the Unix socket; default 0600
-	TLS      TLSFiles          // zero means no TLS
-	Gate     identity.Gate     // decides which callers are admitted
-	Hosts    []string          // Host headers accepted beside the listen address and localhost, with or without a port
-	Origins  []string          // origins of browser pages accepted beside our own, such as https://example.org
-	MaxBody  int64             // maximum size of a request in bytes; default 8 MiB
-	Bounds   identity.Bounds   // connections at the same time; by default derived from this process's descriptors
-	Times    Times             // of every wait on a peer
-	Calls    *calls.Log        // the running calls, so that they can be cancelled by id; nil means those of this front alone
-	Drain    time.Duration     // how long calls in flight may go on after the end; default 10 s
-	Log      *slog.Logger      // nil disables logging
-	Ready    func(addr string) // called once, with the real address, when connections are accepted
+	Listen  string            // address, or unix:PATH; default DefaultListen
+	Sockets *Sockets          // of all fronts of this program; nil means that each listens by itself
+	Mode    fs.FileMode       // of the Unix socket; default 0600
+	TLS     TLSFiles          // zero means no TLS
+	Gate    identity.Gate     // decides which callers are admitted
+	Hosts   []string          // Host headers accepted beside the listen address and localhost, with or without a port
+	Origins []string          // origins of browser pages accepted beside our own, such as https://example.org
+	MaxBody int64             // maximum size of a request in bytes; default 8 MiB
+	Bounds  identity.Bounds   // connections at the same time; by default derived from this process's descriptors
+	Times   Times             // of every wait on a peer
+	Calls   *calls.Log        // the running calls, so that they can be cancelled by id; nil means those of this front alone
+	Drain   time.Duration     // how long calls in flight may go on after the end; default 10 s
+	Log     *slog.Logger      // nil disables logging
+	Ready   func(addr string) // called once, with the real address, when connections are accepted
 }
+
+// ConsoleHeader is required of a change that comes with a cookie of the console. A form cannot send it, and a script of
+// another origin needs permission for it first, which it does not get.
+const ConsoleHeader = "Toolpost-Console"
 
 // DefaultListen is the default address of a front.
 const DefaultListen = "127.0.0.1:8700"
@@ -113,6 +117,9 @@ func New(o Options, doors ...Door) *Front {
 	orElse(&o.Times.Grace, 2*time.Second)
 	orElse(&o.Calls, calls.New(calls.Env{}))
 	orElse(&o.Bounds, identity.DefaultBounds())
+	if o.Sockets != nil {
+		o.Sockets.due++
+	}
 	return &Front{o, doors}
 }
 
@@ -123,13 +130,11 @@ func orElse[T comparable](option *T, usual T) {
 	}
 }
 
-// Serve takes calls until ctx ends. Then it accepts no new connections or calls; calls in flight have Options.Drain to
-// end, then they are cancelled and answered.
+// Serve takes calls until ctx ends. Then it refuses new ones, 503, and says when to try again; calls in flight have
+// Options.Drain to end, then they are cancelled and answered. If another program listens on the same socket, new
+// connections are left to that one.
 func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
 	if f.o.Gate == nil {
-		if f.o.Listener != nil {
-			_ = f.o.Listener.Close()
-		}
 		return tool.Errorf(tool.CodeInternal,
 			"nobody asks who comes in at %s, which would be open to everyone: give it a Gate", f.o.Listen)
 	}
@@ -143,8 +148,11 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 		return nil
 	case err != nil:
 		return err
+	case !f.o.Sockets.complete(ctx):
+		return ln.Close()
 	}
 	s := newServer(f.o, f.doors, ln.Addr(), h, c)
+	socket := ln
 	if certs != nil {
 		s.certs, ln = certs, tls.NewListener(ln, certs.config())
 	}
@@ -154,17 +162,14 @@ func (f *Front) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error
 	if f.o.Ready != nil {
 		f.o.Ready(ln.Addr().String())
 	}
-	var idle <-chan struct{}
 	select {
 	case <-ctx.Done():
-		idle = s.inFlight.drain() // first, so that a client that sees the address closed is also told so on its open connections
-		_ = ln.Close()
-		<-ended
+		outlived, served := f.o.Sockets.outlives(socket)
+		s.leave(outlived, served, func() { _ = ln.Close(); <-ended })
 	case err = <-ended:
-		idle = s.inFlight.drain()
+		s.finish()
 		err = tool.Errorf(tool.CodeUnavailable, "the HTTP door can take no more connections: %w", err)
 	}
-	s.finish(idle)
 	f.close(srv)
 	s.crowd.sending.Wait()
 	return err

@@ -6,6 +6,7 @@ package approval
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -58,7 +59,7 @@ func New(a Approvals, followers *follow.Followers) *define.Set {
 		define.New(tool.Spec{
 			Name: Watch, Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
 			Description: "Gives the calls that wait for your approval, now and at every change, as log events: all " +
-				"that wait are in the fields. It ends after an hour.",
+				"that wait are in the fields, or with a state those in it. It ends after an hour.",
 		}, define.Following(followers, t.watch)),
 	)
 }
@@ -74,7 +75,7 @@ const (
 // ListArgs are the arguments of approvals.list.
 type ListArgs struct {
 	State string `json:"state" schema:"enum=waiting|approved|used|denied|expired|remembered|all default=waiting" doc:"only approvals in this state; remembered: those that further calls may use"`
-	Limit int    `json:"limit" schema:"minimum=0 maximum=1000" doc:"at most so many; default 100"`
+	Limit int    `json:"limit" schema:"minimum=0 maximum=1000" doc:"maximum number of approvals; default 100"`
 }
 
 // Listed is the output of approvals.list.
@@ -108,7 +109,7 @@ type DecideArgs struct {
 	ID      string `json:"id" schema:"required minLength=1 maxLength=64" doc:"the id of the approval"`
 	Approve bool   `json:"approve" schema:"required" doc:"true: the call may run; false: it is denied"`
 	Reason  string `json:"reason" schema:"maxLength=1000" doc:"why; the caller is told, and the record has it"`
-	For     string `json:"for" schema:"enum=call|session|arguments|hour default=call" doc:"how long the approval holds: for this call, or, for further calls of the tool by the same caller, in this session, with these arguments or for an hour"`
+	For     string `json:"for" schema:"enum=call|session|arguments|hour|always default=call" doc:"what the approval covers: this call only, or also further calls of the tool by the same caller: in this session, with these arguments, for an hour, or always, which writes the entry that the approval shows to the config"`
 }
 
 func (t tools) decide(ctx context.Context, c *define.Call, a DecideArgs) (approval.Approval, error) {
@@ -131,21 +132,30 @@ type Watched struct {
 // lookEvery is how often a watcher checks the store: another program may ask and decide too.
 const lookEvery = time.Second
 
-func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}, f *follow.Follower) (w Watched, err error) {
+// WatchArgs are the arguments of approvals.watch.
+type WatchArgs struct {
+	State string `json:"state" schema:"enum=waiting|all default=waiting" doc:"all: also the last ones that were decided, and what became of them"`
+}
+
+func (t tools) watch(ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower) (w Watched, err error) {
 	var last []string
+	state, most := approval.Waiting, maxList
+	if a.State == approval.All {
+		state, most = approval.All, defaultList
+	}
 	for more := true; more; {
 		changed := t.of.Changed() // before the look: nothing is missed in between
-		all, err := t.of.List(ctx, c.Caller, approval.Waiting, maxList)
+		all, err := t.of.List(ctx, c.Caller, state, most)
 		if err != nil {
 			return w, err
 		}
 		var ids []string
 		for _, a := range all {
-			ids = append(ids, a.ID)
+			ids = append(ids, fmt.Sprint(a.ID, a.State, a.Ran != nil))
 		}
 		if w.Seen == 0 || !slices.Equal(ids, last) {
 			w.Seen, last = w.Seen+1, ids
-			if err := tell(c.Out, all); err != nil {
+			if err := tell(c.Out, state, all); err != nil {
 				return w, err
 			}
 		}
@@ -156,11 +166,14 @@ func (t tools) watch(ctx context.Context, c *define.Call, _ struct{}, f *follow.
 	return w, nil
 }
 
-func tell(out tool.Sink, all []approval.Approval) error {
+func tell(out tool.Sink, state string, all []approval.Approval) error {
 	fields, err := strictjson.Marshal(Listed{all})
 	if err != nil {
 		return err
 	}
 	text := define.Count(len(all), "call") + " to be approved"
+	if state == approval.All {
+		text = define.Count(len(all), "approval")
+	}
 	return out.Emit(tool.NewEvent(tool.KindLog, tool.Log{Level: "info", Message: text, Fields: fields}))
 }

@@ -27,7 +27,7 @@ type Assets interface {
 func New(assets Assets) *define.Set {
 	spec := tool.Spec{
 		Name: "readAsset", Aliases: []string{"asset.read"},
-		Description: "Hands out an asset: a file that an earlier call of the same caller brought.",
+		Description: "Returns an asset: a file that an earlier call of the same caller produced.",
 		Effects:     tool.Effects{Reads: true, Idempotent: true},
 		Timeout:     10 * time.Minute, // a large file to a slow peer
 	}

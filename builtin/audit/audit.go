@@ -17,19 +17,10 @@ import (
 	"toolpost/tool"
 )
 
-// Log answers questions about the calls that were made.
-type Log interface {
+// Rows are the records of the calls that were made.
+type Rows interface {
 	// Log visits the calls that match a filter, the newest or the oldest first. An error of visit ends it, and is returned.
 	Log(ctx context.Context, f audit.Filter, newestFirst bool, visit func(*tool.Record) error) error
-	// Uses reports what is called most, and History how much on each day.
-	Uses(ctx context.Context, f audit.Filter, by audit.Group) ([]audit.Use, error)
-	History(ctx context.Context, f audit.Filter) ([]audit.Moment, error)
-	// Paths reports which files are accessed, Failures what goes wrong, and Latencies how long calls take.
-	Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error)
-	Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error)
-	Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error)
-	// Series reports calls over time, in at most this many steps; if the filter has no end, until now.
-	Series(ctx context.Context, f audit.Filter, now time.Time, most int) (*audit.Series, error)
 	// VerifyTelling checks every row for changes, and reports how many it has checked. The points must be in the log.
 	VerifyTelling(ctx context.Context, tell func(rows, all int64) error, points ...audit.Point) (*audit.Report, error)
 	// Head returns the number of the last row. Next returns the rows after one, the oldest first, up to a limit. Changed
@@ -39,12 +30,25 @@ type Log interface {
 	tool.Changing
 }
 
+// Statistics summarises the calls that match a filter.
+type Statistics interface {
+	// Uses reports what is called most, and History how much on each day.
+	Uses(ctx context.Context, f audit.Filter, by audit.Group) ([]audit.Use, error)
+	History(ctx context.Context, f audit.Filter) ([]audit.Moment, error)
+	// Paths reports which files are accessed, Failures what goes wrong, and Latencies how long calls take.
+	Paths(ctx context.Context, f audit.Filter) ([]audit.Path, error)
+	Failures(ctx context.Context, f audit.Filter) ([]audit.Failure, error)
+	Latencies(ctx context.Context, f audit.Filter) ([]audit.Latency, error)
+	// Series reports calls over time, in at most this many steps; if the filter has no end, until now.
+	Series(ctx context.Context, f audit.Filter, now time.Time, most int) (*audit.Series, error)
+}
+
 // longest bounds a scan of the whole log: some have many millions of rows.
 const longest = time.Hour
 
-// New makes the tools.
-func New(log Log, followers *follow.Followers) *define.Set {
-	t := tools{log}
+// New makes the tools over the rows of a log and the statistics of the same log.
+func New(rows Rows, statistics Statistics, followers *follow.Followers) *define.Set {
+	t := tools{rows, statistics}
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "audit.watch", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
@@ -72,13 +76,16 @@ func question[A, O any](name, description string, run func(context.Context, *def
 	}, define.ForOperators(asks, run))
 }
 
-type tools struct{ log Log }
+type tools struct {
+	rows       Rows
+	statistics Statistics
+}
 
 // LogArgs are the arguments of audit.log.
 type LogArgs struct {
 	audit.Filter
 	Oldest bool  `json:"oldest_first,omitzero" doc:"the oldest first; default: the newest first"`
-	After  int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind the row with this number: next of the page before"`
+	After  int64 `json:"after,omitzero" schema:"minimum=0" doc:"continue after the row with this number: the next of the previous page"`
 }
 
 // A Page is the outcome of audit.log. Next is 0 if nothing follows. Head is the number of the last row of the log, so that a
@@ -104,14 +111,14 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 	if a.Limit > 0 {
 		rows = min(a.Limit, pageRows)
 	}
-	f := a.Filter
+	f := a.Counted()
 	f.After, f.Limit = a.After, rows+1 // one more shows whether there is another page
 	p, size, last, columns := Page{Calls: []json.RawMessage{}}, 0, int64(0), audit.Columns()
 	var err error
-	if p.Head, err = t.log.Head(ctx); err != nil {
+	if p.Head, err = t.rows.Head(ctx); err != nil {
 		return p, err
 	}
-	err = t.log.Log(ctx, f, !a.Oldest, func(r *tool.Record) error {
+	err = t.rows.Log(ctx, f, !a.Oldest, func(r *tool.Record) error {
 		if len(p.Calls) == rows || size > pageBytes {
 			p.Next = last
 			return errFull
@@ -131,7 +138,7 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 // TopArgs are the arguments of audit.top.
 type TopArgs struct {
 	audit.Filter
-	By audit.Group `json:"by,omitzero" schema:"enum=tool|caller|door|source" doc:"what calls are put together by; default: tool"`
+	By audit.Group `json:"by,omitzero" schema:"enum=tool|caller|door|source" doc:"what to group calls by; default: tool"`
 }
 
 // Top is the outcome of audit.top.
@@ -145,11 +152,11 @@ func (t tools) top(ctx context.Context, _ *define.Call, a TopArgs) (Top, error) 
 	if a.By == "" {
 		a.By = audit.ByTool
 	}
-	uses, err := t.log.Uses(ctx, a.Filter, a.By)
+	uses, err := t.statistics.Uses(ctx, a.Counted(), a.By)
 	if err != nil {
 		return Top{}, err
 	}
-	days, err := t.log.History(ctx, a.Filter)
+	days, err := t.statistics.History(ctx, a.Counted())
 	return Top{a.By, append([]audit.Moment{}, days...), uses}, err
 }
 
@@ -159,7 +166,7 @@ type Paths struct {
 }
 
 func (t tools) paths(ctx context.Context, _ *define.Call, f audit.Filter) (Paths, error) {
-	paths, err := t.log.Paths(ctx, f)
+	paths, err := t.statistics.Paths(ctx, f.Counted())
 	return Paths{paths}, err
 }
 
@@ -169,7 +176,7 @@ type Failures struct {
 }
 
 func (t tools) failures(ctx context.Context, _ *define.Call, f audit.Filter) (Failures, error) {
-	failures, err := t.log.Failures(ctx, f)
+	failures, err := t.statistics.Failures(ctx, f.Counted())
 	return Failures{failures}, err
 }
 
@@ -179,14 +186,14 @@ type Latencies struct {
 }
 
 func (t tools) latency(ctx context.Context, _ *define.Call, f audit.Filter) (Latencies, error) {
-	tools, err := t.log.Latencies(ctx, f)
+	tools, err := t.statistics.Latencies(ctx, f.Counted())
 	return Latencies{tools}, err
 }
 
 // SeriesArgs are the arguments of audit.series.
 type SeriesArgs struct {
 	audit.Filter
-	Buckets int `json:"buckets,omitzero" schema:"minimum=1 maximum=500" doc:"at most so many steps; default: 120. Their length is the shortest round one that makes no more"`
+	Buckets int `json:"buckets,omitzero" schema:"minimum=1 maximum=500" doc:"maximum number of steps; default: 120. Their length is the shortest round one that gives no more steps"`
 }
 
 // A hundred and twenty bars can be told apart on a small screen.
@@ -199,7 +206,7 @@ func (t tools) series(ctx context.Context, c *define.Call, a SeriesArgs) (*audit
 	if a.Buckets < 0 || a.Buckets > audit.MaxBuckets {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "buckets is %d; it must be 1 to %d", a.Buckets, audit.MaxBuckets)
 	}
-	s, err := t.log.Series(ctx, a.Filter, time.Now(), cmp.Or(a.Buckets, defaultBuckets))
+	s, err := t.statistics.Series(ctx, a.Counted(), time.Now(), cmp.Or(a.Buckets, defaultBuckets))
 	if err == nil {
 		c.Summary = define.Count(int(s.Totals.Calls()), "call") + " in " + define.Count(len(s.Buckets), "step")
 	}
@@ -220,7 +227,7 @@ func (t tools) verify(ctx context.Context, c *define.Call, a VerifyArgs) (*audit
 		}
 		points = append(points, p)
 	}
-	r, err := t.log.VerifyTelling(ctx, func(rows, all int64) error {
+	r, err := t.rows.VerifyTelling(ctx, func(rows, all int64) error {
 		return c.Out.Emit(tool.NewEvent(tool.KindProgress, tool.Progress{Progress: float64(rows), Total: float64(all)}))
 	}, points...)
 	if err == nil {

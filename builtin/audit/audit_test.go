@@ -24,7 +24,8 @@ var local = tool.Principal{ID: "local", Door: "cli", Operates: true}
 // tools returns the tools over a log with this many calls, each with a text of this length.
 func tools(t *testing.T, calls, long int) *define.Set {
 	t.Helper()
-	return audit.New(table(t, calls, long), follow.New())
+	log := table(t, calls, long)
+	return audit.New(log, log, follow.New())
 }
 
 func table(t *testing.T, calls, long int) *store.AuditTable {
@@ -113,7 +114,7 @@ func (b busy) Head(ctx context.Context) (int64, error) {
 // A client that reads a page and then follows the log after its head sees each row once, even one that was added meanwhile.
 func TestHeadOfAPageIsItsLastRow(t *testing.T) {
 	log := table(t, 3, 0)
-	s := audit.New(busy{log, func() { fill(t, log, 1, 0) }}, follow.New())
+	s := audit.New(busy{log, func() { fill(t, log, 1, 0) }}, log, follow.New())
 	for _, oldest := range []bool{false, true} {
 		p := ask[audit.Page](t, s, "audit.log", audit.LogArgs{Oldest: oldest})
 		if want := int64(len(p.Calls)); p.Head != want {

@@ -10,13 +10,14 @@ import (
 	"toolpost/builtin/define"
 	"toolpost/engine/audit"
 	"toolpost/engine/follow"
+	"toolpost/engine/persist"
 	"toolpost/tool"
 )
 
 // WatchArgs are the arguments of audit.watch.
 type WatchArgs struct {
 	audit.Filter
-	After *int64 `json:"after,omitzero" schema:"minimum=0" doc:"begin behind the row with this number: next of the call before. Else limit says with how many of the last rows it begins, by default none"`
+	After *int64 `json:"after,omitzero" schema:"minimum=0" doc:"start after the row with this number: the next of the previous call. Without it, limit is the number of past rows to start with; default: none"`
 }
 
 // Watched is the outcome of audit.watch.
@@ -35,17 +36,18 @@ const (
 // watch reads the log itself, row by row after the last one, at the listener's pace. So a slow listener misses nothing,
 // takes no memory, and delays no call.
 func (t tools) watch(ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower) (w Watched, err error) {
+	a.Filter = a.Counted()
 	if w.Next, err = t.begin(ctx, c, a); err != nil {
 		return w, err
 	}
 	away := false
 	for more := true; more && err == nil; {
-		changed, wait := t.log.Changed(), lookEvery
-		rows, failed := t.log.Next(ctx, w.Next, watchRows)
+		changed, wait := t.rows.Changed(), lookEvery
+		rows, failed := t.rows.Next(ctx, w.Next, watchRows)
 		switch {
 		case ctx.Err() != nil:
 			return w, context.Cause(ctx)
-		case failed != nil && !tool.StoreAway(failed):
+		case failed != nil && !persist.Away(failed):
 			return w, failed
 		case failed != nil && !away:
 			err = c.Out.Emit(tool.LogEvent("warn", "the store is away; the rows follow when it is back"))
@@ -75,12 +77,12 @@ func (t tools) begin(ctx context.Context, c *define.Call, a WatchArgs) (after in
 	if a.After != nil {
 		return *a.After, nil
 	}
-	if after, err = t.log.Head(ctx); err != nil || a.Limit == 0 {
+	if after, err = t.rows.Head(ctx); err != nil || a.Limit == 0 {
 		return after, err
 	}
 	var last []*tool.Record
 	a.Limit = min(a.Limit, pageRows)
-	err = t.log.Log(ctx, a.Filter, true, func(r *tool.Record) error {
+	err = t.rows.Log(ctx, a.Filter, true, func(r *tool.Record) error {
 		last, after = append(last, r), max(after, r.Seq)
 		return nil
 	})

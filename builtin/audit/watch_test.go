@@ -57,7 +57,7 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 	}
 	want = want[1:] // the call asks for two
 	followers := follow.New()
-	tools := audit.New(dbs[0].Audit(), followers)
+	tools := audit.New(dbs[0].Audit(), dbs[0].Audit(), followers)
 	received, done := make(rows), make(chan audit.Watched)
 	args := `{"caller":"ada","outcome":"ok","run":"r1","limit":2}`
 	watch := func(args string) {
@@ -86,7 +86,7 @@ func TestTheLogIsFollowedAcrossPrograms(t *testing.T) {
 	}
 	// A later call that continues misses nothing in between.
 	followers = follow.New()
-	tools = audit.New(dbs[0].Audit(), followers)
+	tools = audit.New(dbs[0].Audit(), dbs[0].Audit(), followers)
 	between := add(dbs[1], "eve", tool.OutcomeOK)
 	go watch(fmt.Sprintf(`{"after":%d}`, w.Next))
 	kit.Equal(t, <-received, between)

@@ -20,7 +20,7 @@ type Links interface {
 // A Link is the output of the tool. Its holder signs in with all rights of the caller. That includes a reader of the
 // caller's calls whose token may do less, so its name marks it as a secret, and views of calls do not show it.
 type Link struct {
-	Path    string    `json:"secret_path" doc:"to open behind the address of the HTTP door"`
+	Path    string    `json:"secret_path" doc:"path to append to the address of the HTTP door"`
 	Expires time.Time `json:"expires"`
 }
 

@@ -49,7 +49,7 @@ func (s *Set) Tools(context.Context) ([]*tool.Spec, error) {
 }
 
 // Sound vouches for the schemas: they are generated from types of this program, and a test compiles all of them.
-func (*Set) Sound() bool { return true }
+func (*Set) Sound(*tool.Spec) bool { return true }
 
 // Invoke implements tool.Handler.
 func (s *Set) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {

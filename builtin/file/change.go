@@ -28,7 +28,7 @@ func (a *folderArgs) paths() []*string { return []*string{&a.Path} }
 type writeArgs struct {
 	fileArgs
 	Content    string `json:"content" schema:"required" doc:"The new content."`
-	Encoding   string `json:"encoding" schema:"enum=text|base64 default=text" doc:"What content is written in."`
+	Encoding   string `json:"encoding" schema:"enum=text|base64 default=text" doc:"The encoding of content."`
 	CreateOnly bool   `json:"create_only" schema:"default=false" doc:"Fail where the file exists."`
 	Append     bool   `json:"append" schema:"default=false" doc:"Add the content to the end of the file instead."`
 	Mode       string `json:"mode" schema:"pattern=^[0-7]{3,4}$" doc:"The permissions, such as 755. Left out: those of the file that is replaced, or the usual ones."`

@@ -14,8 +14,8 @@ import (
 
 // Options limit the tools. The zero value has useful limits and no cache.
 type Options struct {
-	MaxFile int64        `yaml:"max_file" schema:"default=10485760" doc:"bytes of the largest file that is read or written in one piece"`
-	Cache   CacheOptions `yaml:"cache" doc:"keep files that were read in memory until they change"`
+	MaxFile int64        `yaml:"max_file" schema:"default=10485760" doc:"size limit, in bytes, of a file that is read or written in one piece"`
+	Cache   CacheOptions `yaml:"cache" doc:"keep files in memory after they were read, until they change"`
 }
 
 const defaultMaxFile = 10 << 20

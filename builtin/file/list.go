@@ -28,7 +28,7 @@ func (a *listArgs) paths() []*string { return []*string{&a.Path} }
 
 // An entry is one line of a listing.
 type entry struct {
-	Path string `json:"path" doc:"As it was asked for; of an entry of a folder, the folder as it was asked for, a slash, and the entry."`
+	Path string `json:"path" doc:"The path as given in the call; for an entry of a folder, the folder as given, a slash, and the name of the entry."`
 	Size int64  `json:"size" schema:"minimum=0" doc:"Bytes of a file; 0 for everything else."`
 	Type string `json:"type" schema:"enum=file|directory|symlink|other"`
 }

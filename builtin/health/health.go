@@ -64,8 +64,9 @@ func New(o Options) *define.Set {
 		}, define.ForOperators("use readMetrics", o.metrics)),
 		define.New(tool.Spec{
 			Name: "watchLoad", Effects: reads, Timeout: follow.Timeout,
-			Description: "Tells every second, as log events, which calls run, how many end and how long they take, and how the " +
-				"workers and the sources are: all of it is in the fields. It ends after an hour. For operators.",
+			Description: "Reports the load as log events, every second unless interval_ms says otherwise: running calls, rates and " +
+				"durations, and the state of workers and sources, all in the fields. It ends after an hour, or after count " +
+				"reports. For operators.",
 		}, define.ForOperators("use watchLoad", define.Following(o.Followers, o.load))),
 	)
 }

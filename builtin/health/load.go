@@ -48,7 +48,7 @@ const most = 100
 // LoadArgs are the arguments of watchLoad.
 type LoadArgs struct {
 	Interval int `json:"interval_ms,omitzero" schema:"minimum=200 maximum=60000" doc:"how often; default: 1000"`
-	Count    int `json:"count,omitzero" schema:"minimum=0" doc:"end after so many; default: after an hour. The first comes at once and has no rates"`
+	Count    int `json:"count,omitzero" schema:"minimum=0" doc:"number of reports after which to end; default: end after an hour. The first report comes at once and has no rates"`
 }
 
 type watched struct {
@@ -93,7 +93,7 @@ func (o Options) at(ctx context.Context, c *define.Call, now, before moment) Loa
 		Sources: o.Sources(ctx, c.Caller), All: Rate{Total: now.counts.All().Calls},
 	}
 	for _, one := range o.Calls.List(c.Caller) {
-		if one.ID == c.ID && one.Caller == c.Caller.ID { // this very call
+		if one.Kind == tool.OperatorCall { // such as this very call
 			continue
 		}
 		if l.InFlight++; l.InFlight <= most {

@@ -20,9 +20,6 @@ type Jobs interface {
 	Show(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error)
 	// List returns the jobs of one state, or of any with ""; with 0 it chooses the number itself.
 	List(ctx context.Context, p tool.Principal, state string, most int) (json.RawMessage, error)
-	// All is List for the jobs of all callers, and Of returns the caller of a job.
-	All(ctx context.Context, state string, most int) (json.RawMessage, error)
-	Of(ctx context.Context, id string) (caller string, err error)
 	Cancel(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error)
 	// Answer answers the question of a job, or a part of it.
 	Answer(ctx context.Context, p tool.Principal, id string, answers json.RawMessage, lease string) (json.RawMessage, error)
@@ -31,12 +28,19 @@ type Jobs interface {
 	Watch(ctx context.Context, p tool.Principal, id string, after int64, asked bool, out tool.Sink) (json.RawMessage, error)
 }
 
+// AllJobs shows operators the jobs of all callers.
+type AllJobs interface {
+	// All is List for the jobs of all callers, and Of returns the caller of a job.
+	All(ctx context.Context, state string, most int) (json.RawMessage, error)
+	Of(ctx context.Context, id string) (caller string, err error)
+}
+
 // watchTime bounds one watch. A client that wants more watches again.
 const watchTime = 24 * time.Hour
 
 // New makes the tools.
-func New(jobs Jobs) *define.Set {
-	q := queue{jobs}
+func New(jobs Jobs, all AllJobs) *define.Set {
+	q := queue{jobs, all}
 	reads := tool.Effects{Reads: true}
 	return define.NewSet(
 		define.New(tool.Spec{
@@ -68,7 +72,10 @@ func New(jobs Jobs) *define.Set {
 	)
 }
 
-type queue struct{ jobs Jobs }
+type queue struct {
+	jobs Jobs
+	all  AllJobs
+}
 
 type startArgs struct {
 	Tool      string          `json:"tool" schema:"required minLength=1 maxLength=1024" doc:"the tool to call"`
@@ -112,7 +119,7 @@ func (q queue) whose(ctx context.Context, c *define.Call, a Args) (p tool.Princi
 		if err := c.Operating(seesAll); err != nil {
 			return p, err
 		}
-		p.ID, err = q.jobs.Of(ctx, a.Job)
+		p.ID, err = q.all.Of(ctx, a.Job)
 	}
 	return p, err
 }
@@ -138,7 +145,7 @@ func (q queue) one(
 // ListArgs are the arguments of listJobs.
 type ListArgs struct {
 	State string `json:"state" schema:"enum=queued|running|done|failed|asked|cancelled|lost" doc:"only jobs in this state"`
-	Limit int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"at most so many, the newest first; default 100"`
+	Limit int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"maximum number of jobs, newest first; default 100"`
 	All   bool   `json:"all" doc:"the jobs of all callers; for operators"`
 }
 
@@ -149,12 +156,12 @@ func (q queue) list(ctx context.Context, c *define.Call, a ListArgs) (json.RawMe
 	if err := c.Operating(seesAll); err != nil {
 		return nil, err
 	}
-	return q.jobs.All(ctx, a.State, a.Limit)
+	return q.all.All(ctx, a.State, a.Limit)
 }
 
 type answerArgs struct {
 	named
-	Answers json.RawMessage `json:"answers" schema:"required" doc:"what its question asks for; of several things an object with those that are answered now"`
+	Answers json.RawMessage `json:"answers" schema:"required" doc:"the answer to its question; if it asks for several things, an object with those answered now"`
 	Lease   string          `json:"lease" schema:"maxLength=256" doc:"the token of a lease, for a tool that asks for one; default: that of this call"`
 }
 

@@ -64,7 +64,7 @@ func (d *desk) Watch(_ context.Context, p tool.Principal, id string, after int64
 
 func TestJobToolsPassTheirArgumentsOn(t *testing.T) {
 	d := &desk{}
-	r := job.New(d)
+	r := job.New(d, d)
 	for _, c := range []tool.Call{
 		{Tool: "showJob", Args: json.RawMessage(`{"job":"a"}`)},
 		{Tool: "listJobs", Args: json.RawMessage(`{"state":"lost","limit":2}`)},
@@ -99,9 +99,9 @@ func TestOperatorSeesAllJobs(t *testing.T) {
 		{"cancelJob", `{"job":"b","all":true}`, `{"caller":"bob","job":"j"}`},
 	} {
 		call := &tool.Call{Tool: c.name, Args: json.RawMessage(c.args), Caller: tool.Principal{ID: "local", Operates: true}}
-		kit.Equal(t, string(kit.Must(job.New(d).Invoke(t.Context(), call, tool.Discard))(t).Output), c.want, c.name)
+		kit.Equal(t, string(kit.Must(job.New(d, d).Invoke(t.Context(), call, tool.Discard))(t).Output), c.want, c.name)
 		call.Caller = tool.Principal{ID: "ada"}
-		if _, err := job.New(d).Invoke(t.Context(), call, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
+		if _, err := job.New(d, d).Invoke(t.Context(), call, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
 			t.Errorf("%s of somebody else: %v", c.name, err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestJobInheritsTheContextOfItsStartingCall(t *testing.T) {
 		`{"tool":"x","arguments":{"a":1},"session":"there","lease":"l2"}`: {"there", "l2"},
 	} {
 		c.Args = json.RawMessage(args)
-		kit.Must(job.New(d).Invoke(t.Context(), c, tool.Discard))(t)
+		kit.Must(job.New(d, d).Invoke(t.Context(), c, tool.Discard))(t)
 		got := d.started
 		if got.Tool != "x" || string(got.Args) != `{"a":1}` || got.Caller.ID != "ada" || got.Trace != "t" || got.Span != "s" || got.Run != "r" || got.Key != "" || got.ID != "" {
 			t.Errorf("%+v", got)
@@ -132,7 +132,7 @@ func TestWatchingAJobDoesNotPatchTheWatchersSession(t *testing.T) {
 	for session, want := range map[string]tool.Kind{"": tool.KindStatePatch, "s": tool.KindLog} {
 		var kinds []tool.Kind
 		c := &tool.Call{Tool: "watchJob", Args: json.RawMessage(`{"job":"j"}`), Session: session}
-		_, err := job.New(&desk{}).Invoke(t.Context(), c, tool.SinkFunc(func(ev tool.Event) error { kinds = append(kinds, ev.Kind); return nil }))
+		_, err := job.New(&desk{}, &desk{}).Invoke(t.Context(), c, tool.SinkFunc(func(ev tool.Event) error { kinds = append(kinds, ev.Kind); return nil }))
 		if err != nil || len(kinds) != 2 || kinds[0] != want || kinds[1] != tool.KindLog {
 			t.Errorf("in session %q: %v, %v", session, kinds, err)
 		}
@@ -142,7 +142,7 @@ func TestWatchingAJobDoesNotPatchTheWatchersSession(t *testing.T) {
 func TestBadArgumentsAreRefused(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := job.New(&desk{})
+	r := job.New(&desk{}, &desk{})
 	for _, c := range []struct{ name, args string }{
 		{"showJob", `{"job":1}`}, {"showJob", `{"job":"a","job":"b"}`}, {"startJob", `{"tool":"x","when":"now"}`}, {"listJobs", `[]`}, {"watchJob", `{"after":1.5}`},
 	} {

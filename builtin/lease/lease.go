@@ -53,7 +53,7 @@ func New(o Options) *define.Set {
 	t := tools{o, registry}
 	tools := []define.Tool{
 		define.New(tool.Spec{Name: issueName, Description: "Issues a lease: the permission for one call of a tool."}, t.issue),
-		define.New(tool.Spec{Name: "lease.gc", Description: "Removes leases that are over and counts the others."}, t.gc),
+		define.New(tool.Spec{Name: "lease.gc", Description: "Removes old leases and returns the counts: active, issued, consumed and rejected."}, t.gc),
 	}
 	if registry != nil {
 		tools = append(tools, define.New(tool.Spec{
@@ -172,7 +172,7 @@ func (t tools) revoke(ctx context.Context, c *define.Call, args RevokeArgs) (rev
 
 // ListArgs are the arguments of lease.list.
 type ListArgs struct {
-	Limit int `json:"limit" schema:"minimum=0" doc:"at most so many; 0: all"`
+	Limit int `json:"limit" schema:"minimum=0" doc:"maximum number of leases; 0: all"`
 }
 
 // Listed is the output of lease.list.

@@ -35,9 +35,9 @@ func New(o Options) *define.Set {
 type Args struct {
 	Filter
 	Level  string `json:"level,omitzero" schema:"enum=debug|info|warn|error" doc:"only lines that are at least as grave; default: info"`
-	Last   int    `json:"last,omitzero" schema:"minimum=0 maximum=4096" doc:"begin with so many of the last lines; default: none"`
-	Follow bool   `json:"follow,omitzero" doc:"go on with the lines to come"`
-	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"go on behind this line: next of the call before. Then last is not asked for"`
+	Last   int    `json:"last,omitzero" schema:"minimum=0 maximum=4096" doc:"number of past lines to start with; default: none"`
+	Follow bool   `json:"follow,omitzero" doc:"keep sending new lines"`
+	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"continue after this line: the next of the previous call; last is then ignored"`
 }
 
 // A Filter selects lines. With any of these, lines that are not about a call are left out.

@@ -1,5 +1,5 @@
-// Package operate has the tools by which operators see how a server is configured and how full it is: showConfig,
-// explainPolicy, listCallers and showUsage. Only operators may use them.
+// Package operate has the tools by which operators see how a server is configured and how full it is, and add a source to
+// it: showConfig, explainPolicy, listCallers, showUsage and addSource. Only operators may use them.
 package operate
 
 import (
@@ -25,7 +25,7 @@ type Config struct {
 	Errors   []Fault   `json:"errors" doc:"why the file would be refused"`
 	Problems []Fault   `json:"problems" doc:"what does not work as intended in the config that is running"`
 	Restart  []string  `json:"restart,omitempty" doc:"parts that changed and take effect at the next start"`
-	Taken    time.Time `json:"taken,omitzero" doc:"when what runs was read"`
+	Taken    time.Time `json:"taken,omitzero" doc:"when the running config was read"`
 }
 
 // A Fault is an error in a config.
@@ -108,6 +108,47 @@ type Disk struct {
 	Path  string `json:"path"`
 	Free  int64  `json:"free_bytes"`
 	Total int64  `json:"total_bytes"`
+}
+
+// AddArgs are the arguments of addSource: an MCP server at a URL or started by a command; with a tool, a program that is one
+// tool; or an OpenAPI document.
+type AddArgs struct {
+	Name    string   `json:"name,omitzero" doc:"of the source; default: from what is added"`
+	URL     string   `json:"url,omitzero" doc:"of an MCP server"`
+	Token   string   `json:"token,omitzero" doc:"bearer token for the URL; it is kept as a secret"`
+	Command []string `json:"command,omitzero" doc:"program that is an MCP server, or with tool one tool, and its arguments"`
+	Read    []string `json:"read,omitzero" doc:"files and folders that the MCP server may read"`
+	Write   []string `json:"write,omitzero" doc:"files and folders that it may change"`
+	Network []string `json:"network,omitzero" doc:"hosts that it may reach, or all"`
+	Tool    string   `json:"tool,omitzero" doc:"the name of the command as a tool; {NAME} in the command becomes an argument"`
+	About   string   `json:"description,omitzero" doc:"what that tool does"`
+	API     string   `json:"document,omitzero" doc:"OpenAPI document: a file or a URL"`
+	DryRun  bool     `json:"dry_run,omitzero" doc:"only show what would be written"`
+}
+
+// An Added is a source that was added, or would be.
+type Added struct {
+	Name   string   `json:"name"`
+	Config string   `json:"config" doc:"the file"`
+	Text   string   `json:"text" doc:"the lines of the source"`
+	Tools  int      `json:"tools" doc:"how many it brings; of an MCP server 0 until it was tried"`
+	Notes  []string `json:"notes,omitempty"`
+}
+
+// AddSource tries a source and writes it into the config.
+type AddSource func(ctx context.Context, a AddArgs) (Added, error)
+
+// Adding makes the tool addSource, if there is a config that it can change.
+func Adding(add AddSource) *define.Set {
+	if add == nil {
+		return define.NewSet()
+	}
+	return define.NewSet(define.New(tool.Spec{
+		Name: "addSource", Effects: tool.Effects{Writes: true, Network: true, Exec: true}, Timeout: 10 * time.Minute,
+		Description: "Tries a source and writes it into the config, or only shows what would be written. For operators.",
+	}, define.ForOperators("use addSource", func(ctx context.Context, _ *define.Call, a AddArgs) (Added, error) {
+		return add(ctx, a)
+	})))
 }
 
 // A Server answers the queries.

@@ -108,6 +108,23 @@ func TestOtherCallersAreRefused(t *testing.T) {
 	}
 }
 
+func TestOnlyOperatorsAddASource(t *testing.T) {
+	var added []string
+	set := operate.Adding(func(_ context.Context, a operate.AddArgs) (operate.Added, error) {
+		added = append(added, a.API)
+		return operate.Added{Name: "api", Config: "toolpost.yaml", Text: "  - name: api"}, nil
+	})
+	call := tool.Call{Tool: "addSource", Args: json.RawMessage(`{"document":"api.yaml"}`), Caller: tool.Principal{ID: "ada", Door: "http"}}
+	kit.Equal(t, tool.CodeOf(kit.Err(set.Invoke(t.Context(), &call, tool.Discard))), tool.CodeAccessDenied)
+	kit.EqualSlices(t, added, nil)
+	call.Caller = operator
+	kit.Must(set.Invoke(t.Context(), &call, tool.Discard))(t)
+	kit.EqualSlices(t, added, []string{"api.yaml"})
+	if specs := kit.Must(operate.Adding(nil).Tools(t.Context()))(t); len(specs) > 0 {
+		t.Errorf("without a config to change there is %s", specs[0].Name)
+	}
+}
+
 func TestServerErrorIsPassedOn(t *testing.T) {
 	set := operate.New(&server{err: tool.Errorf(tool.CodeUnavailable, "the store is away")})
 	specs, _ := set.Tools(t.Context())

@@ -76,7 +76,7 @@ type RunArgs struct {
 	Plan    json.RawMessage `json:"plan" schema:"type=object" doc:"the plan, as Plan JSON: {requestId, tools: [{toolId, tool, input, dependencies}]}"`
 	Planner string          `json:"planner" schema:"maxLength=256" doc:"the planner to ask for another plan if this one fails; default: none"`
 	Prompt  string          `json:"prompt" schema:"maxLength=65536" doc:"what the plan is for, as the planner is told"`
-	Resume  string          `json:"resume" schema:"maxLength=256" doc:"in place of a plan: the id of one of yours whose program ended before it did, to go on with it"`
+	Resume  string          `json:"resume" schema:"maxLength=256" doc:"instead of plan: the id of one of your plans to continue, if its program ended before the plan did"`
 }
 
 func (t tools) run(ctx context.Context, c *define.Call, a RunArgs) (json.RawMessage, error) {
@@ -133,6 +133,7 @@ type Checked struct {
 	Order   []string     `json:"order" doc:"the toolIds as they run one after the other"`
 	Error   *plan.Error  `json:"error,omitzero" doc:"what is wrong; its details list all faults"`
 	Ignored []plan.Fault `json:"ignored,omitzero" doc:"members that no plan has, probably mistyped"`
+	Waits   []plan.Fault `json:"waits,omitzero" doc:"tools that wait for others without need, and what to add so that they do not"`
 }
 
 func (t tools) check(ctx context.Context, c *define.Call, a CheckArgs) (out Checked, err error) {
@@ -149,7 +150,7 @@ func (t tools) check(ctx context.Context, c *define.Call, a CheckArgs) (out Chec
 	if err != nil {
 		return out, err
 	}
-	out.Valid, out.Order = true, append(out.Order, g.Order()...)
+	out.Valid, out.Order, out.Waits = true, append(out.Order, g.Order()...), g.Waits()
 	c.Summary = "the plan is right: " + define.Count(len(out.Order), "tool")
 	return out, nil
 }
@@ -183,7 +184,7 @@ func (t tools) show(ctx context.Context, c *define.Call, a ShowArgs) (json.RawMe
 type ListArgs struct {
 	Session string `json:"session" schema:"maxLength=1024" doc:"only plans of this session"`
 	State   string `json:"state" schema:"enum=running|done|failed|lost|cancelled" doc:"only plans in this state"`
-	Limit   int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"at most so many, the newest first; default 100"`
+	Limit   int    `json:"limit" schema:"minimum=1 maximum=1000" doc:"maximum number of plans, newest first; default 100"`
 }
 
 // Listed is the outcome of plan.list.

@@ -12,7 +12,7 @@ import (
 // A Report is the outcome of a reload.
 type Report struct {
 	Config  string        `json:"config,omitzero" doc:"the file that was read"`
-	Changes []tool.Change `json:"changes" doc:"sources whose tools are others now"`
+	Changes []tool.Change `json:"changes" doc:"sources whose tools changed"`
 	Failed  []Failed      `json:"failed" doc:"sources that are not there, or not as their files say"`
 	Restart []string      `json:"restart,omitempty" doc:"parts of the config that changed and take effect at the next start"`
 }
@@ -21,7 +21,7 @@ type Report struct {
 type Failed struct {
 	Source string `json:"source"`
 	Error  string `json:"error"`
-	Stays  bool   `json:"stays,omitzero" doc:"its tools are those of before"`
+	Stays  bool   `json:"stays,omitzero" doc:"it keeps its previous tools"`
 }
 
 // New makes the tool. The function reads the config and the files of the sources again; its error is the reason why the

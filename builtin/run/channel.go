@@ -15,6 +15,7 @@ import (
 	"toolpost/builtin/define"
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -25,7 +26,7 @@ const (
 	maxBytes    = 256 << 20 // bytes of everything that a program sends, and of all answers to it
 )
 
-func lineLimits() process.LineLimits { return process.LineLimits{Line: maxLine, Total: maxBytes} }
+func lineLimits() bounded.LineLimits { return bounded.LineLimits{Line: maxLine, Total: maxBytes} }
 
 // A program is a running program, as the host sees it.
 type program struct {
@@ -43,6 +44,7 @@ type program struct {
 	conn     io.Writer
 	answered int64                             // bytes
 	open     map[int64]context.CancelCauseFunc // running calls, by the program's own number for them
+	late     int                               // calls that ran, or were read, after the program had ended
 }
 
 func (p *program) stderrLines() func([]byte) { return define.Lines(p.stderr) }
@@ -84,7 +86,7 @@ var errBroken = errors.New("it wrote to the channel of its calls what is no call
 // talkThen calls talk, and then ends the program: at once if it sent no final message, otherwise if it does not end by
 // itself soon.
 func (p *program) talkThen(
-	ctx context.Context, end func(), conn io.Writer, lines *process.Lines,
+	ctx context.Context, end func(), conn io.Writer, lines *bounded.Lines,
 ) (*said, error) {
 	last, err := p.talk(ctx, conn, lines)
 	if last == nil {
@@ -96,7 +98,7 @@ func (p *program) talkThen(
 
 // talk reads from a program until its final message, or its end, and makes its calls. They end with ctx, and with the
 // program; none still runs when talk returns.
-func (p *program) talk(ctx context.Context, conn io.Writer, lines *process.Lines) (*said, error) {
+func (p *program) talk(ctx context.Context, conn io.Writer, lines *bounded.Lines) (*said, error) {
 	over := tool.Errorf(tool.CodeCancelled, "the program that made the call has ended")
 	ctx, end := context.WithCancelCause(ctx)
 	var calls sync.WaitGroup
@@ -150,7 +152,7 @@ func (l *line) alone() bool {
 
 // unheard returns why a program was cut off before its end, or nil if it just sent nothing more.
 func unheard(err error) error {
-	if long, ok := errors.AsType[*process.LimitError](err); ok {
+	if long, ok := errors.AsType[*bounded.LimitError](err); ok {
 		return fmt.Errorf("%w: %w", errBroken, long)
 	}
 	return nil
@@ -177,8 +179,12 @@ func (p *program) begin(ctx context.Context, places chan struct{}, calls *sync.W
 	select {
 	case places <- struct{}{}:
 	case <-ctx.Done():
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.late++
 		return true // the result is not needed any more
 	}
+	life := ctx
 	ctx, end := context.WithCancelCause(ctx)
 	p.mu.Lock()
 	_, taken := p.open[id]
@@ -201,18 +207,24 @@ func (p *program) begin(ctx context.Context, places chan struct{}, calls *sync.W
 		}
 		p.mu.Lock()
 		delete(p.open, id) // before the answer is sent: the number is free from then on
+		ended := life.Err() != nil
+		if ended {
+			p.late++
+		}
 		p.mu.Unlock()
 		<-places
-		p.reply(id, answer)
+		if !ended || answer.failed == nil { // otherwise the program could raise that its call was cancelled, before it ends itself
+			p.reply(id, answer)
+		}
 	})
 	return true
 }
 
-// running returns how many calls run.
+// running returns how many calls run, or ran when the program ended: its last lines may be read after that.
 func (p *program) running() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.open)
+	return len(p.open) + p.late
 }
 
 // cancel ends a call, if it still runs.

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"toolpost/builtin/define"
-	"toolpost/host/process"
 	"toolpost/internal/kit"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // fixed is a catalogue, and an engine that answers every call with its arguments.
@@ -44,7 +44,7 @@ func hear(says string) (*said, string, error) {
 	t := &Tools{Setting: Setting{Engine: fixed{{Name: "who"}}}, o: Options{}.withDefaults()}
 	p := &program{t: t, call: &tool.Call{ID: "outer"}, code: "x", stdout: define.NewStream("stdout", tool.Discard, 10)}
 	var answers strings.Builder
-	last, err := p.talk(context.Background(), &answers, process.NewLines(strings.NewReader(says), lineLimits()))
+	last, err := p.talk(context.Background(), &answers, bounded.NewLines(strings.NewReader(says), lineLimits()))
 	return last, answers.String(), err
 }
 

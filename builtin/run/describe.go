@@ -15,7 +15,7 @@ type describeArgs struct {
 	Tools    []string `json:"tools" schema:"maxItems=1000" doc:"Only these tools, by their names or as source.name."`
 	Search   string   `json:"search" schema:"maxLength=1000" doc:"Only tools that do this, in a few words."`
 	Language string   `json:"language" schema:"enum=python|javascript default=python" doc:"The language of the program."`
-	Limit    int      `json:"limit" schema:"minimum=1 maximum=1000" doc:"At most so many tools; a search gives 10, unless more are asked for."`
+	Limit    int      `json:"limit" schema:"minimum=1 maximum=1000" doc:"Maximum number of tools; a search gives 10 by default."`
 }
 
 type description struct {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
@@ -602,12 +601,13 @@ for (let id = 1; ; id++) {
 }`)
 	}()
 	kit.Eventually(t, "its places are taken", func() bool { return w.probe.begun.Load() == 64 })
-	time.Sleep(200 * time.Millisecond) // for more, if there were more
-	if n := w.probe.begun.Load(); n != 64 {
-		t.Errorf("%d calls at once", n)
-	}
+	w.probe.release <- struct{}{}
+	kit.Eventually(t, "the next call has its place", func() bool {
+		return w.probe.begun.Load() == 65 && w.probe.running.Load() == 64
+	})
 	cancel()
 	<-done
+	kit.Equal(t, w.probe.begun.Load(), 65, "calls that got a place")
 	if n := w.probe.running.Load(); n != 0 {
 		t.Errorf("%d calls run on", n)
 	}

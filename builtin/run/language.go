@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/host/walls"

@@ -16,6 +16,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // nodeSource is the JavaScript side.
@@ -39,7 +40,7 @@ type nodePool struct {
 type nodeWorker struct {
 	child  *process.Child
 	conn   *net.UnixConn
-	lines  *process.Lines
+	lines  *bounded.Lines
 	pool   *nodePool
 	watch  walls.Watch
 	stderr atomic.Pointer[func([]byte)] // of its program; nil if it has none yet
@@ -99,7 +100,7 @@ func (p *nodePool) start(ctx context.Context) (*nodeWorker, error) {
 		return nil, tool.Errorf(tool.CodeUnavailable, "no socket for the Node.js of %s: %w", Name, err)
 	}
 	defer theirs.Close()
-	w.conn, w.lines = ours, process.NewLines(ours, lineLimits())
+	w.conn, w.lines = ours, bounded.NewLines(ours, lineLimits())
 	w.child, err = process.Start(process.Command{
 		Argv: []string{
 			p.path, fmt.Sprintf("--max-old-space-size=%d", p.heap), "--input-type=module", "-e", nodeSource,

@@ -17,6 +17,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -166,7 +167,7 @@ func (w *pythonWorker) fork(ctx context.Context, p *program) (e ending, healthy 
 	var pumps, talk sync.WaitGroup
 	pumps.Go(func() { _, _ = io.Copy(p.stdout, f.Out.Reader(0)) })
 	pumps.Go(func() { _, _ = io.Copy(p.stderr, f.Out.Reader(1)) })
-	talk.Go(func() { e.said, e.broken = p.talkThen(life, end, f, process.NewLines(ours, lineLimits())) })
+	talk.Go(func() { e.said, e.broken = p.talkThen(life, end, f, bounded.NewLines(ours, lineLimits())) })
 	exit, healthy, err := w.Await(life, f)
 	end()
 	_ = ours.SetReadDeadline(time.Now().Add(forks.DrainTime)) // its final message is still in the buffer

@@ -17,7 +17,7 @@ import (
 	"toolpost/builtin/define"
 	"toolpost/codesearch/toolfind"
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/tool"
@@ -34,6 +34,7 @@ const (
 type Setting struct {
 	Engine    config.Engine      // runs the calls of programs, and has the catalogue
 	Dir       string             // the folder of the config
+	Source    string             // its name
 	OffLimits *offlimits.Checker // what no tool sees
 	Log       *slog.Logger
 }
@@ -79,7 +80,7 @@ const (
 
 type runArgs struct {
 	Language string  `json:"language" schema:"required enum=python|javascript" doc:"The language of the program."`
-	Code     string  `json:"code" schema:"required maxLength=1048576" doc:"The program. It may use await and return at its top."`
+	Code     string  `json:"code" schema:"required maxLength=1048576" doc:"The program. It may use await and return at top level."`
 	Timeout  float64 `json:"timeout" schema:"exclusiveMinimum=0" doc:"How many seconds it may take."`
 }
 
@@ -100,11 +101,11 @@ func (t *Tools) tools(around *walls.Walls) []define.Tool {
 	most := time.Duration(t.o.Timeout).String()
 	t.spec = &tool.Spec{
 		Name: Name, Title: "Run a program that calls tools", Aliases: []string{"code.run"},
-		Description: "Runs a program of yours that calls tools as functions, and gives what it returns and prints. Use it " +
-			"for many calls, loops and data that you need not see. Python: await tools.SOURCE.NAME(path=...), side by side " +
-			"with asyncio.gather; JavaScript: await tools.SOURCE.NAME({path: ...}), with Promise.all; also " +
-			"tools[\"name\"](...). A call that fails raises ToolError with code and message. return gives the result, " +
-			"as JSON. There are no files, no network and no packages beyond the interpreter's own. " + describeName +
+		Description: "Runs a program of yours that calls tools as functions, and gives what it returns and prints. Use it for many " +
+			"calls, loops and data that you need not see. Python: await tools.SOURCE.NAME(path=...), side by side with " +
+			"asyncio.gather; JavaScript: await tools.SOURCE.NAME({path: ...}), with Promise.all; also tools[\"name\"](...). " +
+			"A call that fails raises ToolError with code and message. return gives the result, as JSON. There are no files " +
+			"and no network, and only packages installed for the interpreter can be imported. " + describeName +
 			" gives the functions that there are.",
 		Effects: tool.Effects{Exec: true}, Timeout: time.Duration(t.o.Timeout) + process.LastBreath, Guarantees: guarantees(),
 		Input: define.Input[runArgs](func(p *typeschema.Object) {
@@ -128,7 +129,7 @@ func (t *Tools) tools(around *walls.Walls) []define.Tool {
 // walls returns the walls around programs whose interpreter needs this code besides the system's. Programs get nothing that
 // a config grants to other tools.
 func (t *Tools) walls(code []string) (*walls.Walls, error) {
-	o := walls.Options{Memory: t.o.Memory, Processes: maxThreads, OffLimits: t.OffLimits}
+	o := walls.Options{Memory: t.o.Memory, Processes: maxThreads, OffLimits: t.OffLimits, Source: t.Source}
 	return o.Around(walls.Needs{Dir: t.Dir, Run: code})
 }
 

@@ -53,7 +53,7 @@ func newWorld(t testing.TB, run string) *world {
 	t.Helper()
 	tooltest.NoLeaks(t)
 	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
-	w := &world{t: t, dir: dir, outside: filepath.Join(dir, "outside"), probe: &probe{}}
+	w := &world{t: t, dir: dir, outside: filepath.Join(dir, "outside"), probe: &probe{release: make(chan struct{})}}
 	w.write("work/a.txt", "hello\n")
 	w.write("outside/secret.txt", secret)
 	w.write("outside/evil.py", "ESCAPED = '"+secret+"'\n")
@@ -187,6 +187,7 @@ func (w *world) rows(parent string) []row {
 type probe struct {
 	running  atomic.Int32 // calls of wait
 	begun    atomic.Int32
+	release  chan struct{} // a value ends one call of wait
 	mu       sync.Mutex
 	sessions []string
 }
@@ -210,8 +211,12 @@ func (p *probe) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Re
 		p.begun.Add(1)
 		p.running.Add(1)
 		defer p.running.Add(-1)
-		<-ctx.Done()
-		return nil, tool.Ended(ctx)
+		select {
+		case <-ctx.Done():
+			return nil, tool.Ended(ctx)
+		case <-p.release:
+			return ok("released"), nil
+		}
 	case "asks":
 		return &tool.Result{Ask: &tool.Ask{ID: "q1", Message: "what colour?"}}, nil
 	}

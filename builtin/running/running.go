@@ -3,6 +3,7 @@
 package running
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -59,10 +60,16 @@ type Listed struct {
 	Calls []calls.Running `json:"calls"`
 }
 
+// ListArgs are the arguments of listCalls.
+type ListArgs struct {
+	Kind string `json:"kind,omitzero" schema:"enum=call|operator|all default=call" doc:"call: without calls that only look at what Toolpost does, as followers do; operator: only these"`
+}
+
 // list leaves out the call that asks: it would be in every list, to no use.
-func (o Options) list(_ context.Context, c *define.Call, _ struct{}) (Listed, error) {
+func (o Options) list(_ context.Context, c *define.Call, a ListArgs) (Listed, error) {
+	of := audit.Filter{Kind: cmp.Or(a.Kind, audit.OnlyCalls)}
 	return Listed{slices.DeleteFunc(o.Calls.List(c.Caller), func(one calls.Running) bool {
-		return one.ID == c.ID && one.Caller == c.Caller.ID
+		return one.ID == c.ID && one.Caller == c.Caller.ID || !of.Fits(&tool.Record{Kind: one.Kind})
 	})}, nil
 }
 

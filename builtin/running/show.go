@@ -26,13 +26,13 @@ type Shown struct {
 	Record  json.RawMessage `json:"record" doc:"what the log of calls says of it, or will say"`
 	Running bool            `json:"running"`
 	Kept    bool            `json:"kept" doc:"the call is in memory still; else only the log of calls knows of it"`
-	Args    json.RawMessage `json:"args,omitzero" doc:"without secrets; a string with its beginning where it was cut, and so are output and error"`
+	Args    json.RawMessage `json:"args,omitzero" doc:"without secrets; if it was cut, a string with its beginning; the same holds for output and error"`
 	Output  json.RawMessage `json:"output,omitzero"`
 	Error   json.RawMessage `json:"error,omitzero"`
 	Summary string          `json:"summary,omitzero"`
 	Events  []calls.Event   `json:"events"`
 	Omitted int64           `json:"omitted,omitzero" doc:"events before those that are kept"`
-	Stages  []calls.Stage   `json:"stages" doc:"the stages that it came to; those of a call that was not watched are the few where it could have waited"`
+	Stages  []calls.Stage   `json:"stages" doc:"the stages that it reached; for a call that was not watched, only those in which it could have waited"`
 	Cut     []calls.Cut     `json:"cut,omitzero"`
 	Walls   Walls           `json:"walls"`
 	Made    []calls.Child   `json:"children" doc:"the calls that it made"`

@@ -16,6 +16,7 @@ import (
 	"toolpost/host/process"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/bounded"
 )
 
 // An escape is a way to get more out of an allowed program than its name promises. In its words CANARY is a file that must
@@ -100,6 +101,8 @@ func gitEscapes() []escape {
 		way("git", "worktree", "add", "CANARY"),
 		way("git", "init", "CANARY"),
 		way("git", "init", "--separate-git-dir=CANARY", "new"),
+		verdictOnly("git", "init", "--separate-git-dir=gd"), verdictOnly("git", "init", "--separate-git-dir", "gd", "sub"), verdictOnly("git", "init", "--separate=gd"), verdictOnly("git", "init", "--s=gd"),
+		verdictOnly("git", "clone", "--separate-git-dir=gd", "https://example.com/x"), verdictOnly("git", "worktree", "add", "wt"), verdictOnly("git", "submodule", "absorbgitdirs"),
 		way("git", "config", "--file", "CANARY", "a.b", "c"),
 		verdictOnly("git", "config", "alias.x", "!RUN"),
 		verdictOnly("git", "config", "-e"),
@@ -523,7 +526,7 @@ func (b *bench) unjudged(t *testing.T, file string, args []string, stdin string)
 	child.Feed([]byte(stdin))
 	out := make(chan string, 1)
 	go func() {
-		text, _ := process.ReadDocument(child.Stdout, 1<<20)
+		text, _ := bounded.ReadDocument(child.Stdout, 1<<20)
 		out <- string(text)
 	}()
 	child.Wait()
@@ -663,3 +666,39 @@ func (b *bench) tool(t testing.TB, args ...string) {
 		t.Fatalf("%q: %v: %s", args, err, out)
 	}
 }
+
+// An option that is refused is refused in every cluster: behind digits, signs and other options.
+func TestNoClusterHidesAnOption(t *testing.T) {
+	b := newJudged(t, Options{Allow: wordsOf("others"), Rules: []Rule{{Program: "ls", DenyArgs: []string{"-R"}}, {Program: "git", Network: true}}})
+	n := 0
+	for _, line := range lists()["options"] {
+		for name := range strings.SplitSeq(strings.Fields(line)[0], ",") {
+			p := program(name)
+			for o, mark := range p.marks() {
+				if mark != '!' || len(o) != 2 || p.in("whole names") {
+					continue
+				}
+				for _, before := range []string{"1", "0", "10", "@", "q", "1q0", strings.Repeat("0", 100)} {
+					args := []string{name, "-" + before + o[1:] + "x", "a.txt"}
+					if name == "git" {
+						args = slices.Insert(args, 1, "grep")
+					}
+					if n++; !isRefused(b.judge(b.root, args...)) {
+						t.Errorf("%q is allowed", args)
+					}
+				}
+			}
+		}
+	}
+	for _, args := range [][]string{
+		{"git", "grep", "-1Oid; id", "one"}, {"git", "clone", "-4c", "core.fsmonitor=x", "https://example.com/x"}, {"git", "clone", "-4u", "x", "https://example.com/x"},
+		{"ls", "-1R"}, {"file", "-0f.env"}, {"file", "-0000f.env"}, {"zstd", "-q1o.env", "a.txt"}, {"zstd", "-1osub/.git", "a.txt"}, {"grep", "-" + strings.Repeat("0", 300) + "f.env"},
+	} {
+		if n++; !isRefused(b.judge(b.root, args...)) {
+			t.Errorf("%q is allowed", args)
+		}
+	}
+	t.Logf("%d clusters", n)
+}
+
+func isRefused(_ *verdict, err error) bool { return tool.CodeOf(err) == tool.CodeAccessDenied }

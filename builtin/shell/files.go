@@ -1,12 +1,13 @@
 package shell
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 	"toolpost/wire/regex"
@@ -21,21 +22,21 @@ type part struct {
 }
 
 // parts lists what may name a file: each argument, what follows its = or : or @, and what is attached to a short option.
-func parts(args []string) (all []part) {
+func parts(args []string, web func(string) bool) (all []part) {
 	ended, first, option := false, true, false
 	for i, arg := range args {
 		p := part{arg: i, to: len(arg), valued: option}
 		option = !ended && len(arg) > 1 && arg[0] == '-'
 		switch ended = ended || arg == "--"; {
-		case isWebAddress(arg[strings.IndexByte(arg, '=')+1:]):
+		case web(arg[strings.IndexByte(arg, '=')+1:]):
 			continue
 		case !option:
 			p.plain, p.first = true, first
 			first = false
 			all = append(all, p)
 			p.plain, p.first = false, false
-		default:
-			for k := 1; k < len(arg) && k < 64 && isLetter(arg[k]); k++ { // a cluster of letters may end with a value
+		case arg[1] != '-':
+			for k := 1; k <= cluster(arg); k++ { // each may be the last option, and the rest its value
 				p.from = k + 1
 				all = append(all, p)
 			}
@@ -53,18 +54,20 @@ func parts(args []string) (all []part) {
 	return all
 }
 
-func isWebAddress(v string) bool {
-	return strings.HasPrefix(v, "https://") || strings.HasPrefix(v, "http://")
+// isWebAddress reports whether a word is an address of the web, which it is not if there is a folder of that name.
+func (j *judging) isWebAddress(v string) bool {
+	scheme, _, ok := strings.Cut(v, "//")
+	return ok && (scheme == "https:" || scheme == "http:") && !j.exists(scheme)
 }
 
 const (
 	odd     = " \t\r\n*?[]{}()<>|&;$`'\"\\^#!%," // hardly in the name of a file that is not there
 	maxPath = 4096
-	// maxHidden is how many files are hidden from a program: each is a mount of its own.
-	maxHidden = 300
+	// maxClosed is how many files are hidden from a program, or fixed: each is a mount of its own.
+	maxClosed = 300
 )
 
-var isNumber = regex.Lazy(`^[-+]*[0-9.]+[A-Za-z%]{0,3}$`)
+var isNumber = regex.Lazy(`^[-+]*\.?[0-9][0-9.]*[A-Za-z%]{0,3}$`)
 
 // An access is what a program does to a file that it names.
 type access int
@@ -85,15 +88,12 @@ func (j *judging) files() error {
 			j.bases = append(j.bases, under(j.bases[len(j.bases)-1], o.value), j.absolute(o.value))
 		}
 	}
-	all := parts(j.args)
-	last := 0
-	for _, p := range all {
-		if p.plain {
-			last = p.arg
-		}
+	target := ""
+	if words := j.marks().scan(j.args, false); len(words.plain) > 0 {
+		target = words.plain[len(words.plain)-1]
 	}
-	for _, p := range all {
-		if err := j.part(p, j.accessOf(p, last)); err != nil {
+	for _, p := range parts(j.args, j.isWebAddress) {
+		if err := j.part(p, j.accessOf(p, target)); err != nil {
 			return err
 		}
 	}
@@ -101,11 +101,11 @@ func (j *judging) files() error {
 }
 
 // accessOf returns what the program does to a file that it names.
-func (j *judging) accessOf(p part, last int) access {
+func (j *judging) accessOf(p part, target string) access {
 	value, targets := j.args[p.arg][p.from:p.to], j.words.with('>')
 	switch {
 	case slices.ContainsFunc(targets, func(o option) bool { return o.value == value }),
-		j.in("placers") && len(targets) == 0 && p.arg == last, j.in("writers"),
+		j.in("placers") && len(targets) == 0 && p.plain && value == target, j.in("writers"),
 		p.plain && j.words.with('+') != nil, j.program == "dd" && p.from > 0 && strings.HasPrefix(j.args[p.arg], "of="):
 		return writes
 	case j.in("removers"):
@@ -121,6 +121,9 @@ func (j *judging) part(p part, how access) error {
 	if text == "" || text == "-" || text == "/dev/null" || len(text) > maxPath || separator && j.known() {
 		return nil
 	}
+	if err := j.upwards(text); err != nil {
+		return err
+	}
 	exists := j.exists(text)
 	folder := filepath.Dir(text)
 	isText := strings.ContainsAny(text, odd) && (folder == "." || !j.exists(folder))
@@ -131,13 +134,43 @@ func (j *judging) part(p part, how access) error {
 	if means, ok := j.elsewhere(p, text, how, exists); ok {
 		return j.move(p, means, how)
 	}
-	if scope := j.ground.scope; !exists && how == reads && j.changes && !p.valued && scope != nil {
-		if err := scope.Path(j.absolute(text), true); err != nil { // it may be made
-			return err
-		}
+	if err := j.may(text, exists); err != nil && how == reads {
+		return err
 	}
-	note := exists || how != reads || j.in("readers") && p.plain && !p.valued
+	note := exists || how != reads || p.plain && !p.valued && (j.in("readers") || j.mayChange() && j.program != "git")
 	return each(j.bases, func(base string) error { return j.judgePath(text, under(base, text), how, note) })
+}
+
+// may refuses a new file that the program could make, although no option says so.
+func (j *judging) may(text string, exists bool) error {
+	if exists || !j.changes {
+		return nil
+	}
+	real, err := j.ground.resolve(j.absolute(text))
+	if err != nil || !j.ground.innermost(real).Write {
+		return nil //nolint:nilerr // what is not there, and may not be made, may still be asked for
+	}
+	return j.ground.mayWrite(text, real)
+}
+
+// upwards refuses a .. after a link: the kernel goes up from where the link leads, and our judgement by the text from where
+// it is.
+func (j *judging) upwards(text string) error {
+	return each(j.bases, func(at string) error {
+		if filepath.IsAbs(text) {
+			at = "/"
+		}
+		for name := range strings.SplitSeq(text, "/") {
+			if name == ".." {
+				above := slices.ContainsFunc(j.ground.view.Roots(), func(r workspace.Root) bool { return offlimits.Within(r.Dir, at) })
+				if info, err := os.Lstat(at); !above && (!j.offered(at) || err == nil && info.Mode()&fs.ModeSymlink != 0) {
+					return j.refuse("%q: it goes up from a link, or outside of the offered folders; name the file itself", text)
+				}
+			}
+			at = filepath.Join(at, name)
+		}
+		return nil
+	})
 }
 
 // elsewhere returns what a path means that answers of other tools contain: one that starts at a codebase, which a program
@@ -217,6 +250,9 @@ func (j *judging) path(shown string, write bool) error {
 	if write {
 		how = writes
 	}
+	if err := j.upwards(shown); err != nil {
+		return err
+	}
 	return j.judgePath(shown, j.absolute(shown), how, true)
 }
 
@@ -232,19 +268,18 @@ func (j *judging) judgePath(shown, abs string, how access, note bool) error {
 	switch {
 	case err != nil:
 		return err
-	case j.program == "git" && inGit(real):
+	case j.subcommand != "" && j.program == "git" && workspace.InGit(j.ground.innermost(real).Dir, real):
 		return j.ground.mayWrite(shown, real)
 	case how == removes && j.ground.isRoot(abs):
 		return j.refuse("%q: an offered folder itself cannot be removed or moved", shown)
 	case how == removes:
 		j.removes = append(j.removes, abs)
 	}
-	switch fixed := j.changes && j.ground.mayWrite(shown, real) != nil; {
+	switch {
 	case !note:
 	case how == reads:
-		j.reads = append(j.reads, abs)
-		if fixed {
-			j.fixed = append(j.fixed, real)
+		if j.reads = append(j.reads, abs); j.mayChange() && j.ground.mayWrite(shown, real) == nil {
+			j.writes = append(j.writes, abs)
 		}
 	default:
 		j.writes = append(j.writes, abs)
@@ -252,32 +287,46 @@ func (j *judging) judgePath(shown, abs string, how access, note bool) error {
 	return nil
 }
 
-// below judges what the program finds by itself below its folders. What its caller may not read there is hidden from it.
-func (j *judging) below() error {
-	recursive := j.words.has("-r", "-R", "--recursive", "--dereference-recursive", "-d", "--directories")
-	changed, walked := j.removes, j.reads
-	if j.in("writers") && recursive {
-		changed = j.writes
+// mayChange reports whether the program may change a file that it seems to read.
+func (j *judging) mayChange() bool {
+	keeps := j.in("keep their words", "placers") && !j.in("removers") || slices.Contains(j.of("subcommands that keep the files"), j.subcommand)
+	return j.changes && !keeps
+}
+
+// reach adds the folders in which a program may change more than its words say.
+func (j *judging) reach() {
+	switch {
+	case !j.mayChange() || j.in("writers", "removers"):
+	case j.code.covers(CodeTree):
+		for _, r := range j.ground.view.Roots() {
+			if r.Write {
+				j.writes = append(j.writes, r.Dir)
+			}
+		}
+	case j.program == "git":
+		j.writes = append(j.writes, j.repository)
+	case j.in("compressors"):
+		for _, path := range j.reads {
+			j.writes = append(j.writes, filepath.Dir(path))
+		}
 	}
-	for _, folder := range changed {
-		names, err := j.ground.hidden(folder, true)
+}
+
+// below refuses to take away, or to change, a folder with something in it that may not be changed. The walls would stop the
+// program there, halfway.
+func (j *judging) below() error {
+	changed := j.removes
+	if j.in("writers") && j.words.has("-R", "--recursive") {
+		changed = slices.Concat(changed, j.writes)
+	}
+	return each(changed, func(folder string) error {
+		real, err := j.ground.resolve(folder)
 		if err != nil {
 			return err
 		}
-		if len(names) > 0 {
-			return j.refuse("%q: %s is below it and is not allowed", folder, filepath.Base(names[0]))
-		}
-	}
-	switch {
-	case !j.in("walkers"):
-		return nil
-	case len(walked) == 0 && (recursive || j.program == "rg"):
-		walked = j.bases
-	}
-	return each(walked, func(folder string) error {
-		names, err := j.ground.hidden(folder, false)
-		if j.hidden = append(j.hidden, names...); len(j.hidden) > maxHidden {
-			return j.refuse("%q: more than %d files below it are not allowed, which cannot all be hidden", folder, maxHidden)
+		c, err := j.ground.view.Closed(j.ground.ctx, real, false, true)
+		for _, path := range slices.Concat(c.Hidden, c.Fixed, c.Git) {
+			return j.refuse("%q: %s is below it and is not allowed", folder, filepath.Base(path))
 		}
 		return err
 	})

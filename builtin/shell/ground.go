@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 )
@@ -51,18 +51,13 @@ func (p place) mayWrite(shown, real string) error {
 		return tool.Errorf(tool.CodeAccessDenied,
 			"%s is not allowed: it is below a folder that is only offered for reading; `write: true` of the root lets "+
 				"commands write there", shown)
-	case inGit(strings.TrimPrefix(real, root.Dir)):
+	case workspace.InGit(root.Dir, real):
 		return tool.Errorf(tool.CodeAccessDenied,
 			"%s is not allowed: what is in .git decides which programs git runs; change it with git", shown).Because("git")
 	case p.scope != nil:
 		return p.scope.Path(real, true)
 	}
 	return nil
-}
-
-// inGit reports whether a path is git's own folder, or in it.
-func inGit(path string) bool {
-	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool { return strings.EqualFold(name, ".git") })
 }
 
 // resolve returns the file that a path leads to, or would lead to if it existed.
@@ -119,40 +114,5 @@ func say(shown, abs string, err error) error {
 	return &e
 }
 
-// maxBelow is how many entries of a tree are checked before a program may walk it.
+// maxBelow is how many entries of a tree, or of an archive, are judged before a program may write them.
 const maxBelow = 500_000
-
-// hidden lists what may not be read, or written, below a folder. It compares the folder's content with the caller's view of
-// it.
-func (p place) hidden(abs string, write bool) ([]string, error) {
-	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
-		return nil, nil // a file was checked when it was named
-	}
-	seen := map[string]bool{}
-	o := workspace.WalkOptions{Recursive: true, Hidden: true, MaxEntries: maxBelow}
-	err := p.view.Walk(p.ctx, abs, o, func(e *workspace.Entry) error {
-		seen[e.Below()] = !write || e.Type.IsDir() && !inGit(e.Below()) || p.mayWrite(e.Abs(), e.Abs()) == nil
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	var hidden []string
-	err = filepath.WalkDir(abs, func(path string, d fs.DirEntry, err error) error {
-		rel, _ := filepath.Rel(abs, path)
-		if err != nil || rel == "." || seen[rel] || !p.denied(path, write) {
-			return nil
-		}
-		hidden = append(hidden, path)
-		if d.IsDir() {
-			return fs.SkipDir
-		}
-		return nil
-	})
-	return hidden, err
-}
-
-// denied makes sure that a file was not just created between the two walks.
-func (p place) denied(path string, write bool) bool {
-	return tool.CodeOf(p.check(path, path, write)) == tool.CodeAccessDenied
-}

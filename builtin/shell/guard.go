@@ -11,16 +11,16 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/offlimits"
-	"toolpost/host/process"
+	"toolpost/config/offlimits"
 	"toolpost/host/workspace"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/regex"
 )
 
 // repositoryRuns matches the settings of a repository that name a program and that the environment cannot override: most
-// have no fixed name, and an empty diff.external is run too.
-var repositoryRuns = regex.Lazy(`^(diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver|trailer\..*\.(command|cmd))$`)
+// have no fixed name, and an empty diff.external is run too. An included file may have any of them, later or on another branch.
+var repositoryRuns = regex.Lazy(`^(include\.path|includeif\..*\.path|diff\.external|filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|merge\..*\.driver|trailer\..*\.(command|cmd))$`)
 
 // networkRuns matches settings that only matter if git uses the network.
 var networkRuns = regex.Lazy(`^(credential\..*\.helper|remote\..*\.(vcs|uploadpack|receivepack|proxy))$`)
@@ -31,7 +31,7 @@ const maxNested = 100
 // guard checks the repository in which git is about to work, and those within it. Their configurations are below a root, so
 // that a tool may have written them, and can name programs for git to run. A repository that does so is refused, and so is
 // one outside the roots.
-func (s *session) guard(v *verdict) error {
+func (s *session) guard(v *verdict, closed *workspace.Closed) error {
 	if v.repository == "" || v.code.covers(CodeTree) {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (s *session) guard(v *verdict) error {
 		if n > maxNested {
 			return v.notHere("there are more than %d repositories within it", maxNested)
 		}
-		nested, err := s.inspect(v, todo[n])
+		nested, err := s.inspect(v, todo[n], closed)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (v *verdict) notHere(format string, args ...any) error {
 }
 
 // inspect checks one repository and returns the folders of those within it.
-func (s *session) inspect(v *verdict, at string) (nested []string, err error) {
+func (s *session) inspect(v *verdict, at string, closed *workspace.Closed) (nested []string, err error) {
 	dir, err := s.view.WorkDir(at)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,42 @@ func (s *session) inspect(v *verdict, at string) (nested []string, err error) {
 	if err := checkSettings(v, list); err != nil {
 		return nil, err
 	}
+	if err := s.reveal(v, dir, places[len(places)-1], closed); err != nil {
+		return nil, err
+	}
 	return s.nested(v, dir, places[len(places)-1])
+}
+
+// reveal shows git those of the hidden files that it tracks and that are unchanged: it has their content anyway, and would
+// take them for emptied. If it tracks others of them, it may only read. It ignores the rest, so as not to add them.
+func (s *session) reveal(v *verdict, dir *workspace.File, top string, closed *workspace.Closed) error {
+	outside := func(path string) bool { return !offlimits.Within(path, top) }
+	inside := slices.DeleteFunc(slices.Clone(closed.Hidden), outside)
+	if len(inside) == 0 {
+		return nil
+	}
+	var lists [2][]string // the tracked files, and those among them with changes
+	for i, kind := range []string{"--cached", "--modified"} {
+		said, _, err := s.ask(v, dir, nil, append([]string{"--literal-pathspecs", "ls-files", "-z", "--full-name", kind, "--"}, inside...)...)
+		if err != nil {
+			return err
+		}
+		for name := range strings.SplitSeq(strings.TrimSuffix(string(said), "\x00"), "\x00") {
+			lists[i] = append(lists[i], filepath.Join(top, name))
+		}
+	}
+	closed.Hidden = slices.DeleteFunc(closed.Hidden, func(path string) bool {
+		return slices.Contains(lists[0], path) && !slices.Contains(lists[1], path)
+	})
+	ignored := ""
+	for _, path := range slices.DeleteFunc(slices.Clone(closed.Hidden), outside) {
+		if i := slices.IndexFunc(lists[0], func(tracked string) bool { return offlimits.Within(tracked, path) }); i >= 0 && v.changes {
+			return v.notHere("%s is tracked, has changes and may not be read, so that git would take it for emptied; commit or "+
+				"restore it by hand", strings.TrimPrefix(lists[0][i], top+"/"))
+		}
+		ignored += strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, " ", `\ `).Replace(strings.TrimPrefix(path, top)) + "\n"
+	}
+	return os.WriteFile(s.work.gitignore, []byte(ignored), 0o600)
 }
 
 // nested returns the folders of repositories that are entries in the index of another: its submodules, declared or not. Git
@@ -131,7 +166,7 @@ func checkSettings(v *verdict, list []byte) error {
 	for key := range bytes.SplitSeq(list, []byte{0}) {
 		name := string(key)
 		if repositoryRuns().MatchString(name) || v.network && networkRuns().MatchString(name) || name == alias {
-			return v.notHere("the configuration of its repository has %s, which names a program to run; take it out, or "+
+			return v.notHere("the configuration of its repository has %s, which can name a program to run; take it out, or "+
 				"let a rule for git say code: tree", name)
 		}
 	}
@@ -142,7 +177,9 @@ func checkSettings(v *verdict, list []byte) error {
 // line instead, as there may be many lines.
 func (s *session) ask(v *verdict, dir *workspace.File, each func(string) error, args ...string) ([]byte, int, error) {
 	const most = 1 << 20
-	child, err := s.start(append([]string{v.argv[0]}, args...), dir, v, nil)
+	looks := *v
+	looks.changes = false
+	child, err := s.start(append([]string{v.argv[0]}, args...), dir, &looks, workspace.Closed{}, nil)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -152,7 +189,7 @@ func (s *session) ask(v *verdict, dir *workspace.File, each func(string) error, 
 	child.CloseStdin()
 	var said []byte
 	if each == nil {
-		said, err = process.ReadDocument(child.Stdout, most)
+		said, err = bounded.ReadDocument(child.Stdout, most)
 	} else {
 		err = eachLine(child.Stdout, each)
 	}
@@ -163,7 +200,7 @@ func (s *session) ask(v *verdict, dir *workspace.File, each func(string) error, 
 }
 
 func eachLine(r io.Reader, each func(string) error) error {
-	for lines := process.NewLines(r, process.LineLimits{Line: 1 << 16}); ; {
+	for lines := bounded.NewLines(r, bounded.LineLimits{Line: 1 << 16}); ; {
 		line, err := lines.Next()
 		if errors.Is(err, io.EOF) {
 			return nil

@@ -38,7 +38,7 @@ func TestARepositoryCannotNameProgramsForGit(t *testing.T) {
 			b.plant(t)
 			b.tool(t, "git", "branch", "side", "HEAD~1")
 			fill := func(s string) string { return b.fill([]string{s})[0] }
-			b.write(t, "evil.inc", fill("[filter \"evil\"]\n clean = RUN;cat\n"))
+			b.write(t, "evil.inc", fill("[filter \"evil\"]\n clean = RUN;cat\n smudge = RUN;cat\n"))
 			b.write(t, ".gitattributes", "*.txt filter=evil diff=evil merge=evil\n")
 			old, err := os.ReadFile(filepath.Join(b.root, ".git/config"))
 			if err != nil {
@@ -62,6 +62,24 @@ func TestARepositoryCannotNameProgramsForGit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Git may switch to another branch and start itself again: what that branch includes is not in the list of settings.
+func TestARepositoryCannotNameProgramsForABranch(t *testing.T) {
+	b := newJudged(t, Options{Allow: []string{"git"}})
+	b.plant(t)
+	b.write(t, ".gitattributes", "*.txt filter=evil\n")
+	b.tool(t, "git", "add", ".gitattributes")
+	b.tool(t, "git", "commit", "-qm", "x")
+	b.tool(t, "git", "config", "includeIf.onbranch:evil.path", b.root+"/evil.inc")
+	b.write(t, "evil.inc", b.fill([]string{"[filter \"evil\"]\n smudge = RUN;cat\n"})[0])
+	b.write(t, "a.txt", "changed\n")
+	b.tool(t, "git", "stash")
+	_, err := b.exec("git", "stash", "branch", "evil")
+	if b.escaped(t, "") {
+		t.Error("the filter of the branch ran")
+	}
+	refused(t, err, tool.CodeAccessDenied, "includeif.onbranch:evil.path")
 }
 
 func TestARuleCanLetARepositoryNamePrograms(t *testing.T) {

@@ -18,8 +18,6 @@ type verdict struct {
 	name          string   // the program as the caller wrote it
 	dir           string   // the folder in which it starts, absolute
 	reads, writes []string // the paths that it names, absolute
-	fixed         []string // those among them that it may read, but not change
-	hidden        []string // files below the folders that it walks, which its caller may not read
 	repository    string   // in which git works, if it is git: see guard
 	unpack        *unpacking
 	subcommand    string
@@ -65,6 +63,7 @@ func (o *Options) judge(g place, name, file, dir string, args []string) (*verdic
 	if match(o.Deny, name, denies) || match(o.Deny, filepath.Base(file), denies) {
 		return nil, denied(name)
 	}
+	j.reach()
 	j.argv = slices.Concat([]string{file}, j.inserted(), j.args)
 	return j.verdict, nil
 }
@@ -118,6 +117,8 @@ func (j *judging) size(args []string) error {
 	switch {
 	case len(args) > most:
 		return j.refuse("%d arguments: at most %d are allowed", len(args), most)
+	case slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") && cluster(a) > maxCluster }):
+		return j.refuse("an option of more than %d characters: write its value as an argument of its own", maxCluster)
 	case strings.ContainsRune(all, 0):
 		return tool.Errorf(tool.CodeInvalidInput, "an argument of %s holds a NUL byte", j.name)
 	case len(all) > maxArgBytes:
@@ -151,7 +152,8 @@ func (j *judging) command(file string, args []string) error {
 		code = CodeTree
 	}
 	j.code = cmp.Or(j.rule.Code, code)
-	j.changes = !j.in("texts", "readers") || j.code.covers(CodeTree)
+	says := j.words.with('>') != nil || j.words.with('+') != nil
+	j.changes = !j.in("texts", "readers") && (says || !j.in("change with an option") && j.words.with('<') == nil) || j.code.covers(CodeTree)
 	j.alone = !j.in("starters", "run code", "shells") && !walls.IsScript(file)
 	// What a rule allows is not judged as an option, and may start programs.
 	left := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return matchAny(j.rule.AllowArgs, a) })
@@ -195,6 +197,9 @@ func (j *judging) runs(args []string) error {
 			return err
 		}
 	}
+	if strings.HasSuffix(string(j.program), "make") {
+		return j.build(w)
+	}
 	if refused := w.with('!'); refused != nil {
 		return j.refuse("%s, which runs another program, follows links, or reads names of files from a file", refused[0].name)
 	}
@@ -211,6 +216,9 @@ func (j *judging) need(code Code, what string) error {
 
 var awkRuns = regex.Lazy(`system|getline|ARGV|ARGC|@|\\\n|\\\r|extension|(?s:print.*>)|\|`)
 
+// backup matches an option of sed, cp, mv or ln with a suffix that can turn a name into .git: a pattern, or its end.
+var backup = regex.Lazy(`^(-[a-zA-Z]*[iS]|--[a-z-]+=)(t|it|git|.*[*].*)$`)
+
 // filter refuses a program for awk that could run, read or write something. It searches the text and does not parse it, so
 // that no trick of quoting hides anything; some harmless programs are refused. Tar's letters need their dash: without it
 // they are no options.
@@ -218,6 +226,10 @@ func (j *judging) filter(arg string) error {
 	awk := j.in("others") && strings.HasSuffix(string(j.program), "awk")
 	if found := awkRuns().FindString(strings.ReplaceAll(arg, "||", "")); awk && found != "" {
 		return j.refuse("%q in its program, which can run programs or open files", found)
+	}
+	inPlacer := func(o option) bool { return j.in("placers") && backup().MatchString("-S"+o.value) }
+	if j.program == "sed" && backup().MatchString(arg) || slices.ContainsFunc(j.words.with(':'), inPlacer) {
+		return j.refuse("%q: with this suffix, the name of a backup could be .git", arg)
 	}
 	if j.program == "tar" && arg == j.args[0] && !strings.HasPrefix(arg, "-") {
 		return j.refuse("%q: letters need their dash", arg)
@@ -228,15 +240,17 @@ func (j *judging) filter(arg string) error {
 // script judges the options and the script of an interpreter. Without a script, it would read code from its standard input.
 func (j *judging) script(args []string) error {
 	w := j.marks().scan(args, true)
-	for _, o := range w.with('!') {
-		if o.name == "-m" && strings.HasPrefix(string(j.program), "py") && program(append(w.plain, "")[0]).in("modules") {
-			return j.need(CodeTree, "-m "+w.plain[0])
-		}
-		if err := j.need(CodeAny, o.name); err != nil {
-			return err
-		}
+	if at := len(args) - len(w.plain) - 1; len(w.plain) > 0 && at >= 0 && args[at] == "-m" &&
+		strings.HasPrefix(string(j.program), "py") && program(w.plain[0]).in("modules") {
+		w = j.marks().scan(args[:at], true)
+		w.plain = []string{"-m " + args[at+1]}
+	}
+	if err := j.listed(w); err != nil {
+		return err
 	}
 	switch {
+	case len(w.plain) > 0 && w.plain[0][0] == '+' && j.in("shells"):
+		return j.need(CodeAny, w.plain[0])
 	case w.with('=') != nil && w.has("--test"):
 		return j.need(CodeTree, "--test")
 	case w.with('=') != nil && len(w.plain) == 0 || j.code.covers(CodeAny):
@@ -246,6 +260,45 @@ func (j *judging) script(args []string) error {
 			"rule with code: any")
 	}
 	return j.need(CodeTree, fmt.Sprintf("%q", w.plain[0]))
+}
+
+// listed refuses the options before a script, and those of make, that are not known to run no code: an option that has code,
+// or a value that we would take for the script.
+func (j *judging) listed(w words) error {
+	m := j.marks()
+	for _, name := range w.options {
+		known := m[name] != 0 && m[name] != '!' || name[0] == '-' && len(name) == 2 && isDigit(name[1])
+		if whole := len(name) > 2 && name[1] != '-'; known || whole && m[name] == 0 { // its letters follow
+			continue
+		}
+		if err := j.need(CodeAny, name); err != nil {
+			return err
+		}
+	}
+	for _, o := range w.with(':') {
+		if err := j.need(CodeAny, o.name+" "+o.value); err != nil && strings.HasPrefix(o.value, "-") {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeWord matches a target of make, or a variable with plain text.
+var makeWord = regex.Lazy(`^([A-Za-z_][A-Za-z0-9_]*=)?[A-Za-z0-9_./,:@%+ -]*$`)
+
+// build judges the words of make. Its variables can hold code, and some choose its options or its shell.
+func (j *judging) build(w words) error {
+	if err := j.listed(w); err != nil {
+		return err
+	}
+	return each(w.plain, func(word string) error {
+		name, _, _ := strings.Cut(word, "=")
+		chooses := strings.HasPrefix(name, "MAKE") || strings.HasPrefix(name, "GNUMAKE") || name == "SHELL" || name == "MFLAGS"
+		if makeWord().MatchString(word) && !chooses {
+			return nil
+		}
+		return j.need(CodeAny, fmt.Sprintf("%q", word))
+	})
 }
 
 // descend judges a subcommand, and the options before it.
@@ -302,6 +355,9 @@ func (j *judging) verb(name string) error {
 	}
 	if len(j.rule.Subcommands) > 0 && !slices.ContainsFunc(j.rule.Subcommands, only) {
 		return j.refuse("the subcommand %q: a rule allows only %s", name, strings.Join(j.rule.Subcommands, ", "))
+	}
+	if slices.Contains(j.of("subcommands that only read"), name) && j.words.with('>') == nil && !j.code.covers(CodeTree) {
+		j.changes = false
 	}
 	if j.program == "git" {
 		j.repository = j.bases[0]

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"toolpost/tool"
 )
@@ -20,9 +21,16 @@ func (j *judging) places() error {
 	w := j.marks().scan(j.args, false)
 	switch {
 	case j.program == "tar":
-		return j.untar()
+		return j.untar(w)
 	case j.program == "unzip":
 		return j.unzip(w)
+	case j.program == "zip":
+		archives := slices.DeleteFunc(slices.Clone(w.plain), func(word string) bool {
+			return word == "-" || word != w.plain[0] && filepath.Ext(word) != ".zip"
+		})
+		return each(archives, func(word string) error { return j.path(word, true) })
+	case j.in("compressors") && j.changes:
+		return each(w.plain, j.expands)
 	case !j.in("placers"):
 		return nil
 	}
@@ -58,52 +66,74 @@ func (j *judging) places() error {
 	return nil
 }
 
-// untar makes tar list what it would unpack: the same arguments with -t for -x, and the names as they will be.
-func (j *judging) untar() error {
-	m := j.marks()
-	u := &unpacking{into: j.bases, quoted: true, ground: j.ground, list: []string{"--quoting-style=escape", "--show-transformed-names"}}
-	from, extracts := "-", false
-	for args := j.args; len(args) > 0; {
-		var w words
-		arg := args[0]
-		if args = args[1:]; strings.HasPrefix(arg, "-") {
-			left := w.option(m, arg, args)
-			values := args[:len(args)-len(left)]
-			args = left
-			for _, o := range w.marked {
-				if o.name == "-f" || o.name == "--file" {
-					from = o.value
-				}
-			}
-			shortens := func(option string) bool { return len(arg) > 3 && strings.HasPrefix(option, arg) }
-			switch {
-			case w.has("-x") && !strings.HasPrefix(arg, "--"):
-				arg, extracts = strings.Replace(arg, "x", "t", 1), true
-			case shortens("--extract") || shortens("--get"):
-				arg, extracts = "-t", true
-			}
-			u.list = append(u.list, append([]string{arg}, values...)...)
-			continue
+// expands judges the files that a compressor makes of one, or of those in a folder: it takes the end of a name away.
+func (j *judging) expands(word string) error {
+	seen := 0
+	return filepath.WalkDir(j.absolute(word), func(path string, d fs.DirEntry, err error) error {
+		if seen++; seen > maxBelow {
+			return j.refuse("%q: there is more below it than can be judged", word)
 		}
-		u.list = append(u.list, arg)
+		made := strings.TrimSuffix(path, filepath.Ext(path))
+		if err != nil || d.IsDir() || made == path || strings.HasSuffix(made, "/") {
+			return nil
+		}
+		real, err := j.ground.resolve(made)
+		if err != nil || !j.ground.innermost(real).Write {
+			return err
+		}
+		return j.ground.mayWrite(word, real)
+	})
+}
+
+// untar makes tar list what it would unpack. The list is made with options of ours, and with those of the caller that choose
+// what is unpacked and under which names; an option that is not known is refused.
+func (j *judging) untar(w words) error {
+	from, list := "-", []string{"-t"}
+	for _, o := range w.marked {
+		if o.name == "-f" || o.name == "--file" {
+			from = o.value
+		}
 	}
 	switch {
-	case !extracts:
+	case !w.has("-x", "--extract", "--get"):
+		if from != "-" && w.with('<') == nil {
+			return j.path(from, true)
+		}
 		return nil
 	case from == "-":
 		return j.refuse("an archive from standard input: what it would write cannot be judged before; put it into a " +
 			"file and name that with -f")
 	}
-	j.unpack = u
+	for _, name := range w.options {
+		switch {
+		case slices.Contains(wordsOf("tar chooses"), name):
+			list = append(list, name)
+		case !slices.Contains(wordsOf("tar unpacks"), name) && !(len(name) > 2 && name[1] != '-'): // a cluster, whose letters follow
+			return j.refuse("%s, which is not among the options that are known to be harmless with -x", name)
+		}
+	}
+	for _, o := range w.marked {
+		if o.name == "--exclude" || o.name == "--strip-components" {
+			list = append(list, o.name+"="+o.value)
+		}
+	}
+	list = append(list, "--quoting-style=escape", "--show-transformed-names", "-f", from, "--")
+	j.unpack = &unpacking{list: append(list, w.plain...), into: j.bases, quoted: true, ground: j.ground}
 	return j.path(j.bases[len(j.bases)-1], true)
 }
 
 // unzip lists the archive that the first word names, with the members that the others name. Without -d, it is unpacked in
-// the working folder. A single option can make it list or show the archive instead; a second one could take that back.
+// the working folder. An option can make it list or show the archive instead; a second one, with a - behind it, takes that
+// back.
 func (j *judging) unzip(w words) error {
-	if len(j.args) > 1 && slices.Contains([]string{"-l", "-v", "-t", "-p", "-z", "-Z", "-Z1"}, j.args[0]) &&
-		!slices.ContainsFunc(j.args[1:], func(a string) bool { return strings.HasPrefix(a, "-") }) {
+	negates := func(arg string) bool { return strings.HasPrefix(arg, "-") && strings.Contains(arg[1:], "-") }
+	if !j.changes && !slices.ContainsFunc(j.args, negates) {
 		return nil
+	}
+	for _, name := range w.options {
+		if !slices.Contains(wordsOf("unzip unpacks"), name) && len(name) == 2 || strings.HasPrefix(name, "--") {
+			return j.refuse("%s, which is not among the options that are known to be harmless to unpack with", name)
+		}
 	}
 	if w.has("-x") && len(w.plain) > 0 {
 		w.plain = w.plain[:1]
@@ -192,6 +222,8 @@ func (s *session) unpacks(c *command) error {
 func (u *unpacking) judge(c *command, files map[string]bool, name string) error {
 	parts := slices.DeleteFunc(strings.Split(name, "/"), func(part string) bool { return part == "" || part == "." })
 	switch {
+	case !u.quoted && strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || r == ';' || r == '^' || !unicode.IsPrint(r) }):
+		return c.notHere("the archive has %q, which may be unpacked under another name", name)
 	case slices.Contains(parts, ".."):
 		return c.notHere("the archive has %s, which leads upwards", name)
 	case u.flat && len(parts) > 0:

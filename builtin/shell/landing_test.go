@@ -14,8 +14,8 @@ import (
 	"toolpost/tool/tooltest"
 )
 
-// An entry is an entry of an archive: a file, or a link.
-type entry struct{ name, link string }
+// An entry is an entry of an archive: a file, a link, or a hard link.
+type entry struct{ name, link, hard string }
 
 // pack writes a tar archive and a zip archive, without the links.
 func (b *bench) pack(t *testing.T, name string, entries ...entry) {
@@ -27,10 +27,13 @@ func (b *bench) pack(t *testing.T, name string, entries ...entry) {
 		if e.link != "" {
 			h = &tar.Header{Name: e.name, Typeflag: tar.TypeSymlink, Linkname: e.link, Mode: 0o777}
 		}
+		if e.hard != "" {
+			h = &tar.Header{Name: e.name, Typeflag: tar.TypeLink, Linkname: e.hard, Mode: 0o644}
+		}
 		err := tw.WriteHeader(h)
-		if err == nil && e.link == "" {
+		if err == nil && e.link == "" && e.hard == "" {
 			_, err = tw.Write([]byte("x"))
-			if w, zerr := zw.Create(e.name); zerr == nil {
+			if w, zerr := zw.CreateRaw(&zip.FileHeader{Name: e.name, CompressedSize64: 1, UncompressedSize64: 1, CRC32: 0x8cdc1683}); zerr == nil {
 				_, _ = w.Write([]byte("x"))
 			}
 		}
@@ -46,7 +49,7 @@ func (b *bench) pack(t *testing.T, name string, entries ...entry) {
 }
 
 func allowed() Options {
-	return Options{Allow: []string{"cp", "mv", "ln", "tar", "unzip", "tee", "sed", "touch", "rm", "chmod", "mkdir", "dd", "git", "gzip", "sort", "python3"}, Line: true}
+	return Options{Allow: []string{"cp", "mv", "ln", "tar", "unzip", "tee", "sed", "touch", "rm", "chmod", "mkdir", "dd", "git", "gzip", "sort", "python3", "uniq", "zip", "xxd", "gunzip"}, Line: true}
 }
 
 // yard is a folder with a repository, things to put into it, and paths that lead there.
@@ -61,7 +64,13 @@ func yard(t *testing.T, open func(testing.TB, Options) *bench) *bench {
 		b.write(t, path, "#!/bin/sh\n")
 	}
 	b.write(t, "sub/up/.GIT/config", "x")
-	for link, to := range map[string]string{"hooks": ".git/hooks", "here": ".", "sub/repo": "../.git", "into/git": "../.git"} {
+	b.write(t, "into/.gi", "a\n")
+	b.write(t, "into/x", "gitdir: ../apart/bare\n")
+	b.tool(t, "gzip", "-k", "into/x")
+	b.tool(t, "mv", "into/x.gz", "into/.git.gz")
+	b.tool(t, "git", "init", "-q", "--bare", "apart/bare")
+	b.tool(t, "git", "init", "-q", "--separate-git-dir=apart/gd", "apart/tree")
+	for link, to := range map[string]string{"hooks": ".git/hooks", "here": ".", "sub/repo": "../.git", "into/git": "../.git", "refs": ".git/refs"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(b.root, link)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -96,6 +105,9 @@ func TestNoProgramWritesIntoGit(t *testing.T) {
 		{"tar", "-xf", "evil.tar"}, {"tar", "-xf", "evil.tar", "-C", "sub"}, {"tar", "-xf", "../evil.tar", "-C", "sub"}, {"tar", "-C", "sub", "-xf", "evil.tar"}, {"tar", "--extract", "--file=evil.tar"}, {"tar", "-xf", "stripped.tar", "--strip-components=1"}, {"tar", "-xf", "linked.tar"}, {"tar", "-xf", "plain.tar", "-C", "hooks"}, {"tar", "-xf", "upwards.tar"},
 		{"unzip", "-o", "evil.zip"}, {"unzip", "-o", "evil.zip", "-d", "sub"}, {"unzip", "-oq", "stripped.zip", "-d", "new"}, {"unzip", "-o", "plain.zip", "-d", "hooks"}, {"unzip", "-oj", "plain.zip", "-d", ".git"}, {"unzip", "-o", "upwards.zip"},
 		{"tee", ".git/config"}, {"tee", "hooks/x"}, {"sed", "-i", "s/a/b/", ".git/config"}, {"touch", ".git/x"}, {"touch", ".GIT/x"}, {"rm", ".git/config"}, {"rm", "-rf", ".git"}, {"rm", "-rf", "up"}, {"rm", "-rf", "sub"}, {"chmod", "+x", ".git/hooks"}, {"chmod", "-R", "a+x", "."},
+		{"tee", "apart/gd/hooks/post-checkout"}, {"tee", "apart/gd/config"}, {"cp", "a.txt", "apart/gd/hooks"}, {"sed", "-i", "s/core/x/", "apart/gd/config"}, {"mv", "apart/gd", "x"}, {"mv", "apart/gd/HEAD", "x"}, {"rm", "-r", "apart"}, {"tee", "apart/bare/hooks/x"}, {"chmod", "755", "apart/gd/config"}, {"git", "mv", "a.txt", "apart/gd/x"}, {"git", "log", "-1", "--output=apart/gd/config"}, {"git", "init", "--separate-git-dir=gone"},
+		{"git", "log", "-1", "--output=refs/../config"}, {"tee", "refs/../config"}, {"tee", "https://../.git/config"}, {"uniq", "a.txt", "sub/.git"}, {"zip", "sub/.git", "a.txt"}, {"xxd", "a.txt", "sub/.git"}, {"tar", "-cf", "sub/.git", "a.txt"}, {"tar", "-tvf", "plain.tar", "--index-file=sub/.git"},
+		{"gunzip", "into/.git.gz"}, {"gunzip", "-r", "into"}, {"gzip", "-d", "into/.git.gz"}, {"gunzip", "-N", "into/.git.gz"}, {"gunzip", "-S", "x", "into/.gitx"}, {"sed", "-i.*", "s/a/b/", "tree/a.txt"}, {"sed", "-it", "s/a/b/", "into/.gi"}, {"cp", "-b", "-S", "t", "a.txt", "into/.gi"},
 		{"mkdir", ".git/hooks/x"}, {"mkdir", "sub/.git"}, {"mkdir", "-p", "sub/.git/hooks"}, {"dd", "if=a.txt", "of=.git/config"}, {"sort", "-o", ".git/config", "a.txt"}, {"gzip", ".git/config"}, {"git", "mv", "a.txt", ".git/x"}, {"git", "init", ".git/x"}, {"git", "config", "core.hooksPath", "x"}, {"git", "config", "--add", "a.b", "c"}, {"git", "remote", "add", "x", "y"}, {"git", "submodule", "add", "x"},
 	} {
 		n++
@@ -122,7 +134,7 @@ func TestNoProgramWritesIntoGit(t *testing.T) {
 func (b *bench) snapshot(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, path := range []string{".git", ".git/hooks"} {
+	for _, path := range []string{".git", ".git/hooks", "apart", "apart/gd", "apart/gd/hooks", "apart/bare/hooks"} {
 		entries, err := os.ReadDir(filepath.Join(b.root, path))
 		if err != nil {
 			t.Fatal(err)
@@ -131,11 +143,14 @@ func (b *bench) snapshot(t *testing.T) string {
 			all.WriteString(path + "/" + e.Name() + "\n")
 		}
 	}
-	config, err := os.ReadFile(filepath.Join(b.root, ".git/config"))
-	if err != nil {
-		t.Fatal(err)
+	for _, path := range []string{".git/config", "apart/gd/config"} {
+		config, err := os.ReadFile(filepath.Join(b.root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(config)
 	}
-	return all.String() + string(config)
+	return all.String()
 }
 
 // named lists the files with a name, and what is in them.

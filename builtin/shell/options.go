@@ -21,7 +21,7 @@ type Options struct {
 	Rules     []Rule            `yaml:"rules" doc:"detailed rules for a program's arguments; a program with a rule is allowed"`
 	Env       map[string]string `yaml:"env" doc:"variables for every command"`
 	CallerEnv []string          `yaml:"caller_env" doc:"variables that a caller may set; default: none"`
-	Path      []string          `yaml:"path" doc:"folders in which programs are looked up; default: the absolute ones on PATH that not everybody can write to"`
+	Path      []string          `yaml:"path" doc:"folders in which programs are looked up; default: the absolute folders on PATH that are not world-writable"`
 	Timeout   config.Duration   `yaml:"timeout" schema:"default=60s" doc:"time limit of one call; a caller can only ask for less"`
 	MaxOutput int               `yaml:"max_output" schema:"default=1048576" doc:"bytes of stdout, and of stderr, in a result"`
 	Walls     walls.Options     `yaml:"walls" doc:"what commands may do outside the offered folders; default: start programs, 512 MiB, 128 processes, 10 minutes of CPU time, and the network if a rule allows it"`

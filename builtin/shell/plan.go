@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/workspace"
 	"toolpost/tool"
 )
@@ -47,6 +47,14 @@ type command struct {
 	*verdict
 	dir       *workspace.File
 	redirects []redirect
+}
+
+// saves reports whether the plan redirects output to a file.
+func (p *plan) saves() (saves bool) {
+	p.node.each(func(c *command) {
+		saves = saves || slices.ContainsFunc(c.redirects, func(r redirect) bool { return r.fd != 0 && r.path != "" })
+	})
+	return saves
 }
 
 // touches lists what the plan reads, writes and runs.
@@ -209,6 +217,10 @@ func (t *Tools) lookup(name string) (file string, err error) {
 			return "", tool.Errorf(tool.CodeAccessDenied,
 				"Command '%s' is not allowed by security policy: it lies in %s, where tools can write", name,
 				root).Because("command_denied")
+		}
+		if t.ws.Exposed(real) {
+			return "", tool.Errorf(tool.CodeAccessDenied, "Command '%s' is not allowed by security policy: another source can "+
+				"write the folder that it lies in", name).Because("command_denied")
 		}
 		return candidate, nil
 	}

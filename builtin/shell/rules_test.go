@@ -81,9 +81,20 @@ func ruleCases() map[string]ruleCase {
 			Options{Allow: []string{"python3"}},
 			[]string{"python3 a.py", "python3 --version", "python3 -m unittest"}, []string{"python3 -c x", "python3", "python3 -", "python3 -m http.server"},
 		},
+		"code in arguments and on standard input": {
+			Options{Allow: []string{"python3", "node", "perl", "php", "ruby", "make"}, Rules: []Rule{{Program: "sh", Code: CodeTree}}},
+			[]string{"python3 -u -B a.py -c x", "python3 -OO -m json.tool a.json", "python3 -Wignore a.py", "node --no-warnings a.js -e", "node --max-old-space-size=100 a.js", "perl -w a.pl -e", "perl -0777 -n a.pl", "make -j4 -k test", "make -s V=1 CFLAGS=-O2 build/x", "make -C sub -f ok.mk", "sh -eu a.sh -c"},
+			[]string{
+				"python3 --check-hash-based-pycs always -c x", "python3 --check-hash-based-pycs always -", "python3 -mtimeit json.tool", "python3 -mcode json.tool", "python3 -um timeit", "python3 -W -c x", "python3 -Z a.py",
+				"node --title x -e x", "node --title x a.js", "node --conditions x -", "node --experimental-loader=data:text/javascript,x a.js", "node --test-reporter=data:text/javascript,x --test", "node --max-old-space-size -e x", "node --import=data:x --test",
+				"perl -0e x", "perl -l012ne x", "perl -F/x/e a.pl", "perl -S a.pl", "php -d auto_prepend_file=x a.php", "php -f -", "ruby -C sub -e x",
+				"make -E x", "make -1E x", "make X:=$(shell", "make X:=y", "make X!=id", "make X=$(shell", "make X=`id`", "make -f -", "make -f-", "make --file=-", "make -kf -", "make MAKEFLAGS=-k", "make SHELL=sh", "make --eva=x", "make --unknown", "make -Z",
+				"sh +x -c x", "sh -o -c x", "sh --unknown a.sh",
+			},
+		},
 		"no code": {
 			Options{Rules: []Rule{{Program: "python3", Code: CodeNone}, {Program: "go", Code: CodeNone}, {Program: "npm", Code: CodeNone}, {Program: "node", Code: CodeNone}, {Program: "make", Code: CodeNone}, {Program: "cargo", Code: CodeNone}}},
-			[]string{"python3 --version", "go list ./...", "npm ls", "node --version", "cargo --version"}, []string{"python3 a.py", "python3 -m unittest", "python3 -m json.tool a.json", "go vet ./...", "go build ./...", "cargo metadata", "cargo tree", "go test ./...", "go run .", "npm test", "npm run x", "node a.js", "node --test", "make", "make x"},
+			[]string{"python3 --version", "go list ./...", "npm ls", "node --version", "cargo --version"}, []string{"python3 a.py", "python3 -m unittest", "python3 -m json.tool a.json", "go vet ./...", "go build ./...", "cargo metadata", "cargo tree", "go test ./...", "go run .", "npm test", "npm run x", "npm version patch", "go list -export .", "go list -compiled ./...", "node a.js", "node --test", "make", "make x"},
 		},
 		"any code": {
 			Options{Rules: []Rule{{Program: "python3", Code: CodeAny}, {Program: "go", Code: CodeAny}, {Program: "sh", Code: CodeAny}}},

@@ -80,15 +80,17 @@ func (s *session) pipe(n *node, in io.Reader, out, errs io.Writer) int {
 
 // run runs one command.
 func (s *session) run(c *command, in io.Reader, out, errs io.Writer) int {
-	if err := s.guard(c.verdict); err != nil {
+	closed, err := s.closed(c.verdict)
+	if err == nil {
+		err = s.guard(c.verdict, &closed)
+	}
+	if err == nil && c.unpack != nil {
+		err = s.unpacks(c)
+	}
+	if err != nil {
 		return s.fail(err)
 	}
-	if c.unpack != nil {
-		if err := s.unpacks(c); err != nil {
-			return s.fail(err)
-		}
-	}
-	child, err := s.start(c.argv, c.dir, c.verdict, define.Lines(errs))
+	child, err := s.start(c.argv, c.dir, c.verdict, closed, define.Lines(errs))
 	if err != nil {
 		return s.fail(err)
 	}
@@ -120,13 +122,11 @@ func (s *session) run(c *command, in io.Reader, out, errs io.Writer) int {
 }
 
 // start starts a program in a folder, behind the walls of the call.
-func (s *session) start(argv []string, dir *workspace.File, v *verdict, stderr func([]byte)) (*process.Child, error) {
-	room, err := s.room(v)
-	if err != nil {
-		return nil, err
-	}
+func (s *session) start(
+	argv []string, dir *workspace.File, v *verdict, closed workspace.Closed, stderr func([]byte),
+) (*process.Child, error) {
 	child, err := process.Start(process.Command{
-		Argv: argv, Dir: dir.ProcPath(), Env: s.environment(v, s.work, s.env), Confine: room,
+		Argv: argv, Dir: dir.ProcPath(), Env: s.environment(v, s.work, s.env), Confine: s.room(v, closed),
 		Stderr: stderr, StderrLimit: s.o.MaxOutput + 64<<10,
 	})
 	if err != nil {

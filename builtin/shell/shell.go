@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"toolpost/builtin/define"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/host/workspace"
@@ -82,6 +82,12 @@ func (t *Tools) carryOut(ctx context.Context, c *define.Call, p *plan) (result, 
 	defer cancel()
 	events := tool.NewRelay(c.Out, stop)
 	defer events.Close()
+	switch g := c.Tightened(tool.Guarantees{}); { // walls would not hold them: a command runs in its folder, and we write its output
+	case g.NoFilesystemRead:
+		return result{}, walls.Blocked(c.Call, "no_filesystem_read")
+	case g.NoFilesystemWrite && p.saves():
+		return result{}, walls.Blocked(c.Call, "no_filesystem_write")
+	}
 	work, err := t.workplace(c.Caller.ID)
 	if err != nil {
 		return result{}, tool.Errorf(tool.CodeUnavailable, "no folder could be made for %s to work in: %w", p.shown, err)
@@ -123,8 +129,8 @@ func (t *Tools) timeout(ms int64) (time.Duration, error) {
 
 // A workplace holds the folders of one call.
 type workplace struct {
-	dir, home, tmp, cache, gitconfig string
-	ceilings                         []string // folders above the roots, which git does not look into
+	dir, home, tmp, cache, gitconfig, gitignore string
+	ceilings                                    []string // folders above the roots, which git does not look into
 }
 
 // gitIdentity is the committer if a repository does not name one.
@@ -141,8 +147,8 @@ func (t *Tools) workplace(caller string) (*workplace, error) {
 	}
 	w := &workplace{
 		dir: dir, home: filepath.Join(dir, "home"), tmp: filepath.Join(dir, "tmp"),
-		gitconfig: filepath.Join(dir, "gitconfig"),
-		cache:     filepath.Join(state, fmt.Sprintf("cache-%.8x", sha256.Sum256([]byte(caller)))),
+		gitconfig: filepath.Join(dir, "gitconfig"), gitignore: filepath.Join(dir, "gitignore"),
+		cache: filepath.Join(state, fmt.Sprintf("cache-%.8x", sha256.Sum256([]byte(caller)))),
 	}
 	roots := t.ws.Roots()
 	for _, r := range roots {
@@ -152,5 +158,5 @@ func (t *Tools) workplace(caller string) (*workplace, error) {
 		}
 	}
 	return w, errors.Join(os.Mkdir(w.home, 0o700), os.Mkdir(w.tmp, 0o700), os.MkdirAll(w.cache, 0o700),
-		os.WriteFile(w.gitconfig, []byte(gitIdentity), 0o600))
+		os.WriteFile(w.gitconfig, []byte(gitIdentity+"[core]\n\texcludesFile = "+w.gitignore+"\n"), 0o600))
 }

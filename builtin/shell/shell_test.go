@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/host/walls"
 	"toolpost/host/workspace"
@@ -23,6 +24,7 @@ import (
 type bench struct {
 	*Tools
 	root, readOnly, outside string
+	checker                 *offlimits.Checker
 }
 
 const secretText = "the secret that nobody sees"
@@ -45,7 +47,10 @@ func newBench(t testing.TB, o Options) *bench {
 	b.write(t, ".env", secretText+"\n")
 	b.write(t, "../outside/secret.txt", secretText+"\n")
 	b.write(t, "../readonly/r.txt", "read\n")
-	ws, err := workspace.Open(dir, workspace.Options{Roots: []workspace.RootOptions{{Path: b.root, Write: true}, {Path: b.readOnly}}})
+	b.checker = offlimits.NewChecker(offlimits.Default(dir))
+	ws, err := workspace.Open(dir, workspace.Options{
+		Roots: []workspace.RootOptions{{Path: b.root, Write: true}, {Path: b.readOnly}}, OffLimits: b.checker,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,6 +451,8 @@ func TestWrongOptionsAreToldAtOnce(t *testing.T) {
 		"LD_PRELOAD":             {CallerEnv: []string{"LD_PRELOAD"}},
 		"PATH":                   {CallerEnv: []string{"PATH"}},
 		"git_dir":                {CallerEnv: []string{"git_dir"}},
+		"ZIP":                    {CallerEnv: []string{"ZIP"}},
+		"BZIP2":                  {CallerEnv: []string{"BZIP2"}},
 		"no name of a variable":  {CallerEnv: []string{"A=B"}},
 		"a bad variable":         {Env: map[string]string{"A=B": "x"}},
 		"a relative program":     {Allow: []string{"./ls"}},
@@ -474,4 +481,38 @@ func TestSpecs(t *testing.T) {
 	if specs, _ := b.Tools.Tools(context.Background()); len(specs) != 1 || specs[0].Name != "execShell" {
 		t.Errorf("%v", specs)
 	}
+}
+
+// What a guarantee forbids is refused if the walls of a command would not hold it.
+func TestGuaranteesHoldForCommandsAndRedirections(t *testing.T) {
+	b := newBench(t, Options{Allow: []string{"cat", "echo"}, Line: true})
+	b.write(t, "f.txt", "content")
+	for line, g := range map[string]tool.Guarantees{
+		"echo x > w.txt": {NoFilesystemWrite: true}, "echo x 2>> f.txt": {NoFilesystemWrite: true},
+		"cat f.txt": {NoFilesystemRead: true}, "cat < f.txt": {NoFilesystemRead: true},
+	} {
+		c := call(lineName, lineArgs{Line: line})
+		c.Guarantees = g
+		r, err := b.invoke(c)
+		if tool.CodeOf(err) != tool.CodeAccessDenied || tool.AsError(err).Reason != walls.GuaranteeBlocked {
+			t.Errorf("%s: %+v, %v", line, r, err)
+		}
+	}
+	c := call(lineName, lineArgs{Line: "echo x > /dev/null"})
+	c.Guarantees = tool.Guarantees{NoFilesystemWrite: true}
+	if _, err := b.invoke(c); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProgramThatAnotherSourceCanWriteIsNotRun(t *testing.T) {
+	b := newJudged(t, Options{Rules: []Rule{{Program: "mytool", Trust: true}}, Path: []string{t.TempDir()}})
+	folder := b.o.Path[0]
+	if err := os.WriteFile(filepath.Join(folder, "mytool"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.must(t, "mytool")
+	b.checker.Set(&offlimits.List{Writable: []offlimits.Owned{{Path: folder, Source: "other"}}})
+	_, err := b.exec("mytool")
+	refused(t, err, tool.CodeAccessDenied, "another source can write")
 }

@@ -36,7 +36,7 @@ type lineArgs struct {
 type result struct {
 	Stdout    string `json:"stdout"`
 	Stderr    string `json:"stderr"`
-	ExitCode  int    `json:"exit_code" doc:"128 and the number of the signal, where one ended it."`
+	ExitCode  int    `json:"exit_code" doc:"128 plus the number of the signal if a signal ended it."`
 	Truncated bool   `json:"truncated,omitzero" doc:"There was more output than is given here."`
 }
 

@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/host/walls"
 	"toolpost/host/workspace"
@@ -59,49 +60,86 @@ func (t *Tools) roomOf(w *walls.Walls) *tool.Room {
 	return room
 }
 
-// room returns the walls of one command. They open the network if the command may use it. Git's own folders are closed to
-// all programs but git, as they are to the file tools: they decide which programs git runs at its next use. Git itself may
-// change them, unless it runs code of the tree: the settings that it changes were judged. A git folder that the config
-// itself names as writable stays open.
-func (s *session) room(v *verdict) (*sandbox.Confinement, error) {
+// room returns the walls of one command. They open the network if the command may use it, and a command that only reads finds
+// the folders read-only. What its caller may not read is hidden, and what it may not write is read-only, whichever words name
+// it.
+func (s *session) room(v *verdict, closed workspace.Closed) *sandbox.Confinement {
 	if s.walls == nil {
-		return nil, nil
+		return nil
 	}
 	room := *s.walls
 	if v.network && !s.guarantees.NoNetwork && room.Network == sandbox.NetworkNone {
 		room.Network = sandbox.NetworkAll
 	}
 	room.Subprocess = room.Subprocess && !(v.alone && holdsAlone())
-	room.ReadOnly = slices.Concat(room.ReadOnly, v.fixed)
-	if len(v.hidden) > 0 {
-		off := offlimits.List{}
-		if room.Off != nil {
-			off = *room.Off
-		}
-		off.Absent = slices.Concat(off.Absent, v.hidden)
-		room.Off = &off
-	}
 	if !v.changes && !room.WriteOnly {
 		for _, r := range s.view.Roots() {
 			room.Writable = slices.DeleteFunc(slices.Clone(room.Writable), func(path string) bool { return path == r.Dir })
 			room.Readable = append(slices.Clip(room.Readable), r.Dir)
 		}
 	}
-	if !v.changes || v.repository != "" && !v.code.covers(CodeTree) {
-		return &room, nil
+	room.Hidden = closed.Hidden
+	room.ReadOnly = slices.Concat(room.ReadOnly, closed.Fixed, closed.Git)
+	return &room
+}
+
+// closed lists what is closed to a command.
+func (s *session) closed(v *verdict) (all workspace.Closed, err error) {
+	if s.walls == nil {
+		return all, nil
 	}
+	git := v.repository != "" && !v.code.covers(CodeTree)
 	for _, r := range s.view.Roots() {
-		if !slices.Contains(room.Writable, r.Dir) {
-			continue
-		}
-		found, err := repositories(r.Dir)
+		c, err := s.view.Closed(s.ctx, r.Dir, git, v.changes)
 		if err != nil {
-			return nil, v.notHere("%w", err)
+			return all, v.notHere("%w; offer a smaller folder", err)
 		}
-		found = slices.DeleteFunc(found, func(path string) bool { return gives(room.Profile, path) })
-		room.ReadOnly = append(room.ReadOnly, found...)
+		all.Hidden, all.Fixed = append(all.Hidden, c.Hidden...), append(all.Fixed, c.Fixed...)
+		all.Git = append(all.Git, c.Git...)
 	}
-	return &room, nil
+	if len(all.Hidden)+len(all.Fixed) > maxClosed {
+		return all, v.notHere("more than %d files below the folders may not be read, or not written, and cannot all be hidden "+
+			"or fixed; allow their names with `sensitive: {allow: [...]}`, deny a whole folder, or offer a smaller one", maxClosed)
+	}
+	switch {
+	case !v.changes:
+		all.Git = nil
+	case git && len(all.Git) > maxNested: // those that it works in
+		all.Git = slices.DeleteFunc(all.Git, func(path string) bool {
+			return !offlimits.Within(path, v.repository) && !offlimits.Within(v.repository, filepath.Dir(path))
+		})
+	}
+	if len(all.Git) > maxNested {
+		return all, v.notHere("there are more than %d repositories below the folders, which cannot all be closed to a command; "+
+			"offer a smaller folder", maxNested)
+	}
+	if git {
+		all.Git = v.decisive(all.Git)
+	}
+	// A git folder that the config itself names as writable stays open.
+	all.Git = slices.DeleteFunc(all.Git, func(path string) bool { return gives(s.walls.Profile, path) })
+	return all, nil
+}
+
+// decisive lists the files in git's own folders that decide which programs git runs, also for the owner later. Git may change
+// all others there, and its settings if the subcommand has to: which ones was judged. All other programs find the folders
+// closed, as the file tools do.
+func (v *verdict) decisive(folders []string) (all []string) {
+	files := []string{"hooks", "info/attributes", "config.worktree", "config"}
+	if slices.Contains(program("git").of("subcommands that write settings"), v.subcommand) {
+		files = files[:3]
+	}
+	for _, folder := range folders {
+		for _, file := range files {
+			for _, pattern := range []string{file, "modules/*/" + file, "worktrees/*/" + file} {
+				found, _ := fs.Glob(os.DirFS(folder), pattern)
+				for _, name := range found {
+					all = append(all, filepath.Join(folder, name))
+				}
+			}
+		}
+	}
+	return all
 }
 
 // holdsAlone reports whether this machine can keep a program from starting others.
@@ -115,32 +153,6 @@ func gives(p sandbox.Profile, folder string) bool {
 		t, err := offlimits.Find(path, p.Off)
 		return err == nil && t.Path == folder
 	})
-}
-
-// repositories lists git's own folders below a folder, and files in place of one. It fails if there are too many to close.
-func repositories(folder string) ([]string, error) {
-	var found []string
-	seen := 0
-	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // if we cannot read it, a command cannot either
-		}
-		if seen++; seen > maxBelow {
-			return fmt.Errorf("there is more below %s than can be searched for repositories; offer a smaller folder", folder)
-		}
-		if !strings.EqualFold(d.Name(), ".git") || d.Type()&fs.ModeSymlink != 0 { // the target of a link is found by itself
-			return nil
-		}
-		if found = append(found, path); len(found) > maxNested {
-			return fmt.Errorf("there are more than %d repositories below %s, which cannot all be closed to a command; "+
-				"offer a smaller folder", maxNested, folder)
-		}
-		if d.IsDir() {
-			return fs.SkipDir
-		}
-		return nil
-	})
-	return found, err
 }
 
 // environment returns the variables of a command. Ours are not passed on: they may hold secrets. Home is a folder of the

@@ -71,7 +71,8 @@ func (m marks) scan(args []string, stop bool) (w words) {
 			return w
 		case arg != "-" && strings.HasPrefix(arg, "-"):
 			left := w.option(m, arg, args)
-			unsure = unsure || len(left) == len(args) && m[m.find(arg)] == 0 && !strings.ContainsAny(arg, "=0123456789")
+			alone := strings.Contains(arg, "=") || arg[1] != '-' && isDigit(arg[len(arg)-1])
+			unsure = unsure || len(left) == len(args) && m[m.find(arg)] == 0 && !alone
 			args = left
 			continue
 		}
@@ -105,7 +106,7 @@ func (w *words) option(m marks, arg string, rest []string) []string {
 		return rest
 	}
 	w.options = append(w.options, name)
-	for i := 1; i < len(arg) && isLetter(arg[i]); i++ {
+	for i := 1; i <= cluster(arg); i++ {
 		value, attached = "", false
 		letter := "-" + arg[i:i+1]
 		valued := m[letter] == ':' || m[letter] == '>'
@@ -133,7 +134,16 @@ func (w *words) has(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(w.options, name) })
 }
 
-func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// maxCluster bounds a cluster: each character of it is judged as an option, and the rest as its value.
+const maxCluster = 256
+
+// cluster returns how many characters of a word with one dash may be options: digits and signs too, since a value may follow
+// them, but no program has an option that is a space or a =.
+func cluster(arg string) int {
+	return strings.IndexAny(arg[1:]+"=", "= \t\r\n")
+}
 
 // allows reports whether an entry of allow matches a command: its program, then the words that its arguments begin with, and
 // options that it has, anywhere.

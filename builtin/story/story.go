@@ -43,8 +43,8 @@ func New(o Options) *define.Set {
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "story.turn", Timeout: o.Plans.Limits.Longest(),
-			Description: "Plays one turn of a story in the session of the call: a planner makes a plan of the prompt, the " +
-				"plan is run, and the outcome has the narrative and the choices for the next prompt.",
+			Description: "Plays one turn of a story in the session of the call: a planner makes a plan from the prompt, the plan is run, " +
+				"and the outcome has the narrative and the choices for the next prompt.",
 		}, t.turn),
 		define.New(tool.Spec{
 			Name: "story.show", Effects: tool.Effects{Reads: true, Idempotent: true},

@@ -92,7 +92,7 @@ func (r registry) revoke(ctx context.Context, c *define.Call, args RevokeArgs) (
 
 // ListArgs are the arguments of token.list.
 type ListArgs struct {
-	Limit int `json:"limit" schema:"minimum=0" doc:"at most so many; 0: all"`
+	Limit int `json:"limit" schema:"minimum=0" doc:"maximum number of tokens; 0: all"`
 }
 
 // Listed is the output of token.list.

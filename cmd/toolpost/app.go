@@ -10,7 +10,6 @@ import (
 	"io"
 	"iter"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +26,6 @@ import (
 	"toolpost/tool"
 	"toolpost/wire/duration"
 	"toolpost/wire/nearest"
-	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -97,9 +95,9 @@ func (a *app) root(args []string) *cobra.Command {
 	flags.StringVar(&a.config, "config", "",
 		"config file (default: $TOOLPOST_CONFIG, otherwise ./toolpost.yaml if it exists)")
 	flags.StringVar(&a.state, "state", "",
-		"folder for everything that is written (default: $TOOLPOST_STATE, otherwise as the config says, otherwise .toolpost beside it)")
-	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
-	classify(group(root, a.commands(args)...))
+		"folder for Toolpost's data (default: $TOOLPOST_STATE, the config's, or .toolpost beside it)")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "write a log to stderr")
+	classify(group(root, a.commands(root, args)...))
 	root.SetFlagErrorFunc(noSuchFlag)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -128,35 +126,58 @@ func noSuchFlag(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, meant("--"+wrong.GetSpecifiedName(), names, ""))
 }
 
-// commands makes the commands, in the order of the help. If the first word names a command, it makes only that one: making
-// all of them takes as long as many a command runs.
-func (a *app) commands(args []string) (made []*cobra.Command) {
+// commands makes the commands in their groups, in the order of the help. If the first word names a command, it makes only
+// that one: making all of them takes as long as many a command runs.
+func (a *app) commands(root *cobra.Command, args []string) (made []*cobra.Command) {
 	type maker struct {
 		name string
 		make func() *cobra.Command
 	}
-	all := []maker{
-		{"call", a.callCommand}, {"tools", a.toolsCommand}, {"serve", a.serveCommand}, {"as", a.asCommand},
-		{"record", a.recordCommand}, {"replay", a.replayCommand},
-		{"story", a.storyCommand},
-		{"init", a.initCommand}, {"connect", a.connectCommand}, {"mcp", a.mcpCommand},
-		{"wrap", a.wrapCommand}, {"select", a.selectCommand}, {"pack", a.packCommand}, {"skill", a.skillCommand},
-		{"policy", a.policyCommand}, {"audit", a.auditCommand}, {"store", a.storeCommand}, {"state", a.stateCommand},
-		{"lease", a.leaseCommand}, {"approvals", a.approvalsCommand}, {"approve", a.approveCallCommand},
-		{"deny", a.denyCallCommand},
-		{"token", a.tokenCommand}, {"callers", a.callersCommand}, {"plan", a.planCommand}, {"jobs", a.jobsCommand},
-		{"ps", a.psCommand}, {"top", a.topCommand}, {"usage", a.usageCommand},
-		{"logs", a.logsCommand}, {"sources", a.sourcesCommand}, {"reload", a.reloadCommand},
-		{"console", a.consoleCommand},
-		{"config", a.configCommand}, {"doctor", a.doctorCommand},
-		{"version", a.versionCommand}, {"man", a.manCommand},
+	type part struct {
+		title  string
+		makers []maker
 	}
-	if i := slices.IndexFunc(all, func(m maker) bool { return len(args) > 0 && args[0] == m.name }); i >= 0 {
-		all = all[i : i+1]
+	parts := []part{
+		{"Set up", []maker{
+			{"init", a.initCommand}, {"connect", a.connectCommand}, {"mcp", a.mcpCommand}, {"wrap", a.wrapCommand},
+			{"skill", a.skillCommand}, {"pack", a.packCommand}, {"config", a.configCommand}, {"doctor", a.doctorCommand},
+		}},
+		{"Find and call tools", []maker{
+			{"tools", a.toolsCommand}, {"call", a.callCommand}, {"plan", a.planCommand}, {"jobs", a.jobsCommand},
+			{"story", a.storyCommand}, {"select", a.selectCommand}, {"record", a.recordCommand}, {"replay", a.replayCommand},
+		}},
+		{"Serve", []maker{
+			{"serve", a.serveCommand}, {"as", a.asCommand}, {"console", a.consoleCommand}, {"reload", a.reloadCommand},
+			{"context", a.contextCommand},
+		}},
+		{"Decide who may do what", []maker{
+			{"approvals", a.approvalsCommand}, {"approve", a.approveCallCommand}, {"deny", a.denyCallCommand},
+			{"policy", a.policyCommand}, {"lease", a.leaseCommand}, {"token", a.tokenCommand}, {"callers", a.callersCommand},
+		}},
+		{"See what happens", []maker{
+			{"ps", a.psCommand}, {"top", a.topCommand}, {"logs", a.logsCommand}, {"sources", a.sourcesCommand},
+			{"usage", a.usageCommand}, {"audit", a.auditCommand}, {"state", a.stateCommand}, {"store", a.storeCommand},
+		}},
+		{"About this program", []maker{{"version", a.versionCommand}, {"man", a.manCommand}}},
 	}
-	for _, m := range all {
-		made = append(made, m.make())
+	if len(args) > 2 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		args = args[1:]
 	}
+	named := func(m maker) bool { return len(args) > 0 && args[0] == m.name }
+	one := slices.ContainsFunc(parts, func(p part) bool { return slices.ContainsFunc(p.makers, named) })
+	for _, p := range parts {
+		root.AddGroup(&cobra.Group{ID: p.title, Title: p.title})
+		for _, m := range p.makers {
+			if !one || named(m) {
+				c := m.make()
+				c.GroupID = p.title
+				made = append(made, c)
+			}
+		}
+	}
+	last := parts[len(parts)-1].title
+	root.SetHelpCommandGroupID(last)
+	root.SetCompletionCommandGroupID(last)
 	return made
 }
 
@@ -326,7 +347,19 @@ func (a *app) logger(level slog.Level) *slog.Logger {
 	if a.logJSON {
 		return slog.New(slog.NewJSONHandler(a.err, o))
 	}
+	o.ReplaceAttr = visibleText
 	return slog.New(slog.NewTextHandler(a.err, o))
+}
+
+// visibleText escapes the characters of a text that a terminal does not show.
+func visibleText(_ []string, at slog.Attr) slog.Attr {
+	switch v := at.Value.Any().(type) {
+	case string:
+		at.Value = slog.StringValue(tool.Visible(v))
+	case error:
+		at.Value = slog.StringValue(tool.Visible(v.Error()))
+	}
+	return at
 }
 
 // load reads the config that the flag, the environment or the folder names, or returns the defaults.
@@ -361,6 +394,11 @@ func (a *app) read() (*config.Config, error) {
 // nowhere begins the errors and notes about a folder without a config.
 const nowhere = "there is no " + config.FileName + " in this folder"
 
+// note tells people something beside the output.
+func (a *app) note(text string) {
+	fmt.Fprintf(a.err, "%s %s\n", a.err.amber("note:"), cleanLines(text))
+}
+
 // noteDefault says that the built-in tools are shown because there is no config.
 func (a *app) noteDefault() {
 	if a.server.url != "" || a.json {
@@ -386,74 +424,7 @@ type backend struct {
 	tool.Catalog
 	close func()
 	empty string // why it has no tools, if its config names none
-}
-
-// A server names the backend; if it is empty, the backend is this process. For the server of this config, a code signs in
-// without a token.
-type server struct{ url, token, ca, code string }
-
-// ownCommand matches a command of ours in a message.
-var ownCommand = regex.Lazy("`toolpost ([a-z][^`\n]*)`")
-
-// here adds the flags of the server in use to the commands that a message advises, so that a copied command asks the same
-// server. It does not repeat a token, only that there was one. A header that the server asks for becomes a flag.
-func (a *app) here(text string) string {
-	if a.server.url == "" {
-		return text
-	}
-	flags := " --server " + shellWord(withoutPassword(a.server.url))
-	if a.server.token != "" {
-		flags += " --token TOKEN"
-	}
-	if a.server.ca != "" {
-		flags += " --ca " + shellWord(a.server.ca)
-	}
-	text = strings.Replace(text, "send the header Authorization: Bearer TOKEN",
-		"give a token in $TOOLPOST_TOKEN or with --token", 1)
-	return ownCommand().ReplaceAllStringFunc(text, func(command string) string {
-		words := strings.Fields(strings.Trim(command, "`"))[1:]
-		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)
-		if err != nil || c.Flags().Lookup("server") == nil || slices.Contains(words, "--server") ||
-			slices.Contains(words, "--help") {
-			return command
-		}
-		return strings.TrimSuffix(command, "`") + flags + "`"
-	})
-}
-
-// withoutPassword returns a URL that may be shown.
-func withoutPassword(text string) string {
-	if u, err := url.Parse(text); err == nil {
-		return u.Redacted()
-	}
-	return "URL"
-}
-
-// withServer adds the flags that name a server to a command.
-func (a *app) withServer(c *cobra.Command) *cobra.Command {
-	c.Flags().StringVar(&a.server.url, "server", "", "use the Toolpost that serves at this URL, not the config's tools")
-	c.Flags().StringVar(&a.server.token, "token", "",
-		"token for --server (better: $TOOLPOST_TOKEN, which no process list shows)")
-	c.Flags().StringVar(&a.server.ca, "ca", "",
-		"file with the authority that vouches for the certificate of --server, PEM (default: those of this machine)")
-	return c
-}
-
-// open opens the server, or the config's tools in this process with the options, on behalf of the user who runs it.
-func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
-	if s := a.server; s.url != "" {
-		remote, err := node.Dial(s.url, cmp.Or(s.token, os.Getenv("TOOLPOST_TOKEN")), s.ca)
-		end := func() {}
-		if err == nil && s.code != "" && remote.SignIn(ctx, s.code) == nil { // otherwise the server asks for a token
-			end = func() { _ = remote.SignOut(context.WithoutCancel(ctx)) }
-		}
-		return &backend{Handler: remote, Catalog: remote, close: end}, err
-	}
-	cfg, err := a.load()
-	if err != nil {
-		return nil, err
-	}
-	return a.openAt(ctx, cfg, me().Door, o)
+	agent func(identity.Agent) (tool.Principal, error)
 }
 
 // openAt opens the tools of a config for the user who runs this process, as a caller at a door.
@@ -467,8 +438,15 @@ func (a *app) openAt(ctx context.Context, cfg *config.Config, door string, o nod
 		end()
 		return nil, err
 	}
-	in := admitted{n.Handler(), n.Catalog(), who}
-	return &backend{in, in, end, emptiness(cfg)}, nil
+	in := &admitted{n.Handler(), n.Catalog(), who}
+	return &backend{in, in, end, emptiness(cfg), func(a identity.Agent) (tool.Principal, error) {
+		agent, err := n.Agent(who, a)
+		if err == nil {
+			in.who = agent
+			in.who.Process = tool.NewID()
+		}
+		return agent, err
+	}}, nil
 }
 
 // openNode opens a node that logs records of at least this level; end closes it.
@@ -493,7 +471,8 @@ func (a *app) openNode(
 	}, nil
 }
 
-// admitted calls and lists tools as the user who runs the command, with the rights that the config grants.
+// admitted calls and lists tools as the user who runs the command, or as an agent of that user, with the rights that the
+// config grants.
 type admitted struct {
 	handler tool.Handler
 	catalog tool.Catalog
@@ -501,32 +480,32 @@ type admitted struct {
 }
 
 // Invoke implements tool.Handler.
-func (a admitted) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+func (a *admitted) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	own := *c
-	own.Caller = a.who
+	own.Caller, own.Run = a.who, cmp.Or(c.Run, a.who.Process)
 	return a.handler.Invoke(ctx, &own, out)
 }
 
 // Lookup implements tool.Catalog.
-func (a admitted) Lookup(ctx context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
+func (a *admitted) Lookup(ctx context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
 	return a.catalog.Lookup(ctx, a.who, name)
 }
 
 // Specs implements tool.Catalog.
-func (a admitted) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, error] {
+func (a *admitted) Specs(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, error] {
 	return a.catalog.Specs(ctx, a.who)
 }
 
 // Offers implements tool.Offering.
-func (a admitted) Offers(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, tool.Follower] {
+func (a *admitted) Offers(ctx context.Context, _ tool.Principal) iter.Seq2[*tool.Spec, tool.Follower] {
 	return tool.Offers(ctx, a.catalog, a.who)
 }
 
 // Changed implements tool.Changing.
-func (a admitted) Changed() <-chan struct{} { return tool.Changed(a.catalog) }
+func (a *admitted) Changed() <-chan struct{} { return tool.Changed(a.catalog) }
 
 // WhyNot implements tool.Reasoner.
-func (a admitted) WhyNot(ctx context.Context, _ tool.Principal, name string) error {
+func (a *admitted) WhyNot(ctx context.Context, _ tool.Principal, name string) error {
 	return tool.WhyNot(ctx, a.catalog, a.who, name)
 }
 
@@ -552,11 +531,12 @@ func (a *app) help(c *cobra.Command, _ []string) {
 	if c.Example != "" {
 		fmt.Fprintf(a.out, "\n%s\n%s\n", a.out.bold("Examples:"), c.Example)
 	}
-	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(a.out, "\n%s\n", a.out.bold("Commands:"))
+	for _, part := range append([]*cobra.Group{{Title: "Commands"}}, c.Groups()...) {
+		head := "\n" + a.out.bold(part.Title+":") + "\n"
 		for _, sub := range c.Commands() {
-			if sub.IsAvailableCommand() {
-				fmt.Fprintf(a.out, "  %-12s %s\n", sub.Name(), sub.Short)
+			if sub.IsAvailableCommand() && sub.GroupID == part.ID {
+				fmt.Fprintf(a.out, "%s  %-12s %s\n", head, sub.Name(), sub.Short)
+				head = ""
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -22,9 +23,9 @@ func (a *app) approvalsCommand() *cobra.Command {
 	var watch bool
 	c := over[approvaltools.ListArgs](a, approvals(approvaltools.List), "--state --limit,n:100", &cobra.Command{
 		Use: "approvals", Short: "List the calls that wait for your approval",
-		Long: "Lists the calls that wait for your approval: those of which a policy rule says `effect: ask` and names\n" +
-			"you, or a role of yours, among its approvers. `toolpost approve` and `toolpost deny` decide about one. A\n" +
-			"call that is not approved in time is refused.",
+		Long: "Lists the calls that wait for your approval: calls matched by a policy rule with `effect: ask` that names\n" +
+			"you, or one of your roles, as an approver. Decide with `toolpost approve` or `toolpost deny`. A call that\n" +
+			"is not approved in time is refused.",
 		Example: "  toolpost approvals\n  toolpost approvals --watch\n  toolpost approvals --state remembered",
 	}, func(l approvaltools.Listed) {
 		columns("id tool caller asked until state what", cells[approval.Approval]{
@@ -42,37 +43,67 @@ func (a *app) approvalsCommand() *cobra.Command {
 		}
 		return list(c, words)
 	}
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "show calls as they come to wait, until interrupted")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "show each call when it starts to wait, until Ctrl-C")
 	c.AddCommand(a.aboutApproval(approvaltools.Show, "id", &cobra.Command{
 		Use: "show ID", Short: "Show what would run",
 		Long: "Shows a call that waits, or waited, for your approval: who makes it, with which arguments, the files and\n" +
 			"commands that it touches, and the walls around it.",
 	}), a.aboutApproval(approvaltools.Revoke, "id", &cobra.Command{
 		Use: "revoke ID", Short: "Revoke an approval that is remembered",
-		Long: "Revokes an approval that holds for a session, for arguments or for an hour: further calls have to be\n" +
-			"approved again. `toolpost approvals --state remembered` lists them.",
+		Long: "Revokes an approval given for a session, for arguments or for an hour: further calls must be approved\n" +
+			"again. `toolpost approvals --state remembered` lists such approvals.",
 	}))
 	return c
 }
 
 func (a *app) approveCallCommand() *cobra.Command {
-	return a.aboutApproval(approvaltools.Decide, "id approve=true --reason --for", &cobra.Command{
+	var yes bool
+	c := a.aboutApproval(approvaltools.Decide, "id approve=true --reason --for", &cobra.Command{
 		Use: "approve ID", Short: "Approve a call that waits",
-		Long: "Approves a call that waits: its caller makes it again, and it runs, once. With --for session, arguments or\n" +
-			"hour further calls of the tool by the same caller are approved too: in the same session, with the same\n" +
-			"arguments, or for an hour. Deciding is a call of the tool approvals.decide: it is on record, with the\n" +
-			"reason. Exit code 3: it was decided before, or it is your own call; 4: there is no such call, or not for you.",
+		Long: "Approves a call that waits. Its caller then makes the call again, and it runs once. With --for, further\n" +
+			"calls of the tool by the same caller are approved too: in the same session, with the same arguments, for\n" +
+			"an hour, or always, which adds an entry to the config after showing it. The decision is a call of the tool\n" +
+			"approvals.decide and is recorded, with the reason. Exit code 3: already decided, or your own call; 4: no\n" +
+			"such call, or you are not its approver.",
 		Example: "  toolpost approvals\n" +
 			"  toolpost approve apr_q2w3e4r5t6y7u2i3o4p5 --reason 'checked with Ada' --for session",
 	})
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "with --for always: write the entry without asking")
+	return first(c, func(c *cobra.Command, words []string) ([]string, error) {
+		if way, _ := c.Flags().GetString("for"); way != approval.ForAlways || yes {
+			return words, nil
+		}
+		return words, a.agreeAlways(c.Context(), words)
+	})
+}
+
+// agreeAlways shows the entry that an approval for ever writes to the config, and asks.
+func (a *app) agreeAlways(ctx context.Context, words []string) error {
+	if len(words) != 1 {
+		return nil // the usage says so
+	}
+	p, err := ask[approval.Approval](ctx, a, approvals(approvaltools.Show), approvaltools.ShowArgs{ID: words[0]})
+	if err != nil || p.Always == "" {
+		return err // the decision says why not
+	}
+	fmt.Fprint(a.err, alwaysWords(&p))
+	in, ok := a.in.(*os.File)
+	if !ok || !newScreen(in).terminal {
+		return tool.Errorf(tool.CodeInvalidInput, "there is no terminal to ask at; --yes writes it")
+	}
+	var answer string
+	if _, _ = fmt.Fscanln(in, &answer); answer != "y" && answer != "yes" {
+		return tool.Errorf(tool.CodeCancelled, "nothing was written, and the call still waits")
+	}
+	return nil
 }
 
 func (a *app) denyCallCommand() *cobra.Command {
 	return a.aboutApproval(approvaltools.Decide, "id approve=false --reason", &cobra.Command{
 		Use: "deny ID", Short: "Deny a call that waits for an approval",
-		Long: "Denies a call that waits: its caller is told by whom, and why. Deciding is a call of the tool\n" +
-			"approvals.decide: it is on record, with the reason. Exit code 3: it was decided before, or it is your own\n" +
-			"call; 4: there is no such call, or not for you.",
+		Long: "Denies a call that waits: its caller is told by whom, and why. The decision is a call of the tool\n" +
+			"approvals.decide and is recorded, with the reason. Exit code 3: already decided, or your own call; 4: no\n" +
+			"such call, or you are not its approver.",
 		Example: "  toolpost deny apr_q2w3e4r5t6y7u2i3o4p5 --reason 'not on a Friday'",
 	})
 }
@@ -99,7 +130,7 @@ func ends(p approval.Approval) time.Time {
 // forWords describe how long an approval holds.
 var forWords = map[string]string{
 	approval.ForCall: "this call", approval.ForSession: "this session", approval.ForArguments: "these arguments",
-	approval.ForHour: "an hour",
+	approval.ForHour: "an hour", approval.ForAlways: "always",
 }
 
 // whatRuns describes a call in one line.
@@ -135,6 +166,21 @@ func (a *app) showApproval(p approval.Approval) {
 	}
 	fmt.Fprintf(a.out, "%s  %s for %s at %s\n", state, a.out.bold(clean(p.Tool)), clean(p.Caller), clean(p.Door))
 	a.out.facts("  ", 10, append(callFacts(p), decisionFacts(p, now)...))
+	if p.State != approval.Waiting {
+		return
+	}
+	for _, c := range p.Changes {
+		fmt.Fprintf(a.out, "  %-10s %s\n", c.Kind+"s", tool.VisibleName(c.Path))
+		for line := range strings.Lines(cleanLines(c.Diff)) {
+			switch line = strings.TrimSuffix(line, "\n"); {
+			case strings.HasPrefix(line, "+"):
+				line = a.out.green(line)
+			case strings.HasPrefix(line, "-"):
+				line = a.out.red(line)
+			}
+			fmt.Fprintln(a.out, "    "+line)
+		}
+	}
 }
 
 // callFacts are about the call. Facts that an approver decides by are shown verbatim.
@@ -144,7 +190,7 @@ func callFacts(p approval.Approval) [][2]string {
 		args = fmt.Sprintf("(%d bytes, too long to be shown)", p.Omitted)
 	}
 	facts := [][2]string{
-		{"id", clean(p.ID)}, {"arguments", args}, {"session", tool.VisibleName(p.Session)}, {"run", clean(p.Run)},
+		{"id", clean(p.ID)}, {"arguments", args}, {"named", namedWords(p.SelfNamed)}, {"session", tool.VisibleName(p.Session)}, {"run", clean(p.Run)},
 		{"job", clean(p.Job)}, {"tier", fmt.Sprint(p.Tier)}, {"effects", clean(strings.Join(p.Effects, ", "))},
 	}
 	facts = append(facts, touchFacts(p.Touches)...)
@@ -153,6 +199,13 @@ func callFacts(p approval.Approval) [][2]string {
 	}
 	return append(facts, [2]string{"walls", clean(p.Walls)},
 		[2]string{"cannot", clean(strings.Join(p.Guarantees.Asked(), ", "))})
+}
+
+func namedWords(self bool) string {
+	if self {
+		return "by itself: the agent was started without --caller"
+	}
+	return ""
 }
 
 // touchFacts are the files and commands that a call touches.
@@ -177,7 +230,7 @@ func decisionFacts(p approval.Approval, now time.Time) [][2]string {
 	}
 	if p.By != "" {
 		facts = append(facts, [2]string{"decided", when(p.Decided, now) + " by " + clean(p.By)},
-			[2]string{"reason", clean(p.Reason)}, [2]string{"for", forWords[p.For]})
+			[2]string{"reason", clean(p.Reason)}, [2]string{"for", forWords[p.For]}, [2]string{"ran", ranWords(&p)})
 	}
 	if !p.Revoked.IsZero() {
 		facts = append(facts, [2]string{"revoked", when(p.Revoked, now) + " by " + clean(p.RevokedBy)})
@@ -227,7 +280,8 @@ func (a *app) unapproved(q *tool.Ask) error {
 		return exitAsks
 	}
 	fmt.Fprintf(a.err, "%s. Then make the same call again, with\n  --resume %s\n",
-		a.here("Somebody else has to approve it (`toolpost approve "+id+"`)"), id)
+		a.here("You cannot approve your own call here: approve it in the console (`toolpost console`), or let another approver "+
+			"do it (`toolpost approve "+id+"`)"), id)
 	return exitAsks
 }
 

@@ -23,26 +23,34 @@ func (a *app) asCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "as",
 		Short: "Serve your tools over stdin and stdout, in another protocol",
-		Long: "Lets other programs run these tools as if they were tools of their own protocol: requests come from\n" +
-			"stdin, answers go to stdout, and nothing else does.",
-		Example: "  toolpost as narratoria light_torch < request.json\n  toolpost as namel3ss < request.json\n" +
-			"  toolpost as machina --serve files\n  toolpost as mcp\n\nCalled by the name machina_toolhost, toolpost is `toolpost as machina`.",
+		Long: "Lets other programs run these tools through their own protocol. Requests are read from stdin; only answers\n" +
+			"are written to stdout.",
+		Example: "  toolpost as narratoria light_torch < request.json\n" +
+			"  toolpost as namel3ss < request.json\n" +
+			"  toolpost as machina --serve files\n" +
+			"  toolpost as mcp\n\n" +
+			"If the program file is named machina_toolhost, it runs as `toolpost as machina`.",
 	}, spoken...)
 }
 
 func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 	c := &cobra.Command{
-		Use: strings.TrimSpace(p.Name + " " + p.Stdio.Usage), Short: "Serve these tools over stdin and stdout in " + p.Name, Args: words(p.Stdio.Least, p.Stdio.Most),
+		Use:   strings.TrimSpace(p.Name + " " + p.Stdio.Usage),
+		Short: "Serve these tools over stdin and stdout in the protocol " + p.Name, Args: words(p.Stdio.Least, p.Stdio.Most),
 		ValidArgsFunction: a.completeTool, DisableFlagsInUseLine: true,
 	}
-	for _, name := range p.Stdio.Flags {
-		c.Flags().Bool(name, false, "")
+	for _, f := range p.Stdio.Flags {
+		c.Flags().Bool(f[0], false, f[1])
+	}
+	var caller string
+	if p.Stdio.Agents {
+		c.Flags().StringVar(&caller, "caller", "", "name of the agent: it is the caller agent/NAME (default: as it calls itself)")
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var given []string
-		for _, name := range p.Stdio.Flags {
-			if on, _ := c.Flags().GetBool(name); on {
-				given = append(given, "--"+name)
+		for _, f := range p.Stdio.Flags {
+			if on, _ := c.Flags().GetBool(f[0]); on {
+				given = append(given, "--"+f[0])
 			}
 		}
 		given = append(given, args...)
@@ -54,9 +62,15 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		var b *backend
 		std := node.Stdio{
 			In: a.in, Out: a.out, Log: a.err, Caller: tool.Principal{ID: identity.Local, Door: p.Name}, Sources: cfg.Sources,
 			Doors: cfg.Doors, Version: version,
+		}
+		if p.Stdio.Agents {
+			std.Agent = func(client string) (tool.Principal, error) {
+				return b.agent(identity.Agent{Name: caller, Client: client})
+			}
 		}
 		door, err := p.Stdio.Door(given, std)
 		if err != nil {
@@ -68,8 +82,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		}
 		ctx, done := untilHangup(c.Context())
 		defer done()
-		b, err := a.openAt(ctx, cfg, p.Name, o)
-		if err != nil {
+		if b, err = a.openAt(ctx, cfg, p.Name, o); err != nil {
 			return err
 		}
 		defer b.close()
@@ -83,10 +96,10 @@ func (a *app) selectCommand() *cobra.Command {
 	var inputs, request string
 	c := &cobra.Command{
 		Use:   "select [flags] -- POLICY [ARGUMENT ...]",
-		Short: "Let an external policy choose a tool from the menu",
-		Long: "Runs POLICY, a program that reads the menu of tools as JSON on stdin and prints one selection in Machina's\n" +
-			"grammar, such as <PICK><SID0007><END>, and prints what it decided: the tool and its inputs, ready for\n" +
-			"`toolpost call`.",
+		Short: "Let an external program choose a tool, in Machina's grammar",
+		Long: "Runs POLICY, a program that reads the menu (the list of tools, as JSON) on stdin and prints one selection\n" +
+			"in Machina's grammar, such as <PICK><SID0007><END>. Then prints the decision: the tool and its inputs,\n" +
+			"ready for `toolpost call`.",
 		Example: "  toolpost select --inputs '{\"name\": \"Ada\"}' -- python3 policy.py",
 		Args:    words(1, -1), DisableFlagsInUseLine: true,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -104,6 +117,6 @@ func (a *app) selectCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&inputs, "inputs", "", "the inputs so far, a JSON object; the selection may patch them")
-	c.Flags().StringVar(&request, "request-id", "", "your id of this request, for the policy: the request_id of its run_header")
+	c.Flags().StringVar(&request, "request-id", "", "id of this request, passed to POLICY as request_id in the run_header")
 	return a.withServer(c)
 }

@@ -238,14 +238,14 @@ func (a *app) unanswered(name, job string, r *tool.Result) error {
 	}
 	if r.Trace.Protocol == mcpadd.Protocol && a.server.url == "" {
 		fmt.Fprintln(a.err, "The server does not wait for an answer, since this program ends now. Make the call at a terminal, or to a "+
-			"Toolpost that runs: `toolpost serve`, and --server URL.")
+			"Toolpost that runs: start `toolpost serve` first.")
 		return exitAsks
 	}
 	example := "JSON"
 	if len(examples) > 0 {
 		example = "{" + strings.Join(examples, ", ") + "}"
 	}
-	fmt.Fprintf(a.err, "Answer by calling it again with the same arguments and\n  --answers '%s' --resume %s\n", example, clean(q.ID))
+	fmt.Fprintf(a.err, "Answer by calling it again with the same arguments and\n  --answers '%s' --resume %s\n", example, abbreviate(q.ID))
 	return exitAsks
 }
 

@@ -33,7 +33,7 @@ type audit struct {
 
 func (a *app) auditCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "audit", Short: "Ask what was called, by whom, and how it ended",
+		Use: "audit", Short: "Query the audit log: what was called, by whom, and how it ended",
 		Long: "Every call leaves a record in a log that cannot be changed unnoticed: what was called, by whom, through\n" +
 			"which door, what was decided, what it touched, and how it ended.",
 		Example: "  toolpost audit log --since 1h\n  toolpost audit top --by caller\n" +
@@ -45,7 +45,7 @@ func (a *app) auditCommand() *cobra.Command {
 // question makes c a command that queries the log. The text limit ends the flag --limit, and may add others.
 func question[A any](a *app, limit string, c *cobra.Command, run func(context.Context, *audit) error) *cobra.Command {
 	q := &audit{app: a}
-	given := "--since --until --tool --caller --session --run --outcome --parent --source --door --code --limit,n" + limit
+	given := "--since --until --tool --caller --session --run --outcome --parent --source --door --code --kind --limit,n" + limit
 	c.Flags().BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
 	takes[A](c, given, func(ctx context.Context, args map[string]any) (err error) {
 		if q.tools, err = auditTool("log").open(ctx, a); err != nil {
@@ -118,9 +118,9 @@ func (a *app) auditLogCommand() *cobra.Command {
 	var follow bool
 	c := question[audittools.LogArgs](a, ":20", &cobra.Command{
 		Use: "log", Short: "Show calls, newest first",
-		Long: "Shows calls, newest first. With --follow it shows the last ones, the oldest of them first, and then each that\n" +
-			"is recorded, by whichever program shares the store, until Ctrl-C: a line for each, or with --json an object on\n" +
-			"each line.",
+		Long: "Shows calls, newest first. With --follow it shows the last calls, oldest first, and then each new call as\n" +
+			"it is recorded, until Ctrl-C, including calls of other programs that share the store. Each call is one\n" +
+			"line, or with --json one JSON object per line.",
 		Example: "  toolpost audit log --since 1h --caller ada\n" +
 			"  toolpost audit log -f --outcome refused --server http://127.0.0.1:8700",
 	}, func(ctx context.Context, q *audit) error {
@@ -138,7 +138,7 @@ func (a *app) auditLogCommand() *cobra.Command {
 		return showRows(q, map[string]any{"calls": docs}, q.logTable(), calls)
 	})
 	c.Flags().BoolVarP(&follow, "follow", "f", false,
-		"go on with the calls to come; -n says how many of the last it begins with")
+		"keep showing new calls; -n is the number of past calls to show first")
 	return c
 }
 
@@ -214,7 +214,7 @@ func aboutCall(r tool.Record) string {
 func (a *app) auditTopCommand() *cobra.Command {
 	return question[audittools.TopArgs](a, ":20 --by:tool", &cobra.Command{
 		Use: "top", Short: "Show what is used most",
-		Long: "Shows what is used most, with how it went, and the calls of each day.",
+		Long: "Shows what is called most, how those calls ended, and the number of calls per day.",
 	}, func(ctx context.Context, q *audit) error {
 		var days []record.Moment
 		err := tabled("top", func(q *audit, top audittools.Top) (*table[record.Use], []record.Use) {
@@ -285,8 +285,8 @@ func (q *audit) plot(days []record.Moment) {
 func (a *app) auditSeriesCommand() *cobra.Command {
 	return question[audittools.SeriesArgs](a, "=buckets:24", &cobra.Command{
 		Use: "series", Short: "Show how calls went over time",
-		Long: "Shows how calls went over time, in steps of one length, the oldest first: how they ended, how long they took and\n" +
-			"how much went in and out. Steps have a round length, the shortest that makes at most as many as --limit says.\n" +
+		Long: "Shows how calls went over time, in steps of equal length, oldest first: how they ended, how long they took\n" +
+			"and how much went in and out. The step length is the shortest round one that gives at most --limit steps.\n" +
 			"Without --since they begin with the first call. Percentiles are accurate to within an eighth.",
 	}, tabled("series", func(q *audit, found record.Series) (*table[record.Bucket], []record.Bucket) {
 		most := int64(0)
@@ -354,6 +354,9 @@ func (a *app) auditExportCommand() *cobra.Command {
 		Use: "export", Short: "Write calls as JSON lines or CSV, oldest first",
 		Long: "Writes every matching call, oldest first: one JSON object per line, or CSV.",
 	}, func(ctx context.Context, q *audit) error {
+		if q.args["kind"] == nil {
+			q.args["kind"] = record.AllKinds
+		}
 		if !q.out.terminal { // otherwise the calls themselves show the progress
 			q.shown = q.err.progress("audit export")
 			defer q.shown.End()
@@ -399,9 +402,9 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify", Short: "Verify that the audit log has not been altered",
 		Long: "Checks that no record was changed, removed, added or moved, and that the end of the log is signed with the\n" +
-			"key. A mark in the state folder reveals a log that is empty or shorter than it was. To detect somebody who\n" +
-			"can change that folder too, keep the point that this prints somewhere else, and check it later with\n" +
-			"--expect. Exit code 1: something was found.",
+			"audit key. A mark in the state folder reveals a log that was emptied or cut short. To detect an attacker\n" +
+			"who can change that folder too, store the printed point elsewhere and check it later with --expect. Exit\n" +
+			"code 1: a problem was found.",
 	}
 	takes[audittools.VerifyArgs](c, "--expect", func(ctx context.Context, args map[string]any) error {
 		verify := auditTool("verify")

@@ -54,9 +54,10 @@ func (a *app) callCommand() *cobra.Command {
 	}))
 	f := c.Flags()
 	f.StringVar(&req.call.Session, "session", "", "session that the call belongs to")
-	f.StringVar(&req.call.Key, "key", "", "idempotency key: a call with the same key is made once")
+	f.StringVar(&req.call.Key, "key", "",
+		"idempotency key: calls with one key run once; needs a server or store.idempotency.durable")
 	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that need one")
-	f.StringVar(&req.call.Run, "run", "", "agent run that the call belongs to, for the record")
+	f.StringVar(&req.call.Run, "run", "", "agent run that the call belongs to; the audit log records it")
 	f.StringVar(&req.answers, "answers", "", "answers to the tool's question, as JSON")
 	f.StringVar(&req.call.Resume, "resume", "", "the id of the question that --answers is for, or of an approval")
 	f.BoolVar(&req.call.DryRun, "dry-run", false,
@@ -64,7 +65,7 @@ func (a *app) callCommand() *cobra.Command {
 	durationVar(c, &req.timeout, "timeout", "give up after this time, such as 5s (default: the tool's own)")
 	f.BoolVar(&req.events, "events", false, "print each event as a line of JSON as it comes, the outcome last")
 	f.BoolVar(&req.async, "async", false,
-		"run it later, as a job, in a program that serves: print the id of the job (see toolpost jobs)")
+		"run the call as a job in a running toolpost serve, and print its id (see toolpost jobs)")
 	c.MarkFlagsMutuallyExclusive("events", "json")
 	c.MarkFlagsMutuallyExclusive("async", "events")
 	c.MarkFlagsMutuallyExclusive("async", "dry-run")
@@ -132,7 +133,10 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 		return nil, err
 	}
 	defer b.close()
-	req.call.Caller = me()
+	if a.away() {
+		b.Handler = fetching{b.Handler.(node.Remote)}
+	}
+	req.call.Caller, req.call.Resume = me(), expand(req.call.Resume)
 	spec, err := b.Lookup(ctx, me(), req.call.Tool)
 	if err != nil {
 		if a.server.url != "" && tool.CodeOf(err) != tool.CodeNotFound { // the server does not answer

@@ -19,11 +19,11 @@ import (
 func (a *app) recordCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "record FILE [COMMAND ...]", DisableFlagsInUseLine: true,
-		Short: "Keep the calls of another command on a cassette",
-		Long: "Runs another command of toolpost, `serve` unless one is named, and keeps the calls that it makes or\n" +
-			"serves in FILE: tools, arguments, events, assets and outcomes. `toolpost replay FILE` plays them again, so\n" +
-			"that an agent can be tested without the world. The values of secrets are not in it; whatever else is in a\n" +
-			"call is: look at it before you share it. Calls that their caller cancelled are left out.",
+		Short: "Record the calls of another command on a cassette",
+		Long: "Runs another command of toolpost, `serve` unless one is named, and records in FILE the calls that it makes\n" +
+			"or serves: tools, arguments, events, assets and outcomes. `toolpost replay FILE` plays them again, so that\n" +
+			"an agent can be tested without the real tools. FILE contains everything in a call except the values of\n" +
+			"secrets: review it before you share it. Calls that their caller cancelled are left out.",
 		Example: "  toolpost record run.jsonl                      # serve, until Ctrl-C\n" +
 			"  toolpost record run.jsonl call greet name=Ada\n  toolpost record run.jsonl as mcp",
 		Args: words(1, -1),
@@ -63,11 +63,11 @@ func (a *app) replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay [flags] FILE [COMMAND ...]", DisableFlagsInUseLine: true,
 		Short: "Play the calls of a cassette again",
-		Long: "Runs another command of toolpost, `serve` unless one is named, with the tools of a cassette that\n" +
-			"`toolpost record` wrote instead of those of a config. Recorded answers are returned; nothing runs. A call that\n" +
+		Long: "Runs another command of toolpost, `serve` unless one is named, with the tools of a cassette, written by\n" +
+			"`toolpost record`, instead of those of a config. Recorded answers are returned; nothing runs. A call that\n" +
 			"was not recorded is refused, and the error names the nearest one that was. To use a cassette together with\n" +
-			"other sources, callers or doors, name it in a config:\n" +
-			"`sources: [{name: NAME, protocol: cassette, file: FILE}]`.",
+			"other sources, callers or doors, name it in a config: `sources: [{name: NAME, protocol: cassette, file:\n" +
+			"FILE}]`.",
 		Example: "  toolpost replay run.jsonl                      # serve, until Ctrl-C\n" +
 			"  toolpost replay run.jsonl call greet name=Ada\n  toolpost replay --loose run.jsonl as mcp",
 		Args: words(1, -1),
@@ -93,12 +93,12 @@ func (a *app) replayCommand() *cobra.Command {
 	}
 	c.Flags().SetInterspersed(false) // words after FILE belong to the other command
 	c.Flags().BoolVar(&o.Loose, "loose", false,
-		"answer calls more often than they were recorded: the last outcome is repeated")
+		"answer a call even if it is made more often than recorded, by repeating its last outcome")
 	c.Flags().StringSliceVar(&o.Ignore, "ignore", nil,
-		"argument that does not matter for finding a call, such as a time (repeatable)")
+		"argument to ignore when matching calls, such as a time; repeatable")
 	c.Flags().BoolVar(&o.Realtime, "realtime", false, "take as long as the recorded calls took")
 	c.Flags().BoolVar(&complete, "complete", false,
-		"fail at the end if a tool was called less often than was recorded")
+		"fail at the end if a tool was called fewer times than recorded")
 	return c
 }
 

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"toolpost/internal/kit"
 )
 
 // peers returns the folder of the official MCP programs. If they are missing, the test is skipped, or fails in CI.
@@ -107,6 +109,18 @@ func TestOfficialClientStartsTheConnectedServer(t *testing.T) {
 	}
 }
 
+// The two commands of the README: after the build, the second one gives an agent the tools of the examples.
+func TestAFreshCloneIsConnectedWithOneCommandAfterTheBuild(t *testing.T) {
+	modules := peers(t)
+	n := newNewcomer(t)
+	kit.OK(t, os.CopyFS(filepath.Join(n.dir, "examples"), os.DirFS("../../examples")))
+	n.toolpost("connect", "cursor", "--yes", "--config", "examples/toolpost.yaml")
+	got := n.run(filepath.Join(modules, ".bin", "node"), filepath.Join(modules, ".bin", "inspector"), "--cli", "--config",
+		filepath.Join(n.home, ".cursor/mcp.json"), "--server", "toolpost", "-e", asProgram+"=1", "--method", "tools/call", "--tool-name", "greet",
+		"--tool-arg", "name=Ada")
+	kit.Contains(t, got, "Hello Ada!")
+}
+
 // nodeServer is an MCP server without dependencies. It reports what its walls let it do.
 const nodeServer = `#!/usr/bin/env node
 const fs = require('fs'), net = require('net');
@@ -151,14 +165,7 @@ func tarball(t *testing.T, path string, files map[string]string) {
 // A package is installed in a place that only its own server sees, without running its scripts, and starts from there behind
 // walls.
 func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
-	for _, program := range []string{"npm", "node"} {
-		if _, err := exec.LookPath(program); err != nil {
-			if os.Getenv("CI") == "true" {
-				t.Fatalf("%s is missing; `make setup` installs it", program)
-			}
-			t.Skipf("%s is missing; `make setup` installs it", program)
-		}
-	}
+	require(t, "npm", "node")
 	n := newNewcomer(t)
 	n.env = append(n.env, "npm_config_registry=http://127.0.0.1:1", "npm_config_fetch_retries=0")
 	tarball(t, filepath.Join(n.dir, "demo.tgz"), map[string]string{

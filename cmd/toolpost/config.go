@@ -35,9 +35,10 @@ func (a *app) configCheckCommand() *cobra.Command {
 	c := a.withJSON("print what was found as JSON", &cobra.Command{
 		Use:   "check",
 		Short: "Read the config and say what is wrong with it",
-		Long: "Reads the config and says what would fail: what cannot be read, programs and files that are missing, secrets\n" +
-			"without a value, addresses that cannot be listened on, names in rules that do not exist. No program is started\n" +
-			"and no server is asked, unless --deep says so. Exit code 1: something is wrong; 2: the config cannot be read.",
+		Long: "Reads the config and says what would fail: what cannot be read, programs and files that are missing,\n" +
+			"secrets without a value, addresses that cannot be listened on, names in rules that do not exist. No\n" +
+			"program is started and no server is contacted, unless --deep is given. Exit code 1: something is wrong; 2:\n" +
+			"the config cannot be read.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.checkConfig(c.Context(), deep) },
 	})
 	c.Flags().BoolVar(&deep, "deep", false, "also start each source, and list its tools")
@@ -66,7 +67,7 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 	for _, w := range n.Warnings(ctx, me()) {
 		fmt.Fprintf(a.err, "%s %s: %s\n", a.err.amber("warning:"), clean(w.About), because(w.Err))
 	}
-	r := a.checked(ctx, n)
+	r := a.checked(ctx, n, cfg)
 	return a.conclude(r, func() { a.showCheck(r, n, deep) }, !r.OK)
 }
 
@@ -92,9 +93,14 @@ type problem struct {
 }
 
 // checked inspects a node that was opened for a check.
-func (a *app) checked(ctx context.Context, n *node.Node) report {
+func (a *app) checked(ctx context.Context, n *node.Node, cfg *config.Config) report {
 	r := report{State: n.StateDir(), Sources: []checkedSource{}, Problems: []problem{}}
 	wrong := func(about string, err error) {
+		for _, src := range cfg.Sources {
+			if about == "source "+src.Name || strings.HasSuffix(about, " of "+src.Name) {
+				err = src.Placed(err)
+			}
+		}
 		p := problem{about, strings.TrimPrefix(because(err), "the "+about+", ")}
 		if !slices.Contains(r.Problems, p) {
 			r.Problems = append(r.Problems, p)

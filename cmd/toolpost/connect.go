@@ -44,10 +44,10 @@ func (a *app) connectCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "connect [CLIENT ...] [flags]", Short: "Let the agents on this machine use these tools",
 		Args: words(0, -1), DisableFlagsInUseLine: true,
-		Long: "Finds the agents on this machine, or takes those that you name, and adds this Toolpost to the MCP servers of\n" +
-			"each: as a program that the agent starts, `toolpost as mcp` with this config, or with --http as the address\n" +
-			"of a server with a token for the agent. It shows what it would write and asks first. Everything else in the\n" +
-			"agent's file stays as it is, comments too, and the old file is kept beside it.\n\n" +
+		Long: "Finds the agents on this machine, or takes those that you name, and adds this Toolpost to the MCP servers\n" +
+			"of each. The entry is a program that the agent starts (`toolpost as mcp` with this config) or, with\n" +
+			"--http, the address of a server and a token for the agent. It shows what it would write and asks first.\n" +
+			"Everything else in the agent's file stays as it is, comments too, and the old file is kept beside it.\n\n" +
 			"The agents, and the file of each:\n" + strings.Join(known, "\n"),
 		Example:   "  toolpost connect\n  toolpost connect claude-code --yes\n  toolpost connect cursor --undo",
 		ValidArgs: ids,
@@ -58,10 +58,10 @@ func (a *app) connectCommand() *cobra.Command {
 	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
 	f.BoolVar(&q.undo, "undo", false, "remove the entry again")
 	f.BoolVar(&q.http, "http", false, "let the agent call the server that toolpost serve runs, with a token of its own")
-	f.StringVar(&q.url, "url", "", "with --http: where the server is (default: where the config's HTTP door is)")
-	f.StringVar(&q.name, "name", "toolpost", "the agent's name for the server")
-	f.StringVar(&q.file, "file", "", "with one CLIENT: its file, if it is not the usual one, such as a project's")
-	return a.withJSON("print what was done as JSON; without --yes, what would be", c)
+	f.StringVar(&q.url, "url", "", "with --http: the URL of the server (default: that of the config's HTTP door)")
+	f.StringVar(&q.name, "name", "toolpost", "name of the entry in the agent's settings")
+	f.StringVar(&q.file, "file", "", "settings file of the one CLIENT, if it is not the usual one, such as a project's")
+	return a.withJSON("print what was done as JSON; without --yes, what would be done", c)
 }
 
 // The outcomes for a client.
@@ -177,7 +177,7 @@ func (q *connecting) clients(ids []string) (found []connect.Client, err error) {
 	if len(found) > 0 {
 		return found, nil
 	}
-	s, err := q.program()
+	s, err := q.program("NAME")
 	if err != nil {
 		return nil, err
 	}
@@ -186,12 +186,12 @@ func (q *connecting) clients(ids []string) (found []connect.Client, err error) {
 }
 
 // program returns the entry for a client that starts this program.
-func (q *connecting) program() (connect.Server, error) {
+func (q *connecting) program(caller string) (connect.Server, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return connect.Server{}, tool.Errorf(tool.CodeUnavailable, "where this program is: %w", err)
 	}
-	args := []string{"as", "mcp"}
+	args := []string{"as", "mcp", "--caller", caller}
 	if q.cfg != nil {
 		args = append(args, "--config", q.cfg.Path)
 		if q.givenState() != "" { // the agent has neither our flags nor our environment
@@ -269,7 +269,7 @@ func (q *connecting) plan(ctx context.Context, c connect.Client, file string) (*
 		ch, err := connect.Disconnect(c, file, q.name)
 		return ch, connect.Server{}, err
 	}
-	s, err := q.program()
+	s, err := q.program(c.ID)
 	if err == nil && q.http {
 		s, err = q.address()
 	}
@@ -373,14 +373,17 @@ func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.C
 	return nil
 }
 
-// issue issues the token of a client, for the caller of that name. If the config lists that caller, its entry applies.
+// issue issues the token of a client, for the agent of that name. If the config lists that caller, with or without agent/,
+// its entry applies.
 func (q *connecting) issue(ctx context.Context, c connect.Client) (token, id string, err error) {
-	args := map[string]any{"caller": c.ID, "ttl_ms": 0, "note": "toolpost connect, for " + c.Name}
+	args := map[string]any{"caller": tool.AgentPrefix + c.ID, "ttl_ms": 0, "note": "toolpost connect, for " + c.Name}
 	var listed identity.Options
 	if err := q.cfg.Callers.Decode(&listed); err != nil {
 		return "", "", err
 	}
-	if _, ok := listed.List[c.ID]; !ok {
+	if _, ok := listed.List[c.ID]; ok {
+		args["caller"] = c.ID
+	} else if _, ok := listed.List[tool.AgentPrefix+c.ID]; !ok {
 		args["tools"] = []string{"*"}
 	}
 	t, err := ask[tokentools.Issued](ctx, q.app, issuesTokens, args)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"html"
 	"os"
@@ -13,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/console"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -25,13 +26,13 @@ func (a *app) consoleCommand() *cobra.Command {
 	var show bool
 	c := &cobra.Command{
 		Use: "console", Short: "Print a link that opens the console in a browser, signed in",
-		Long: "Prints a link to the console of a server that runs. It signs you in once, within a minute: as the caller\n" +
-			"whose token --server gets, or, without --server, as the user who runs this, at the HTTP door of the config.\n" +
-			"The code in it stays in the browser: it is behind the #, which is not sent in requests for pages. Making a\n" +
-			"link is a call of the tool console.link: the policy decides about it, and it is recorded.",
+		Long: "Prints a link to the console of a server that runs. The link works once, within a minute. It signs you in\n" +
+			"as the user who runs this command, at the HTTP door of the config, or, with a named server (--server or a\n" +
+			"context), as the caller of its token. The code in the link is behind the #, which browsers do not send in\n" +
+			"requests for pages. The command calls the tool console.link: the policy applies, and the call is recorded.",
 		Example: "  toolpost console --open\n  toolpost console --server https://tools.example.org",
 		RunE: func(c *cobra.Command, _ []string) error {
-			base, err := a.consoleAddress()
+			base, err := a.consoleAddress(c.Context())
 			if err != nil {
 				return err
 			}
@@ -59,9 +60,16 @@ func (a *app) consoleCommand() *cobra.Command {
 }
 
 // consoleAddress returns the address at which a browser finds the server.
-func (a *app) consoleAddress() (base string, err error) {
-	if base = a.server.url; base == "" {
-		if base, err = a.addressHere(); err != nil {
+func (a *app) consoleAddress(ctx context.Context) (base string, err error) {
+	if err := a.locate(ctx); err != nil {
+		return "", err
+	}
+	if base = a.server.url; !a.away() {
+		cfg, err := a.load()
+		if err != nil {
+			return "", err
+		}
+		if base, err = node.HTTPAddress(cfg); err != nil {
 			return "", err
 		}
 	}
@@ -70,15 +78,6 @@ func (a *app) consoleAddress() (base string, err error) {
 			"door http listen on an address")
 	}
 	return base, nil
-}
-
-// addressHere returns the address of the server of this config.
-func (a *app) addressHere() (string, error) {
-	cfg, err := a.load()
-	if err != nil {
-		return "", err
-	}
-	return node.HTTPAddress(cfg)
 }
 
 // openInBrowser opens a link. Other users of the machine can see the words of a command, so the browser gets a file that

@@ -14,15 +14,17 @@ import (
 	"toolpost/cmd/toolpost/machine"
 	"toolpost/config"
 	"toolpost/node"
+	"toolpost/node/catalogue"
+	"toolpost/node/storage"
 	"toolpost/tool"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
 	return a.withJSON("print the findings as JSON", &cobra.Command{
 		Use:   "doctor",
-		Short: "Report what works on this machine, and what that means",
-		Long: "Checks the kernel, the interpreters, the config and its sources. \"missing\" makes something weaker;\n" +
-			"\"failed\" means that something does not work, with exit code 1.",
+		Short: "Report what works on this machine, and the consequences of what does not",
+		Long: "Checks the kernel, the interpreters, the config and its sources. \"missing\" means that something is\n" +
+			"weaker; \"failed\" means that something does not work, and the exit code is 1.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			findings := append(machine.Check(c.Context()), a.installation(c.Context())...)
 			return a.conclude(map[string]any{"findings": findings}, func() { a.showFindings(findings) },
@@ -79,7 +81,7 @@ func (a *app) installation(ctx context.Context) []machine.Finding {
 // storeFinding opens the store, and creates it if it is missing.
 func storeFinding(ctx context.Context, cfg *config.Config) machine.Finding {
 	const keeps = "keeps the record of every call, sessions, leases, tokens and jobs"
-	db, o, err := node.OpenStore(cfg)
+	db, o, err := storage.Open(cfg)
 	if err == nil && db == nil {
 		return machine.Finding{Name: "store", State: machine.Missing, Means: keeps,
 			Detail: "none, without a config or where it says so: nothing is recorded, and there are no jobs and tokens"}
@@ -95,7 +97,7 @@ func storeFinding(ctx context.Context, cfg *config.Config) machine.Finding {
 	return machine.Probe("store", err, machine.Failed, where, keeps)
 }
 
-func sourceFinding(ctx context.Context, n *node.Node, s node.Status) machine.Finding {
+func sourceFinding(ctx context.Context, n *node.Node, s catalogue.Status) machine.Finding {
 	f := machine.Probe("source "+s.Name, s.Err, machine.Failed, "", "brings tools that speak "+clean(s.Protocol))
 	var names []string
 	for spec, err := range n.Catalog().Specs(ctx, me()) {

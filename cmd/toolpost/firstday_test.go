@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"toolpost/internal/kit"
 )
 
 // A day is a tmux server with a window for each person, all of them in one folder.
@@ -26,8 +28,8 @@ type day struct {
 	line   string // the last match of a pattern with a group
 }
 
-// A step is what a person types, and what the terminal then shows: all of these patterns, and at the end a prompt unless the
-// program stays.
+// A step is what a person types, and what the terminal then shows: all of these patterns, and at the end a prompt unless
+// the program stays.
 type step struct {
 	who   string
 	types string // {URL} is the server's address, and {LINE} the last match
@@ -209,16 +211,15 @@ func (d *day) screen(who string) string { return d.tmux("capture-pane", "-p", "-
 func (d *day) shows(who, pattern string) {
 	d.t.Helper()
 	wanted := regexp.MustCompile(pattern)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	kit.Until(d.t, func() error {
 		screen := d.screen(who)
-		if found := wanted.FindStringSubmatch(screen); found != nil {
-			d.line = append(found, d.line)[1]
-			return
+		found := wanted.FindStringSubmatch(screen)
+		if found == nil {
+			return fmt.Errorf("the terminal of %s does not show %q:\n%s", who, pattern, screen)
 		}
-		if time.Now().After(end) {
-			d.t.Fatalf("the terminal of %s does not show %q:\n%s", who, pattern, screen)
-		}
-	}
+		d.line = append(found, d.line)[1]
+		return nil
+	})
 }
 
 // closes closes a terminal: nothing that was started in it may be left.

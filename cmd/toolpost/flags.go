@@ -39,15 +39,15 @@ type flag struct {
 
 // Type implements pflag.Value: the name of the type in the help.
 func (f *flag) Type() string {
-	if f.lasting() {
+	if f.isDuration() {
 		return "duration"
 	}
 	kinds := map[string]string{"integer": "int", "boolean": "bool", "array": "stringArray"}
 	return cmp.Or(kinds[f.Kind], "string")
 }
 
-// lasting reports whether the argument is a duration. The tools take those in milliseconds.
-func (f *flag) lasting() bool { return strings.HasSuffix(f.name, "_ms") }
+// isDuration reports whether the argument is a duration. The tools take those in milliseconds.
+func (f *flag) isDuration() bool { return strings.HasSuffix(f.name, "_ms") }
 
 // String implements pflag.Value.
 func (f *flag) String() string { return f.text }
@@ -86,7 +86,7 @@ func (f *flag) check(flag string) error {
 	}
 	n, ok := f.value.(int64)
 	shown := func(n int64) any {
-		if f.lasting() {
+		if f.isDuration() {
 			return time.Duration(n) * time.Millisecond
 		}
 		return n
@@ -226,37 +226,57 @@ func moment(text string, now time.Time) (time.Time, error) {
 		"%q is neither a time such as 2026-01-31 or 2026-01-31T08:00:00Z nor an age such as 90m or 7d", text)
 }
 
-// completeTool completes the first word with names of tools, and later words with names of their inputs.
-func (a *app) completeTool(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeTool completes the first word with names of tools, and later words with names of their inputs. Without
+// a server it knows them from the last time that all tools were listed; a name that is new since then opens the sources.
+func (a *app) completeTool(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
 	defer cancel()
-	b, err := a.open(ctx, node.Options{})
-	if err != nil {
+	if err := a.locate(ctx); err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	defer b.close()
+	complete := func(known completions) []string { return known.names(word) }
+	directive := cobra.ShellCompDirectiveNoFileComp
 	if len(args) > 0 {
-		return completeInputs(ctx, b, args[0])
+		complete = func(known completions) []string { return known.inputs(args[0], word) }
+		directive |= cobra.ShellCompDirectiveNoSpace
 	}
-	var names []string
-	for spec, err := range b.Specs(ctx, me()) {
-		if spec != nil && err == nil && clean(spec.Name) == spec.Name {
-			names = append(names, cobra.CompletionWithDesc(spec.Name, firstLine(spec)))
+	if known, age, ok := a.remembered(); ok {
+		if found := complete(known); len(found) > 0 || age < renewedAfter {
+			return found, directive
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	b, err := a.open(ctx, node.Options{})
+	if err != nil {
+		return nil, directive
+	}
+	defer b.close()
+	tools, _ := a.catalogue(ctx, b) // without tools there is nothing to complete
+	return complete(a.remember(tools)), directive
 }
 
-func completeInputs(ctx context.Context, c tool.Catalog, name string) ([]string, cobra.ShellCompDirective) {
-	spec, err := c.Lookup(ctx, me(), name)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func (c completions) names(word string) (names []string) {
+	for _, t := range c.Tools {
+		if strings.HasPrefix(t.Name, word) {
+			names = append(names, cobra.CompletionWithDesc(t.Name, t.About))
+		}
 	}
-	var names []string
-	for _, in := range inputsOf(spec.Input) {
-		names = append(names, cobra.CompletionWithDesc(in.Name+"=", in.Description))
+	return names
+}
+
+// inputs completes the name of an input.
+func (c completions) inputs(name, word string) (found []string) {
+	i := slices.IndexFunc(c.Tools, func(t completableTool) bool {
+		return t.Name == name || slices.Contains(t.Also, name)
+	})
+	if i < 0 {
+		return nil
 	}
-	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	for _, in := range c.Tools[i].Inputs {
+		if strings.HasPrefix(in.Name, word) {
+			found = append(found, cobra.CompletionWithDesc(in.Name+"=", in.Description))
+		}
+	}
+	return found
 }
 
 // completeTimeout bounds how long a person waits for Tab.

@@ -34,8 +34,8 @@ func (j job) state() string {
 func (a *app) jobsCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "jobs", Short: "Show, follow and cancel calls that run later",
-		Long: "A job is a call that runs later, in a program that serves, even if the client that made it is gone.\n" +
-			"`toolpost call --async` makes one. It needs a store.",
+		Long: "A job is a call that runs later, in a running `toolpost serve`, even if the client that made it is gone.\n" +
+			"`toolpost call --async` makes one. Jobs need a store.",
 		Example: "  JOB=$(toolpost call greet name=Ada --async)\n  toolpost jobs wait $JOB\n" +
 			"  toolpost jobs list --state running",
 	}, over[jobtools.ListArgs](a, jobTool("listJobs"), "--state --limit,n:100 --all", &cobra.Command{
@@ -57,13 +57,13 @@ func (a *app) jobsCommand() *cobra.Command {
 			"code 3: it has already ended.",
 	}), a.follow(true, &cobra.Command{
 		Use: "watch JOB", Short: "Follow a job to its end",
-		Long: "Shows the events of a job, those so far and those to come, and its result when it has ended, as `toolpost\n" +
-			"call` would have done, with the same exit code. If the job has to be approved, it waits for\n" +
-			"that, too. The job does not end when this command does.",
+		Long: "Shows the events of a job, those so far and those to come, and its result when it has ended, like\n" +
+			"`toolpost call`, with the same exit code. If the job needs an approval, the command waits for that too.\n" +
+			"Stopping the command does not stop the job.",
 	}), a.follow(false, &cobra.Command{
 		Use: "wait JOB", Short: "Wait for the end of a job and print its result",
-		Long: "Waits for the end of a job and prints its result as `toolpost call` would, with the same exit code. It\n" +
-			"waits for the approval of the job, too.",
+		Long: "Waits for the end of a job and prints its result as `toolpost call` would, with the same exit code. If the\n" +
+			"job needs an approval, the command waits for that too.",
 	}))
 }
 

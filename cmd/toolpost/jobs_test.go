@@ -14,8 +14,10 @@ import (
 
 	"toolpost/config"
 	jobs "toolpost/engine/job"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -23,7 +25,8 @@ import (
 
 const jobsConfig = `sources:
   - {name: once, protocol: narratoria, command: [sh, append.sh], effects: {writes: true}, walls: {write: [out]}}
-  - {name: again, protocol: narratoria, command: [sh, append.sh], effects: {writes: true, idempotent: true}, walls: {write: [out]}}
+  - {name: again, protocol: narratoria, command: [sh, append.sh], effects: {writes: true, idempotent: true},
+     walls: {write: [out]}}
 store: {}
 limits: {timeout: 20s}
 `
@@ -65,7 +68,7 @@ func newJobsYard(t *testing.T) *jobsYard {
 	if y.node, err = node.Open(t.Context(), cfg, node.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	db, _, err := node.OpenStore(cfg)
+	db, _, err := storage.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +152,12 @@ func (y *jobsYard) open() int {
 
 func (y *jobsYard) until(what string, happened func() bool) {
 	y.t.Helper()
-	for end := time.Now().Add(time.Minute); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			y.t.Fatalf("it did not happen that %s: %d jobs have not ended", what, y.open())
+	kit.Until(y.t, func() error {
+		if !happened() {
+			return fmt.Errorf("it did not happen that %s: %d jobs have not ended", what, y.open())
 		}
-	}
+		return nil
+	})
 }
 
 // check compares what the jobs report with the log.

@@ -20,19 +20,22 @@ import (
 func (a *app) logsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs", Short: "Show what a server logs, what its tools log, and how calls end",
-		Long: "Shows what happened last in a server (--server), the oldest first: the lines of its own log, what tools\n" +
-			"logged and reported while they ran, and a line for the end of each call. --follow goes on with what happens, until\n" +
-			"Ctrl-C. The server keeps the last 4,096 lines in memory; calls that ended longer ago are in `toolpost audit\n" +
-			"log`. It is for operators.\n\n" +
-			"With a filter, only lines about such calls are shown. With --outcome, a tool's lines appear after its\n" +
-			"call ended with that outcome.",
-		Example: "  toolpost logs -f --server http://127.0.0.1:8700\n" +
-			"  toolpost logs -f --caller ada --outcome failed --server http://127.0.0.1:8700",
+		Long: "Shows the last log lines of the running server, or of --server URL, oldest first: its own log, what tools\n" +
+			"logged and reported while they ran, and a line for the end of each call. --follow continues with new lines\n" +
+			"until Ctrl-C. The server keeps the last 4,096 lines in memory; for older calls see `toolpost audit log`.\n" +
+			"For operators.\n\n" +
+			"With a filter, only lines about matching calls are shown. With --outcome, the lines of a tool appear only\n" +
+			"after its call has ended with that outcome.",
+		Example: "  toolpost logs -f\n" +
+			"  toolpost logs -f --caller ada --outcome failed --server https://tools.example.org",
 	}
 	given := "--tool --caller --session --run --outcome --follow,f --lines,n=last:50 --level:info"
 	takes[logs.Args](c, given, func(ctx context.Context, args map[string]any) error {
 		if a.verbose {
 			args["level"] = "debug"
+		}
+		if err := a.locate(ctx); err != nil {
+			return err
 		}
 		a.alone()
 		watch := following{own{"watchLogs", "see the log", 0}, args, true, args["follow"] != true}
@@ -156,6 +159,6 @@ func (a *app) followOwn(ctx context.Context, f following, each func(tool.Log) (i
 // alone notes that the output is about this process only, if no server is named.
 func (a *app) alone() {
 	if a.server.url == "" && !a.json {
-		fmt.Fprintln(a.err, "this is about this process alone; --server URL names one that serves")
+		fmt.Fprintln(a.err, "showing this process only; use --server URL for a running server")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"toolpost/cmd/toolpost/memory"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
 )
@@ -18,7 +19,7 @@ func main() {
 	if sandbox.Main() { // this is the stage of another toolpost, which forks its confined children
 		return
 	}
-	hurry()
+	memory.DelayCollection()
 	os.Exit(run())
 }
 
@@ -83,7 +84,7 @@ const exitHelp = `Exit codes:
   3    refused: access, lease, quota, or a guarantee that cannot be kept here
   4    not found: no such tool, or the tool did not find what it was asked for
   5    timeout
-  6    the tool asks a question, and nobody was there to answer it
+  6    the tool asked a question, and it was not answered
   130  cancelled (Ctrl-C)`
 
 // An exitCoder is a protocol's error with its own exit code, for when we are its tool.

@@ -169,7 +169,7 @@ func (a *app) mcpRemoveCommand() *cobra.Command {
 	return a.withJSON("print what was removed as JSON", &cobra.Command{
 		Use: "remove NAME", Short: "Remove an MCP server from the config, with its package, login and secrets",
 		Long: "Removes the source from the config, and what was kept only for it: its installed package, its login, and\n" +
-			"the secrets that no other source names, if their values are files in the state folder.",
+			"secrets that no other source uses, if they are stored in the state folder.",
 		Args: words(1, 1), DisableFlagsInUseLine: true, ValidArgsFunction: a.completeMCP,
 		RunE: func(_ *cobra.Command, args []string) error {
 			e, err := a.editConfig()
@@ -250,11 +250,14 @@ func (a *app) mcpAddCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "add [flags] (URL | -- COMMAND [ARG ...])", Short: "Write an MCP server into the config as a source",
 		Args: words(1, -1), DisableFlagsInUseLine: true,
-		Long: "Writes the source, checks the config, starts the server and lists its tools; if any of that fails, nothing\n" +
-			"is written, unless the server only asks for a login. A server that is run with npx is installed once, into the state folder, at the version that npm\n" +
-			"finds now, and started from there: behind its walls it has no network. Install scripts of packages are not\n" +
-			"run unless --scripts says so.",
+		Long: "Checks the config, starts the server, lists its tools, and adds the source to the config. If a step fails,\n" +
+			"the config stays unchanged, unless the server only asks for a login. A server that is run with npx or uvx\n" +
+			"is installed once, into the state folder, at the version that is current at that moment, and started from\n" +
+			"there, because behind its walls it has no network. Install scripts and builds of packages are not run\n" +
+			"unless --scripts is given. The image of a `docker run` or `podman run` is fetched once and pinned.",
 		Example: "  toolpost mcp add -- npx -y @modelcontextprotocol/server-memory\n" +
+			"  toolpost mcp add -- uvx mcp-server-time\n" +
+			"  toolpost mcp add -- docker run -i --rm -e GITHUB_TOKEN ghcr.io/github/github-mcp-server\n" +
 			"  toolpost mcp add --write ./notes -- npx -y @modelcontextprotocol/server-filesystem ./notes\n" +
 			"  toolpost mcp add --secret GITHUB_TOKEN --network api.github.com -- ./github-server\n" +
 			"  toolpost mcp add https://mcp.example.com/mcp\n" +
@@ -263,14 +266,16 @@ func (a *app) mcpAddCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&q.Name, "name", "", "name of the source (default: from the server)")
-	f.StringArrayVar(&q.Env, "env", nil, "NAME=VALUE that the program gets, in clear in the config; may be given again")
+	f.StringArrayVar(&q.Env, "env", nil,
+		"environment variable NAME=VALUE for the program, in clear text in the config; repeatable")
 	f.StringArrayVar(&q.Secrets, "secret", nil,
-		"NAME of a variable of this shell that the program gets; its value is kept as a secret; may be given again")
-	f.StringArrayVar(&q.Headers, "header", nil, "\"NAME: VALUE\" for a URL; tokens are kept as secrets; may be given again")
-	f.StringArrayVar(&q.Read, "read", nil, "file or folder that the program may read; may be given again")
-	f.StringArrayVar(&q.Write, "write", nil, "file or folder that the program may change; may be given again")
-	f.StringArrayVar(&q.Network, "network", nil, "host that the program may reach, or all; may be given again")
-	f.StringVar(&q.Dir, "dir", "", "folder that the program runs in (default: the config's)")
+		"NAME of an environment variable for the program, kept as a secret; repeatable")
+	f.StringArrayVar(&q.Headers, "header", nil,
+		"HTTP header \"NAME: VALUE\" for a URL; tokens are kept as secrets; repeatable")
+	f.StringArrayVar(&q.Read, "read", nil, "file or folder that the program may read; repeatable")
+	f.StringArrayVar(&q.Write, "write", nil, "file or folder that the program may change; repeatable")
+	f.StringArrayVar(&q.Network, "network", nil, "host that the program may reach, or all; repeatable")
+	f.StringVar(&q.Dir, "dir", "", "folder that the program runs in (default: the folder of the config)")
 	f.BoolVar(&q.Scripts, "scripts", false, "run the install scripts of the package")
 	f.BoolVar(&q.replace, "replace", false, "replace the source of this name")
 	f.BoolVar(&q.NoTry, "no-try", false, "write the source without starting the server")
@@ -291,8 +296,20 @@ func (q *mcpAdding) run(ctx context.Context, args []string, program bool) error 
 		return err
 	}
 	defer e.Close()
-	if err := q.Walls(e.Config, s); err != nil {
+	tried, err := q.add(ctx, e, s)
+	switch {
+	case err != nil:
 		return err
+	case q.dry:
+		return q.show(e, s)
+	}
+	return q.tellAdded(e, s, tried)
+}
+
+// add tries the server and writes it into the config; a dry run does neither.
+func (q *mcpAdding) add(ctx context.Context, e *mcpadd.Edit, s *mcpadd.Server) (tried trial, err error) {
+	if err := q.Walls(e.Config, s); err != nil {
+		return tried, err
 	}
 	if q.replace && e.Taken(s.Name) {
 		src, err := mcpadd.Source(e.Config, s.Name)
@@ -300,25 +317,19 @@ func (q *mcpAdding) run(ctx context.Context, args []string, program bool) error 
 			_, err = e.Forget(src)
 		}
 		if err != nil {
-			return err
+			return tried, err
 		}
 	}
-	if err := e.Add(ctx, s, q.dry); err != nil {
-		return err
+	if err := e.Add(ctx, s, q.dry); err != nil || q.dry {
+		return tried, err
 	}
-	if q.dry {
-		return q.show(e, s)
-	}
-	tried := trial{Name: s.Name}
+	tried = trial{Name: s.Name}
 	if !q.NoTry {
 		if tried, err = q.try(ctx, e, s); err != nil {
-			return err
+			return tried, err
 		}
 	}
-	if err := e.Write(); err != nil {
-		return err
-	}
-	return q.tellAdded(e, s, tried)
+	return tried, e.Write()
 }
 
 // try starts the server. A server that wants a login counts as started; one that fails otherwise is not written.
@@ -337,7 +348,7 @@ func (q *mcpAdding) try(ctx context.Context, e *mcpadd.Edit, s *mcpadd.Server) (
 		message = "the server cannot be used, so nothing was written: " + one.Error
 	}
 	hints := s.Remarks
-	if s.URL == "" {
+	if s.URL == "" && !s.Contained() {
 		hints = append(hints, cmp.Or(s.Unseen(e.Config.Dir), mcpadd.WallsHint(one.Error)))
 	}
 	if s.URL == "" && s.Bare() {
@@ -400,6 +411,9 @@ func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 	case q.NoTry:
 		fmt.Fprintf(q.out, "next: see whether it starts: toolpost mcp list\n")
 		return
+	case s.Contained():
+		fmt.Fprintf(q.out, "container: it has nothing of this machine and %s network; -v and --network all give more\n",
+			map[bool]string{true: "no", false: "a"}[len(s.Network) == 0])
 	case s.URL == "":
 		fmt.Fprintf(q.out, "walls: it reads %s, writes %s and reaches %s; --read, --write and --network give more\n",
 			orNothing(append([]string{"its own folder"}, s.Read...)), orNothing(s.Write), orNothing(s.Network))

@@ -8,15 +8,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/cmd/toolpost/form"
 	"toolpost/cmd/toolpost/mcpadd"
-	"toolpost/host/offlimits"
-	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // An mcpImporting is one run of `toolpost mcp import`.
@@ -41,9 +41,9 @@ func (a *app) mcpImportCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.BoolVar(&q.Dry, "dry-run", false, "only show what would be written")
-	f.StringArrayVar(&q.only, "only", nil, "import the server of this name; may be given again (default: all)")
+	f.StringArrayVar(&q.only, "only", nil, "import the server of this name; repeatable (default: all)")
 	f.StringArrayVar(&q.Plain, "plain", nil,
-		"NAME of a variable whose value is not a secret and goes into the config in clear; may be given again")
+		"NAME of a variable that is no secret; the config gets its value in clear text; repeatable")
 	f.BoolVar(&q.Scripts, "scripts", false, "run the install scripts of packages")
 	f.BoolVar(&q.noTry, "no-try", false, "write the sources without starting the servers")
 	return a.withJSON("print what was done as JSON", c)
@@ -124,14 +124,17 @@ func (q *mcpImporting) read(path string) ([]connect.Listed, error) {
 }
 
 func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its writer
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, offlimits.Plain(err))
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, tool.WithoutPath(err))
 	}
 	defer f.Close()
-	text, err := process.ReadDocument(f, form.MaxArguments)
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: it is no file", path)
+	}
+	text, err := bounded.ReadDocument(f, form.MaxArguments)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, offlimits.Plain(err))
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, tool.WithoutPath(err))
 	}
 	return text, nil
 }

@@ -2,30 +2,28 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"toolpost/builtin/console"
 	"toolpost/builtin/health"
 	"toolpost/builtin/operate"
 	"toolpost/builtin/reload"
 	calltools "toolpost/builtin/running"
 	"toolpost/engine/calls"
+	"toolpost/tool"
 )
 
 func (a *app) configShowCommand() *cobra.Command {
 	return over[struct{}](a, own{"showConfig", "see the config", 0}, "", &cobra.Command{
-		Use: "show", Short: "Print the config without secrets, and say whether a server runs something else",
-		Long: "Prints the config as it is on disk, without what looks like a secret, and says what is wrong with it. With\n" +
-			"--server it is the config of a server, and it says whether the server runs something else: because the file\n" +
-			"has errors, or because parts of it take a restart. It is for operators. Exit code 1: something is wrong.",
-		Example: "  toolpost config show --server http://127.0.0.1:8700",
+		Use: "show", Short: "Print the config without secrets, and report whether a server runs a different one",
+		Long: "Prints the config as it is on disk, without what looks like a secret, and says what is wrong with it. If a\n" +
+			"server runs it, it also reports whether the server runs a different one, because the file has errors or\n" +
+			"because some changes need a restart. For operators. Exit code 1: something is wrong.",
+		Example: "  toolpost config show\n  toolpost config show --server http://127.0.0.1:8700",
 	}, a.showConfig, func(cfg operate.Config) bool { return len(cfg.Errors) > 0 })
 }
 
@@ -58,9 +56,9 @@ func (a *app) showConfig(cfg operate.Config) {
 
 func (a *app) callersCommand() *cobra.Command {
 	return over[struct{}](a, own{"listCallers", "see callers", 0}, "", &cobra.Command{
-		Use: "callers", Short: "List those who may call, with their roles and how they are recognised",
-		Long: "Lists those who may call: the operators, those that the config lists, those who have a token, and the\n" +
-			"anonymous caller of each door. Tokens are not shown: they are not stored. It is for operators.",
+		Use: "callers", Short: "List the callers, with their roles and how each is recognised",
+		Long: "Lists the callers: operators, callers in the config, callers that have a token, and the anonymous caller\n" +
+			"of each door. Tokens are not shown: they are not stored. For operators.",
 	}, func(all operate.Callers) {
 		columns("caller=name kind roles|- tools recognised_by", cells[operate.Caller]{
 			"tools": mayUse, "recognised_by": recognisedBy,
@@ -92,10 +90,10 @@ func mayUse(c operate.Caller) string {
 
 func (a *app) usageCommand() *cobra.Command {
 	return over[struct{}](a, own{"showUsage", "see what is full", sources}, "", &cobra.Command{
-		Use: "usage", Short: "Show what is full: quotas, queues, the store, the disk",
-		Long: "Shows how full a server is: who is closest to the limits of each quota, how many calls wait for workers, how\n" +
-			"large the store is and how much of the disk is free. Quotas are counted by the program that runs the calls:\n" +
-			"without --server all counts are zero. It is for operators.",
+		Use: "usage", Short: "Show how full the quotas, queues, store and disk are",
+		Long: "Shows how full a server is: who is closest to the limits of each quota, how many calls wait for workers,\n" +
+			"how large the store is and how much of the disk is free. Quotas are counted by the program that runs the\n" +
+			"calls: without a server the counts of quotas and queues are zero. For operators.",
 	}, a.showUsage)
 }
 
@@ -148,12 +146,11 @@ func (a *app) showUsage(u operate.Usage) {
 
 func (a *app) psCommand() *cobra.Command {
 	listCalls := own{"listCalls", "see calls", sources}
-	c := over[struct{}](a, listCalls, "", &cobra.Command{
+	c := over[calltools.ListArgs](a, listCalls, "--kind", &cobra.Command{
 		Use: "ps", Short: "List the calls that are running, and cancel them",
-		Long: "Lists the calls that are running, oldest first: who called what, through which door and since when, and the\n" +
-			"last event of each. With --server it lists those of a server. Operators see the calls of everybody, others\n" +
-			"their own.",
-		Example: "  toolpost ps --server http://127.0.0.1:8700\n  toolpost ps cancel 6f1c --server http://127.0.0.1:8700",
+		Long: "Lists the calls that are running, oldest first: who called what, through which door and since when, and\n" +
+			"the last event of each. Operators see all calls; other callers see their own.",
+		Example: "  toolpost ps\n  toolpost ps cancel 6f1c --server http://127.0.0.1:8700",
 	}, func(l calltools.Listed) {
 		a.alone()
 		columns("call caller door tool since last", cells[calls.Running]{
@@ -163,8 +160,8 @@ func (a *app) psCommand() *cobra.Command {
 	})
 	c.AddCommand(over[calltools.CancelArgs](a, own{"cancelCall", "cancel calls", sources}, "call --caller", &cobra.Command{
 		Use: "cancel CALL", Short: "Cancel a running call",
-		Long: "Cancels a running call by its id: one of yours or, for operators, anybody's, whichever door it came\n" +
-			"through. Its caller is told who cancelled it.",
+		Long: "Cancels a running call by its id, whichever door it came through: one of your own or, for operators, any\n" +
+			"call. Its caller is told who cancelled it.",
 		ValidArgsFunction: a.completeFrom(listCalls, "call", "tool of caller", ""),
 	}, func(done calltools.CancelArgs) { fmt.Fprintf(a.err, "call %s is cancelled\n", clean(done.Call)) }))
 	return c
@@ -181,9 +178,9 @@ func heard(s *calls.Sign) string {
 func (a *app) sourcesCommand() *cobra.Command {
 	return over[struct{}](a, own{"listSources", "see sources", sources}, "", &cobra.Command{
 		Use: "sources", Short: "List the sources of tools, with their state",
-		Long: "Lists every source of the config, or of a server with --server: its protocol, whether it is open or failed\n" +
-			"and since when, how many tools it has, and why it failed or how many of its tools are held back. It is for\n" +
-			"operators.",
+		Long: "Lists every source of the running server or, without one, of the config: its protocol, whether it is open\n" +
+			"or failed and since when, how many tools it has, and why it failed or how many of its tools are held back.\n" +
+			"For operators.",
 	}, func(l health.Listed) {
 		a.noteDefault()
 		columns("name protocol state tools since error", cells[health.Source]{"error": func(s health.Source) string {
@@ -197,29 +194,20 @@ func (a *app) sourcesCommand() *cobra.Command {
 
 func (a *app) reloadCommand() *cobra.Command {
 	return first(over[struct{}](a, own{"reloadConfig", "reload the config", sources}, "", &cobra.Command{
-		Use: "reload", Short: "Let a server read its config again, and say what changed",
-		Long: "Lets a server read its config and the files of its sources again, now: it notices their changes by itself\n" +
-			"within a second. Says which tools came, went or changed, which sources failed, and what takes a restart; or\n" +
-			"why the config was not taken. It is for operators. Without --server it is the server of this config, at the\n" +
-			"address of its HTTP door, and no token is needed. `kill -USR1` does the same, and the server's log says what came of it.",
+		Use: "reload", Short: "Make a server read its config again, and report the changes",
+		Long: "Makes a server read its config and the files of its sources again at once; by itself it notices changes\n" +
+			"within a second. Reports which tools were added, removed or changed, which sources failed, and which\n" +
+			"changes need a restart, or why the config was refused. For operators. Without --server it reloads the\n" +
+			"running server of this config, and needs no token. `kill -USR1` does the same, and the server logs the\n" +
+			"result.",
 		Example: "  toolpost reload\n  toolpost reload --server http://127.0.0.1:8700 --json",
 	}, a.showReload, func(did reload.Report) bool { return len(did.Failed) > 0 }), func(c *cobra.Command, words []string) ([]string, error) {
-		if a.server.url != "" {
-			return words, nil
+		if err := a.locate(c.Context()); err != nil || a.server.url != "" {
+			return words, err
 		}
-		return words, a.serverHere(c.Context())
+		return nil, tool.Errorf(tool.CodeUnavailable, "no server of this config answers here: is `toolpost serve` running, as "+
+			"your own user? --server names another")
 	})
-}
-
-// serverHere names the server of this config. Like `toolpost console`, the user who runs this needs no token for it.
-func (a *app) serverHere(ctx context.Context) error {
-	url, err := a.addressHere()
-	if cmp.Or(a.server.token, os.Getenv("TOOLPOST_TOKEN")) == "" && err == nil {
-		link, _ := ask[console.Link](ctx, a, consoleLink, struct{}{}) // without one, the server asks for a token
-		_, a.server.code, _ = strings.Cut(link.Path, "code=")
-	}
-	a.server.url = url
-	return err
 }
 
 func (a *app) showReload(did reload.Report) {

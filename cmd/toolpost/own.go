@@ -9,6 +9,7 @@ import (
 
 	"toolpost/engine/approval"
 	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -32,6 +33,9 @@ const (
 
 // open opens the tool, in this process or on a server.
 func (o own) open(ctx context.Context, a *app) (*backend, error) {
+	if err := a.locate(ctx); err != nil {
+		return nil, err
+	}
 	if o.needs&store != 0 {
 		if err := a.needStore(); err != nil {
 			return nil, err
@@ -49,7 +53,7 @@ func (a *app) needStore() error {
 	if err != nil {
 		return err
 	}
-	if has, err := node.HasStore(cfg); err != nil || has {
+	if has, err := storage.HasStore(cfg); err != nil || has {
 		return err
 	}
 	if cfg.Path == "" && a.played == nil {
@@ -78,7 +82,7 @@ func use[T any](ctx context.Context, a *app, b *backend, o own, call tool.Call, 
 	switch code := tool.CodeOf(err); {
 	case code == tool.CodeNotFound, code == tool.CodeAccessDenied: // an operator is told of a tool that policy hides
 		return given, a.missing(ctx, b, call.Tool, o.does, err)
-	case err != nil && tool.AsError(err).Reason == approval.OwnCall && a.server.url == "":
+	case err != nil && tool.AsError(err).Reason == approval.OwnCall && !a.away():
 		more := *tool.AsError(err)
 		more.Message += ". The owner is another caller than you on this command line: " +
 			"with its token and --server URL, you can decide"
@@ -103,9 +107,9 @@ func readOutput(name string, output json.RawMessage, into any) error {
 func (a *app) missing(ctx context.Context, b *backend, name, does string, err error) error {
 	_, hidden := b.Lookup(ctx, me(), name)
 	switch {
-	case hidden == nil, a.server.url != "" && tool.CodeOf(err) == tool.CodeAccessDenied: // the server says why
+	case hidden == nil, a.away() && tool.CodeOf(err) == tool.CodeAccessDenied: // the server says why
 		return err
-	case a.server.url != "":
+	case a.away():
 		return tool.Errorf(tool.CodeAccessDenied,
 			"the server does not let you %s: your caller may not call the tool %s there, or the server has no store for it; "+
 				"its owner can say which",

@@ -13,7 +13,7 @@ func (a *app) packCommand() *cobra.Command {
 		Use:   "pack",
 		Short: "Sign, verify and install packs of namel3ss tools",
 		Long: "A pack is a folder with pack.yaml, the tools' code and capabilities.yaml. A signature covers every file of\n" +
-			"it, so any change, addition or removal is detected.",
+			"the pack, so any change, addition or removal is detected.",
 		Example: "  toolpost pack keygen team.key\n  toolpost pack sign ./greetings --key team.key\n" +
 			"  toolpost pack install ./greetings --app ./app --key team.key.pub",
 	}, a.packKeygen(), a.packSign(), a.packVerify(), a.packInstall())
@@ -53,7 +53,7 @@ func (a *app) packSign() *cobra.Command {
 func (a *app) packVerify() *cobra.Command {
 	var keys []string
 	c := &cobra.Command{
-		Use: "verify DIR --key FILE.pub", Short: "Check that a trusted key signed the pack as it is", Args: words(1, 1),
+		Use: "verify DIR --key FILE.pub", Short: "Check that the pack is unchanged since a trusted key signed it", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := node.Packs{}.Verify(args[0], keys)
@@ -63,7 +63,7 @@ func (a *app) packVerify() *cobra.Command {
 			return a.tell(s, "%s is as signer %s signed it: %d files", clean(args[0]), s.SignerID, len(s.Files))
 		},
 	}
-	c.Flags().StringArrayVar(&keys, "key", nil, "a trusted public key; may be given again")
+	c.Flags().StringArrayVar(&keys, "key", nil, "a trusted public key; repeatable")
 	_ = c.MarkFlagRequired("key")
 	return a.withJSON("print the signature as JSON", c)
 }
@@ -84,7 +84,7 @@ func (a *app) packInstall() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&app, "app", ".", "the app's folder")
-	c.Flags().StringArrayVar(&keys, "key", nil, "a trusted public key; may be given again")
+	c.Flags().StringArrayVar(&keys, "key", nil, "a trusted public key; repeatable")
 	c.Flags().BoolVar(&unsigned, "unsigned", false, "install without checking the signature")
 	c.Flags().BoolVar(&replace, "replace", false, "replace a pack of the same id")
 	return a.withJSON("print what was installed as JSON", c)

@@ -21,8 +21,8 @@ import (
 func (a *app) planCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "plan", Short: "Run plans: graphs of calls",
-		Long: "A plan is a graph of calls, as JSON: what one tool gives can be what the next one takes. It is checked before\n" +
-			"anything runs, and each of its calls passes the engine like any other.",
+		Long: "A plan is a graph of calls, as JSON: the output of one tool can be the input of the next. The plan is\n" +
+			"checked before anything runs, and each of its calls passes through the engine like any other.",
 		Example: "  toolpost plan check scene.json\n  toolpost plan run scene.json --session s1\n  toolpost plan show ID",
 	}, a.planRunCommand(), a.planCheckCommand(), a.planShowCommand(), a.planListCommand())
 }
@@ -60,8 +60,8 @@ func (a *app) planRunCommand() *cobra.Command {
 	var call tool.Call
 	c := &cobra.Command{
 		Use: "run FILE|-", Short: "Run a plan",
-		Long: "Runs a plan from a file, or from stdin, and shows its tools as they run. The exit code is 1 if the plan failed:\n" +
-			"a tool that it needs failed, or it is not right.",
+		Long: "Runs a plan from a file, or from stdin, and shows its tools as they run. The exit code is 1 if the plan is\n" +
+			"invalid, or failed because a tool that it needs failed.",
 	}
 	takes[plantools.RunArgs](c, "plan --planner --prompt", func(ctx context.Context, args map[string]any) error {
 		call.Args = raw(args)
@@ -129,6 +129,9 @@ func (a *app) planCheckCommand() *cobra.Command {
 			return
 		}
 		fmt.Fprintf(a.out, "%s  %s\n", a.out.green("the plan is right"), clean(strings.Join(r.Order, ", ")))
+		for _, f := range r.Waits {
+			fmt.Fprintf(a.err, "note: tool %q %s\n", clean(f.Tool), clean(f.Problem))
+		}
 	}, func(r plantools.Checked) bool { return !r.Valid }))
 }
 
@@ -160,11 +163,11 @@ func plans(name string) own { return own{name, "see plans", store} }
 
 func (a *app) planShowCommand() *cobra.Command {
 	return over[plantools.ShowArgs](a, plans("plan.show"), "plan", &cobra.Command{
-		Use: "show ID", Short: "Show a plan that ran or runs",
+		Use: "show ID", Short: "Show a plan that is running or has run",
 		ValidArgsFunction: a.completeFrom(plans("plan.list"), "planId", "state", ""),
 	}, func(r plan.Record) {
 		a.out.facts("", 8, [][2]string{
-			{"plan", r.ID}, {"state", r.State}, {"request", clean(r.RequestID)}, {"caller", clean(r.Caller)},
+			{"plan", r.ID}, {"title", clean(r.Title)}, {"state", r.State}, {"request", clean(r.RequestID)}, {"caller", clean(r.Caller)},
 			{"session", clean(r.Session)},
 			{"prompt", short(clean(r.Prompt), 200)}, {"call", clean(r.Call)}, {"made", when(r.Made, time.Now())},
 			{"ended", when(r.Ended, time.Now())},
@@ -194,7 +197,7 @@ func (a *app) planListCommand() *cobra.Command {
 				return fmt.Sprintf("%d/%d", r.Counts.Done+r.Counts.Failed+r.Counts.Skipped, r.Counts.Tools)
 			},
 			"request": func(r plan.Record) string { return short(clean(r.RequestID), 40) },
-			"about":   func(r plan.Record) string { return short(clean(cmp.Or(r.Prompt, r.Narrative)), 60) },
+			"about":   func(r plan.Record) string { return short(clean(cmp.Or(r.Title, r.Prompt, r.Narrative)), 60) },
 		}).print(a, "plans", l.Plans)
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,8 +60,9 @@ func (v *planView) Emit(ev tool.Event) error {
 	}
 	switch f := said.Fields; {
 	case v.byID[f.ToolID] != nil: // from a tool, whatever else its fields have: it may run a plan itself
-		v.byID[f.ToolID].about = short(clean(said.Message), 60)
-		if !v.s.terminal && said.Message != "" {
+		l, about := v.byID[f.ToolID], short(clean(said.Message), 60)
+		told := ev.Kind == tool.KindProgress && l.about == about // a log line said it
+		if l.about = about; !v.s.terminal && said.Message != "" && !told {
 			fmt.Fprintln(v.s, v.s.dim("  "+clean(f.ToolID)+": "+indented(said.Message)))
 		}
 	case f.Plan != nil:
@@ -87,7 +89,7 @@ func (v *planView) other(ev tool.Event) error {
 func (v *planView) begin(b *plan.Begun) {
 	v.draw(true)
 	v.drawn, v.tools, v.byID, v.narrative = 0, nil, map[string]*planLine{}, b.Narrative
-	words := fmt.Sprintf("plan %s: %s", clean(b.RequestID), plural(len(b.Tools), "tool"))
+	words := fmt.Sprintf("plan %s: %s", clean(cmp.Or(b.Title, b.RequestID)), plural(len(b.Tools), "tool"))
 	if b.Attempt > 1 {
 		words += fmt.Sprintf(", attempt %d", b.Attempt)
 	}
@@ -138,10 +140,7 @@ func (v *planView) draw(now bool) {
 	v.last = time.Now()
 	shown, rest := v.tools, ""
 	if room := max(v.s.height()-3, 3); len(shown) > room {
-		ended := func(l *planLine) bool {
-			return !slices.Contains([]string{plan.Waiting, plan.Running, plan.Retrying}, l.now.State)
-		}
-		busy := slices.DeleteFunc(slices.Clone(shown), ended)
+		busy := slices.DeleteFunc(slices.Clone(shown), (*planLine).ended)
 		rest = fmt.Sprintf("%d of %d tools have ended", len(shown)-len(busy), len(shown))
 		shown = busy[:min(len(busy), room)]
 	}
@@ -191,6 +190,8 @@ func (v *planView) line(l *planLine) string {
 		words = append(words, l.now.State)
 	}
 	switch {
+	case l.now.State == plan.Waiting:
+		words = append(words, v.s.dim(v.waitsFor(l)))
 	case l.now.State == plan.Running && !l.began.IsZero():
 		words = append(words, tidy(time.Since(l.began)), v.s.dim(l.about))
 	case l.now.Millis > 0:
@@ -203,6 +204,24 @@ func (v *planView) line(l *planLine) string {
 		words = append(words, clean(l.now.Error.Message))
 	}
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "  ")
+}
+
+func (l *planLine) ended() bool {
+	return !slices.Contains([]string{plan.Waiting, plan.Running, plan.Retrying}, l.now.State)
+}
+
+// waitsFor says why a tool has not begun: the tools that it needs, or else what keeps it from overlapping.
+func (v *planView) waitsFor(l *planLine) string {
+	var needs []string
+	for _, id := range l.of.Dependencies {
+		if on := v.byID[id]; on != nil && !on.ended() {
+			needs = append(needs, clean(id))
+		}
+	}
+	if len(needs) == 0 {
+		return clean(l.of.Alone)
+	}
+	return "for " + short(strings.Join(needs, ", "), 60)
 }
 
 // end draws the tree for the last time.

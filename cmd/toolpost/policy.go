@@ -21,7 +21,6 @@ import (
 	"toolpost/cmd/toolpost/form"
 	"toolpost/config"
 	"toolpost/engine/policy"
-	"toolpost/host/offlimits"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -63,12 +62,16 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			"refused.",
 		Args: words(1, -1), ValidArgsFunction: a.completeTool,
 	})
-	c.Flags().StringVar(&who.ID, "caller", who.ID, "who calls")
-	c.Flags().StringVar(&who.Door, "door", who.Door, "where the call comes in: cli, http, nats, mcp, or the name of a protocol")
+	c.Flags().StringVar(&who.ID, "caller", who.ID, "the caller of the call; with a named server the default is you")
+	c.Flags().StringVar(&who.Door, "door", who.Door,
+		"door: cli, http, nats, mcp or a protocol; on a named server, this command's")
 	c.Flags().StringVar(&session, "session", "", "session of the call")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ask := operate.ExplainArgs{Tool: args[0], Caller: who.ID, Door: who.Door, Session: session}
-		if a.server.url == "" {
+		if err := a.locate(c.Context()); err != nil {
+			return err
+		}
+		if !a.away() { // the file may be about to change what a running server does
 			return a.judging(func(ctx context.Context, n *node.Node, args []string) error {
 				return a.explainHere(ctx, n, ask, args[1:])
 			})(c, args)
@@ -221,12 +224,12 @@ type caseResult struct {
 func (a *app) policyTestCommand() *cobra.Command {
 	return a.withJSON("print every case as JSON", &cobra.Command{
 		Use: "test FILE", Short: "Run a table of cases against the policy",
-		Long: "Judges each case in a YAML file and compares the decision with the expected one. Nothing is run. Exit\n" +
-			"code 1: a case differs.\n\n" +
+		Long: "Judges each case in a YAML file and compares the decision with the expected one. Nothing is run. Exit code\n" +
+			"1: a case differs.\n\n" +
 			"  cases:\n" +
 			"    - {name: no writes from outside, door: http, tool: writeFile, args: {path: a, content: b}, want: deny,\n" +
 			"       rule: read-only}\n\n" +
-			"caller defaults to local and door to cli; time, such as 2026-01-31T08:00:00Z, is now.",
+			"caller defaults to local, door to cli, and time (such as 2026-01-31T08:00:00Z) to now.",
 		Args: words(1, 1),
 		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
 			cases, err := readCases(args[0])
@@ -260,7 +263,7 @@ func readCases(path string) ([]policyCase, error) {
 }
 
 func cannotRead(path string, err error) error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, offlimits.Plain(err))
+	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, tool.WithoutPath(err))
 }
 
 func runCase(n *node.Node, p policyCase) caseResult {
@@ -310,9 +313,9 @@ type replayed struct {
 func (a *app) policyReplayCommand() *cobra.Command {
 	return a.withJSON("print the changes as JSON", &cobra.Command{
 		Use: "replay FILE", Short: "Judge recorded calls again, and show what would change",
-		Long: "Reads a file written by `policy.record` (- for stdin), judges each call with the current policy, at the time\n" +
-			"the call was made, and shows those that would be decided differently. Nothing is run. Exit code 1: there\n" +
-			"are some.",
+		Long: "Reads a file written by `policy.record` (- for stdin), judges each call with the current policy, as of the\n" +
+			"time when the call was made, and shows the calls that would be decided differently. Nothing is run. Exit\n" +
+			"code 1: at least one call would be.",
 		Args: words(1, 1),
 		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
 			in := a.in

@@ -190,12 +190,12 @@ func (s *screen) cut(line string) string {
 			painting = r != 'm'
 		case r == '\x1b':
 			painting = true
-		case left == 0 && s.colour:
+		case left < progress.Columns(r) && s.colour:
 			return line[:i] + "\x1b[0m"
-		case left == 0:
+		case left < progress.Columns(r):
 			return line[:i]
 		default:
-			left--
+			left -= progress.Columns(r)
 		}
 	}
 	return line

@@ -13,33 +13,55 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/cmd/toolpost/memory"
 	"toolpost/config"
 	"toolpost/host/sandbox"
 	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/web"
 )
 
 func (a *app) serveCommand() *cobra.Command {
 	var o node.Options
+	var replace bool
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the tools at every configured door",
 		Long: "Serves the tools of the config at its doors until SIGINT or SIGTERM, or until its terminal is closed;\n" +
-			"calls in flight may finish first. When the config changes, or an app, a skill, a pack, a plugin or a program\n" +
-			"that it names, the change is taken within a second, and the log has a line about it. `toolpost reload` and\n" +
-			"SIGUSR1 do so at once, and so does SIGHUP where there is no terminal.",
-		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o) },
+			"calls in flight may finish first, and new ones are told when to try again. With --replace, it takes over the\n" +
+			"sockets of the server that runs with the same state folder, which then ends: no client is refused, and no\n" +
+			"call is lost. Sockets of systemd (LISTEN_FDS) are used for the doors with their addresses.\n\n" +
+			"A change to the config, or to an app, skill, pack, plugin or program that it names, takes effect within a\n" +
+			"second and is logged. `toolpost reload` and SIGUSR1 apply changes at once; so does SIGHUP if there is no\n" +
+			"terminal.",
+		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o, replace) },
 	}
 	c.Flags().StringVar(&o.Listen, "listen", "",
-		"address of the HTTP door and of the doors that share it (default: the config's, otherwise 127.0.0.1:8700)")
+		"address of the HTTP door and of doors that share it (default: the config's, or 127.0.0.1:8700)")
+	c.Flags().BoolVar(&replace, "replace", false, "take over from the server that runs with this state folder, if there is one")
 	c.Flags().BoolVar(&a.logJSON, "log-json", false, "write the log as lines of JSON")
-	c.Flags().BoolVar(&o.NewToken, "new-token", false, "make a new token and print it; the old one stops working")
+	c.Flags().BoolVar(&o.NewToken, "new-token", false,
+		"make a new token for the owner and print it; the old one stops working")
 	return c
 }
 
-func (a *app) serve(ctx context.Context, o node.Options) error {
+func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 	cfg, err := a.load()
 	if err != nil {
 		return err
+	}
+	if o.Sockets, err = web.Activated(); err != nil {
+		return err
+	}
+	log, successor := a.logger(slog.LevelInfo), cfg.Successor()
+	if replace {
+		found, err := o.Sockets.Replace(ctx, successor)
+		if err != nil {
+			return err
+		}
+		if found {
+			log.Info("taking over from the running server of this config")
+		}
 	}
 	ctx, reload, stop := reloadSignals(ctx)
 	defer stop()
@@ -47,7 +69,8 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
 	w := &welcome{app: a, cfg: cfg}
 	o.Token, o.Version, o.Watch = os.Getenv("TOOLPOST_TOKEN"), version, true
-	o.Early = true
+	o.Early, o.AddSource = true, a.addSource
+	o.Commands = a.played == nil // a cassette has no config whose commands it could answer
 	o.Ready = func(l node.Listening) { w.door(ctx, l) }
 	n, end, err := a.openNode(ctx, cfg, slog.LevelInfo, o)
 	if err != nil {
@@ -55,14 +78,19 @@ func (a *app) serve(ctx context.Context, o node.Options) error {
 	}
 	w.node = n
 	defer end()
-	defer settle()()
+	defer memory.Settle()()
 
-	log := a.logger(slog.LevelInfo)
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() { n.Watch(ctx, reload) })
+	watching.Go(func() {
+		if err := o.Sockets.Serve(ctx, successor, cancel); err != nil {
+			log.Info("no other server can take over from this one", "error", tool.AsError(err).Message)
+		}
+	})
+	watching.Go(func() { a.approveHere(ctx, n) })
 	said := make(chan struct{})
 	unsaid := context.AfterFunc(ctx, func() {
 		defer close(said)
@@ -132,8 +160,11 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 		if !w.cfg.StateBeside() {
 			fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("state in"), w.cfg.StateDir())
 		}
-		if l.Token != "" {
+		switch {
+		case l.Token != "":
 			w.token(&b, l.Token)
+		case os.Getenv("TOOLPOST_TOKEN") != "" && w.node.HasOwner():
+			fmt.Fprintln(&b, "the owner's token is the value of TOOLPOST_TOKEN")
 		}
 	}
 	fmt.Fprintf(&b, "%s %s\n", w.app.out.bold("serving on"), l.URL)
@@ -213,7 +244,10 @@ func (w *welcome) sources(ctx context.Context, b *strings.Builder) {
 	}
 	for _, s := range w.node.Sources() {
 		state := plural(tools[s.Name], "tool")
-		if s.Err != nil {
+		switch {
+		case s.Opening:
+			state = w.app.out.amber("still opening") + "; calls of its tools wait for it"
+		case s.Err != nil:
 			state = w.app.out.red("unavailable: ") + because(s.Err)
 		}
 		fmt.Fprintf(b, "%-16s %-12s %s\n", s.Name, clean(s.Protocol), state)

@@ -14,8 +14,8 @@ func (a *app) skillCommand() *cobra.Command {
 		Use:   "skill",
 		Short: "List, check, install and create AlphaHuman skills",
 		Long: "A skill is a folder: with manifest.json or skill.json it is a program that speaks JSON-RPC on stdin and\n" +
-			"stdout; with SKILL.md alone it is instructions, as the Agent Skills standard has them. A source with\n" +
-			"`protocol: alphahuman` offers them.",
+			"stdout; with SKILL.md alone it is instructions, as defined by the Agent Skills standard. A source with\n" +
+			"`protocol: alphahuman` offers skills of both kinds.",
 		Example: "  toolpost skill new weather --dir ./skills\n  toolpost skill check ./skills/weather",
 	}, a.skillList(), a.skillCheck(), a.skillInstall(), a.skillNew())
 }

@@ -29,7 +29,7 @@ func (a *app) stateCommand() *cobra.Command {
 		Use: "state", Short: "Show and change the state of sessions",
 		Long: "A session has a document that its calls read and patch. Each change makes a new version. A session belongs\n" +
 			"to a caller: two callers never share one, even if they choose the same name. On the command line the\n" +
-			"caller is local.",
+			"caller is `local`.",
 		Example: "  toolpost state get work\n  toolpost state patch work '{\"user\": {\"name\": \"Ada\"}}' --if-version 3\n" +
 			"  toolpost state watch work",
 	}, over[statetools.GetArgs](a, seesState("state.get"), "session --caller --version", &cobra.Command{
@@ -44,13 +44,13 @@ func (a *app) stateCommand() *cobra.Command {
 		Args: words(2, -1), DisableFlagsInUseLine: true,
 		Long: "Merges a JSON object into the document of a session: objects merge key by key at every depth, everything\n" +
 			"else replaces, null removes. The patch is written as the arguments of `toolpost call` are; the value of\n" +
-			"name=value is text. With --if-version it is only merged if the session has not changed since that\n" +
-			"version; exit code 3: it has. Patching is a call of the tool state.patch: the policy decides about\n" +
-			"it, and it is on record.",
+			"name=value is text. With --if-version the patch is merged only if the session has not changed since that\n" +
+			"version; exit code 3: it has changed. The command calls the tool state.patch: the policy applies, and the\n" +
+			"call is recorded.",
 	}, changed("patched"))), over[statetools.SessionArgs](a, changesState("state.reset"), "session --caller", &cobra.Command{
 		Use: "reset SESSION", Short: "Empty the state of a session",
-		Long: "Makes the document of a session {} again. That is a new version; earlier ones can still be printed.\n" +
-			"Emptying is a call of the tool state.reset: the policy decides about it, and it is on record.",
+		Long: "Makes the document of a session {} again. That is a new version; earlier ones can still be printed. The\n" +
+			"command calls the tool state.reset: the policy applies, and the call is recorded.",
 	}, func(to statetools.Change) {
 		changed(map[bool]string{true: "empty", false: "emptied"}[to.Version == 0])(to)
 	}),
@@ -70,7 +70,7 @@ func describe(st session.State, now time.Time) string {
 	text := fmt.Sprintf("version %d", st.Version)
 	switch {
 	case st.Version == 0:
-		text += ": nobody had changed it"
+		text += ": unchanged"
 	case !st.Changed.IsZero():
 		text += ", changed " + when(st.Changed, now)
 	}

@@ -6,15 +6,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"toolpost/node"
+	"toolpost/node/storage"
 )
 
 func (a *app) storeCommand() *cobra.Command {
 	return group(&cobra.Command{Use: "store", Short: "Back up the store, or move it to another database"},
-		a.withJSON("print what the audit log of the copy looks like as JSON", &cobra.Command{
+		a.withJSON("print the state of the copy's audit log as JSON", &cobra.Command{
 			Use: "copy URL", Short: "Copy the store to an empty one: sqlite:FILE or postgres://...",
 			Long: "Copies everything in the store of the config, as it is at this moment, and verifies the audit log of the\n" +
-				"copy. The copy must be empty, or not there yet. To move, stop `toolpost serve`, copy, and name the copy\n" +
+				"copy. The target must be empty or not exist yet. To move, stop `toolpost serve`, copy, and name the copy\n" +
 				"in `store: {url: ...}`. Files that tools made (.toolpost/assets) and keys stay where they are.\n\n" +
 				"Leave the password of a database out of the URL: PGPASSWORD and ~/.pgpass are read.",
 			Example: "  toolpost store copy sqlite:backup.db\n  toolpost store copy postgres://toolpost@db.example.org/toolpost",
@@ -32,7 +32,7 @@ func (a *app) storeCommand() *cobra.Command {
 					}
 					url = "sqlite:" + path
 				}
-				r, err := node.CopyStore(c.Context(), cfg, url)
+				r, err := storage.Copy(c.Context(), cfg, url)
 				if err != nil {
 					return err
 				}

@@ -17,7 +17,7 @@ import (
 	"toolpost/builtin/story"
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/cmd/toolpost/terminal"
-	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/modeltext"
@@ -29,9 +29,11 @@ func (a *app) storyCommand() *cobra.Command {
 	c := a.withServer(a.withJSON("print each turn as a line of JSON", &cobra.Command{
 		Use:   "story [NAME]",
 		Short: "Play a story",
-		Long: "Plays a story: a planner of the config turns what you say into a plan, its tools are run, and what they offer\n" +
-			"is what you can say next. Type the number of a choice, or anything else. The end of the input ends the game.\n\n" +
-			"NAME is the planner; without one the first of the config tells its story. With --session the story continues.",
+		Long: "Plays a story: a planner of the config turns your input into a plan, the tools of the plan run, and they\n" +
+			"offer choices for your next input. Type the number of a choice, or anything else. The end of the input\n" +
+			"ends the game.\n\n" +
+			"NAME is the planner; default: the first in the config. With --session, the story of that session\n" +
+			"continues.",
 		Example: "  toolpost story\n  toolpost story adventure --session mine",
 		Args:    words(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -97,7 +99,7 @@ func (p *player) lasts() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return node.HasStore(cfg)
+	return storage.HasStore(cfg)
 }
 
 // begin shows the title, and returns the first prompt: that of the story, or the player's next one in a session that has
@@ -109,7 +111,7 @@ func (p *player) begin(ctx context.Context) (*string, error) {
 		return nil, err
 	}
 	if len(s.Stories) == 0 {
-		return nil, tool.Errorf(tool.CodeNotFound, "there is no story to play; `toolpost init` writes one, or add a planner "+
+		return nil, tool.Errorf(tool.CodeNotFound, "there is no story to play; `toolpost init --sample adventure` writes one, or add a planner "+
 			"to the config, such as `planners: [{name: adventure, file: ./story.yaml}]`")
 	}
 	about := s.Stories[0]
@@ -225,7 +227,7 @@ func (p *player) asset(ctx context.Context, a tool.Asset) error {
 	}
 	_ = strictjson.Unmarshal(a.Metadata, &about) // it may be anything
 	where := a.Path
-	if p.server.url != "" {
+	if p.away() {
 		where = p.server.url + "/v1/assets/" + a.SHA256
 	}
 	fmt.Fprintf(p.out, "%s\n", p.out.dim(fmt.Sprintf("[%s: %s, %s, %s]", clean(cmp.Or(a.Kind, "file")),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -12,10 +13,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
@@ -137,14 +138,7 @@ func TestCtrlCCancelsTheCall(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(cmd.Dir, "started")); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the tool did not start")
-		}
-	}
+	kit.Until(t, func() error { return kit.Err(os.Stat(filepath.Join(cmd.Dir, "started"))) })
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +151,8 @@ func TestCtrlCCancelsTheCall(t *testing.T) {
 	}
 }
 
-// hearHangUps lets programs that the test starts receive SIGHUP when a terminal is closed. Under nohup they would ignore it,
-// as the test does, unless the test listens for it.
+// hearHangUps lets programs that the test starts receive SIGHUP when a terminal is closed. Under nohup they would ignore
+// it, as the test does, unless the test listens for it.
 func hearHangUps(t *testing.T) {
 	t.Helper()
 	hup := make(chan os.Signal, 1)
@@ -205,11 +199,12 @@ func (l *lines) String() string {
 
 func (l *lines) wait(t *testing.T, want string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !strings.Contains(l.String(), want); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%q was not said: %s", want, l)
+	kit.Until(t, func() error {
+		if text := l.String(); !strings.Contains(text, want) {
+			return fmt.Errorf("%q was not said: %s", want, text)
 		}
-	}
+		return nil
+	})
 }
 
 func TestAClosedTerminalEndsTheServer(t *testing.T) {
@@ -253,4 +248,46 @@ func TestWithoutATerminalAHangUpReloads(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}
+}
+
+// A call of an agent is put to the person at the terminal of the server, who decides with a word; the agent's next call runs.
+func TestServerAsksAtItsTerminal(t *testing.T) {
+	hearHangUps(t)
+	ours, theirs := openTerminal(t)
+	cmd := program(t, map[string]string{"a.txt": "old\n", "toolpost.yaml": "sources: [{name: files, protocol: builtin, roots: [{path: ., write: true}]}]\n" +
+		"policy: {rules: [{effect: ask, tools: writeFile, reason: be careful}]}\n"}, "serve", "--listen", "127.0.0.1:0")
+	cmd.Stdin, cmd.Stdout = theirs, theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	kit.OK(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	said := &lines{}
+	go func() { _, _ = io.Copy(said, ours) }()
+	said.wait(t, "/mcp")
+	_ = kit.Must(io.WriteString(ours, "yes\n"))(t) // typed before anything was asked: it approves nothing
+	calls := func(content string) string {
+		agent := program(t, nil, "as", "mcp", "--caller", "pen", "--config", filepath.Join(cmd.Dir, "toolpost.yaml"))
+		agent.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"owner","version":"1"}}}` + "\n" +
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"writeFile","arguments":{"path":"a.txt","content":"` + content + `"}}}` + "\n")
+		return string(kit.Must(agent.Output())(t))
+	}
+	kit.Contains(t, calls("new"), "has to be approved", "the agent was not told")
+	said.wait(t, "for agent/pen at mcp")
+	said.wait(t, "-old")
+	said.wait(t, "+new")
+	said.wait(t, "type call, session, arguments, hour, always, or no and a reason")
+	_ = kit.Must(io.WriteString(ours, "always\n"))(t)
+	said.wait(t, "{caller: agent/pen, tool: files.writeFile, rules: ")
+	_ = kit.Must(io.WriteString(ours, "n\n"))(t)
+	said.wait(t, "the call still waits")
+	kit.Contains(t, calls("other"), "has to be approved", "the agent was not told")
+	said.wait(t, "+other")
+	_ = kit.Must(io.WriteString(ours, "no too short\n"))(t)
+	said.wait(t, "denied")
+	kit.Contains(t, calls("other"), "denied it: too short", "the agent was not told why")
+	kit.Contains(t, calls("third"), "has to be approved", "the agent was not told")
+	said.wait(t, "+third")
+	_ = kit.Must(io.WriteString(ours, "yes\n"))(t)
+	said.wait(t, "it runs when agent/pen makes the call again")
+	kit.Contains(t, calls("third"), "bytes_written", "the approved call did not run")
+	said.wait(t, "ok in ")
 }

@@ -15,10 +15,10 @@ import (
 	leasetools "toolpost/builtin/lease"
 	"toolpost/builtin/token"
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/engine/lease"
-	"toolpost/host/offlimits"
 	"toolpost/identity"
-	"toolpost/node"
+	"toolpost/node/access"
 	"toolpost/tool"
 	"toolpost/wire/duration"
 )
@@ -26,23 +26,22 @@ import (
 func (a *app) tokenCommand() *cobra.Command {
 	tokens := own{"token.list", "list tokens", store}
 	return group(&cobra.Command{
-		Use: "token", Short: "Issue, list and revoke the tokens of callers, or make another for the owner",
-		Long: "A token is what a caller shows at a door. The section `callers` of the config says what each caller may\n" +
-			"use; a token can be limited to less. A caller may have several at once.",
+		Use: "token", Short: "Issue, list and revoke the tokens of callers, or replace that of the owner",
+		Long: "A caller authenticates at a door with a token. The section `callers` of the config says what each caller\n" +
+			"may use; a token can be limited to less. A caller may have several at once.",
 		Example: "  toolpost token issue ci --role reader --ttl 24h --note \"nightly build\"\n" +
 			"  toolpost token list\n  toolpost token revoke 0f3a5c7e9b1d2f46",
 	}, a.tokenIssueCommand(), over[token.ListArgs](a, tokens, "--limit,n:100", &cobra.Command{
 		Use: "list", Short: "List tokens, newest first",
-		Long: "Lists tokens, the newest first: live, expired or revoked. One is forgotten 30 days after its end. The\n" +
-			"tokens themselves are not listed: they are not stored. Those that the config lists by their digests are\n" +
-			"not here.",
+		Long: "Lists tokens, the newest first: live, expired or revoked. A token is forgotten 30 days after its end. The\n" +
+			"tokens themselves are not shown: they are not stored. Tokens that the config lists by digest are left out.",
 	}, func(l token.Listed) {
 		columns[identity.Token]("id caller roles|- tools|- issued expires|never state note", nil).print(a, "tokens", l.Tokens)
 	}), asID(identity.TokenID, over[token.RevokeArgs](a, revokesTokens, "id", &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a token",
-		Long: "Revokes a token: every program that shares the store refuses it, within a second. ID is the id of\n" +
-			"the token, or the token itself. Revoking is a call of the tool token.revoke, and it is on record. Exit\n" +
-			"code 3: it was revoked or over before; 4: there is no such token.",
+		Long: "Revokes a token: every program that shares the store refuses it, within a second. ID is the id of the\n" +
+			"token, or the token itself. The command calls the tool token.revoke, and the call is recorded. Exit code\n" +
+			"3: already revoked or expired; 4: no such token.",
 		ValidArgsFunction: a.completeFrom(tokens, "id", "caller", "live"),
 	}, func(t identity.Token) {
 		fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), t.ID, clean(t.Caller))
@@ -62,16 +61,16 @@ func asID(id func(string) string, c *cobra.Command) *cobra.Command {
 
 func (a *app) tokenNewOwnerCommand() *cobra.Command {
 	return a.withJSON("print the token as JSON", &cobra.Command{
-		Use: "new-owner", Short: "Make another token for the owner, in place of one that is lost",
-		Long: "Makes another token for the owner of this installation and prints it; it is not shown again. The one before\n" +
-			"it is no longer valid. A server that runs on the same state folder takes the new one within a second,\n" +
-			"unless it was started with TOOLPOST_TOKEN: then that is the token.",
+		Use: "new-owner", Short: "Replace the token of the owner, for example if it is lost",
+		Long: "Makes a new token for the owner of this installation and prints it; it is not shown again. The previous\n" +
+			"token stops working. A server on the same state folder accepts the new one within a second, unless it was\n" +
+			"started with TOOLPOST_TOKEN, which then stays its token.",
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := a.load()
 			if err != nil {
 				return err
 			}
-			made, err := node.NewOwnerToken(cfg)
+			made, err := access.NewOwnerToken(cfg)
 			if err != nil {
 				return err
 			}
@@ -120,9 +119,9 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 	return first(over[token.IssueArgs](a, issuesTokens, "caller --role=roles --tools --ttl=ttl_ms:30d --note", &cobra.Command{
 		Use: "issue CALLER", Short: "Issue a token and print it",
 		Long: "Issues a token and prints it, once: only a digest of it is kept. Its id, which does not reveal the token,\n" +
-			"goes to stderr. A caller that the config lists has the rights in the config, limited by --role and --tools;\n" +
-			"any other caller has the rights that --role and --tools name. Issuing is a call of the tool token.issue:\n" +
-			"the policy decides about it, and it is recorded.",
+			"goes to stderr. A caller that the config lists has the rights in the config, limited by --role and\n" +
+			"--tools; any other caller has the rights that --role and --tools name. The command calls the tool\n" +
+			"token.issue: the policy applies, and the call is recorded.",
 	}, func(t token.Issued) {
 		fmt.Fprintln(a.out, t.Secret)
 		fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is not shown again\n",
@@ -141,8 +140,8 @@ func (a *app) leaseCommand() *cobra.Command {
 	leases := own{"lease.list", "list leases", store}
 	return group(&cobra.Command{
 		Use: "lease", Short: "Issue, list and revoke leases",
-		Long: "A lease permits one call of a tool, up to a tier, for a limited time. Tools of the tier in\n" +
-			"`limits.lease_tier`, and above, need one for each call.",
+		Long: "A lease permits one call of a tool, up to a tier (0 safe, 1 writes, 2 system, 3 dangerous), for a limited\n" +
+			"time. A tool whose tier is `limits.lease_tier` or higher needs one for each call.",
 		Example: "  LEASE=$(toolpost lease issue deleteFile --ttl 1m)\n" +
 			"  toolpost call deleteFile path=old.txt --lease $LEASE\n  toolpost lease list",
 	}, a.leaseIssueCommand(), over[leasetools.ListArgs](a, leases, "--limit,n:100", &cobra.Command{
@@ -153,10 +152,9 @@ func (a *app) leaseCommand() *cobra.Command {
 		columns[lease.Lease]("id tool caller|- tier expires state", nil).print(a, "leases", l.Leases)
 	}), asID(lease.ID, over[leasetools.RevokeArgs](a, own{"lease.revoke", "revoke leases", store}, "id", &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a lease",
-		Long: "Revokes a lease: a call with it is refused from then on, by every program that shares the store.\n" +
-			"ID is the id of the lease or its token. Revoking is a call of the tool lease.revoke: the policy decides\n" +
-			"about it, and it is on record. Exit code 3: it was used, revoked or over before; 4: there is no such\n" +
-			"lease.",
+		Long: "Revokes a lease: a call with it is refused from then on, by every program that shares the store. ID is the\n" +
+			"id of the lease or its token. The command calls the tool lease.revoke: the policy applies, and the call is\n" +
+			"recorded. Exit code 3: already used, revoked or expired; 4: no such lease.",
 		ValidArgsFunction: a.completeFrom(leases, "id", "tool", "live"),
 	}, func(l lease.Lease) {
 		fmt.Fprintf(a.out, "%s  %s for %s\n", a.out.green("revoked"), l.ID, clean(l.Tool))
@@ -166,10 +164,10 @@ func (a *app) leaseCommand() *cobra.Command {
 func (a *app) leaseIssueCommand() *cobra.Command {
 	issue := own{"lease.issue", "issue leases", store | sources}
 	c := over[leasetools.IssueArgs](a, issue, "tool? --tool --caller: --tier --ttl=ttl_ms:10s", &cobra.Command{
-		Use: "issue NAME", Short: "Issue a lease for a tool and print its token",
-		Long: "Issues a lease and prints its token, once: only a digest of it is kept. The id, which does\n" +
-			"not reveal the token, goes to stderr. Issuing is a call of the tool lease.issue: the policy decides about it,\n" +
-			"and it is recorded.",
+		Use: "issue (NAME | --tool NAME)", Short: "Issue a lease for a tool and print its token",
+		Long: "Issues a lease and prints its token, once: only a digest of it is kept. The id, which does not reveal the\n" +
+			"token, goes to stderr. The command calls the tool lease.issue: the policy applies, and the call is\n" +
+			"recorded.",
 		ValidArgsFunction: a.completeTool,
 	}, func(l leasetools.Issued) {
 		fmt.Fprintln(a.out, l.Token)

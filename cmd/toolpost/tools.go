@@ -36,7 +36,7 @@ func (a *app) toolsCommand() *cobra.Command {
 		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file\n  toolpost tools review",
 		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), all) },
 	})
-	c.Flags().BoolVarP(&all, "all", "a", false, "also those that are held back, and why (for operators)")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also list tools that are held back, and why (for operators)")
 	c.AddCommand(command(&cobra.Command{
 		Use: "show NAME", Short: "Show one tool: what it takes, returns and does", Args: words(1, 1),
 		ValidArgsFunction: a.completeTool,
@@ -63,6 +63,7 @@ func (a *app) listTools(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
+	a.remember(tools)
 	if all {
 		held, err := a.heldBack(ctx, b)
 		if err != nil {

@@ -19,21 +19,21 @@ import (
 func (a *app) topCommand() *cobra.Command {
 	var once bool
 	c := &cobra.Command{
-		Use: "top", Short: "Show what a server has to do, live",
-		Long: "Shows the calls in flight, how many calls end each second and how long they take, by tool, and the sources\n" +
-			"and their workers, of a server (--server). On a terminal it takes the whole screen, until q or Ctrl-C; elsewhere it\n" +
-			"prints a line for each interval. Percentiles are estimates. It is for operators.",
-		Example: "  toolpost top --server http://127.0.0.1:8700\n" +
-			"  toolpost top --once --json --server http://127.0.0.1:8700",
+		Use: "top", Short: "Show the load of a server, live",
+		Long: "Shows the load of the running server, or of --server URL: the calls in flight, the calls per second and how\n" +
+			"long they take, by tool, and the sources and their workers. On a terminal it uses the whole screen, until q\n" +
+			"or Ctrl-C; elsewhere it prints a line for each interval. Percentiles are estimates. For operators.",
+		Example: "  toolpost top\n" +
+			"  toolpost top --once --json --server https://tools.example.org",
 	}
-	c.Flags().BoolVar(&once, "once", false, "look for one interval, print what was seen, and end")
+	c.Flags().BoolVar(&once, "once", false, "measure for one interval, print the result, and exit")
 	takes[health.LoadArgs](c, "--interval=interval_ms:1s", func(ctx context.Context, args map[string]any) error {
 		if once {
 			args["count"] = 2
 		}
 		return a.top(ctx, following{own{"watchLoad", "see the load", sources}, args, false, once})
 	})
-	return a.withServer(a.withJSON("print each look as a JSON object on a line", c))
+	return a.withServer(a.withJSON("print each measurement as a JSON object on a line", c))
 }
 
 func (a *app) top(ctx context.Context, load following) error {
@@ -47,6 +47,9 @@ func (a *app) top(ctx context.Context, load following) error {
 		ctx, show = whole, full.load
 		defer quit()
 	} else {
+		if err := a.locate(ctx); err != nil {
+			return err
+		}
 		a.alone()
 	}
 	return a.followOwn(ctx, load, func(log tool.Log) (int64, error) {

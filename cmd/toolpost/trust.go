@@ -26,9 +26,9 @@ var reviewsTools = own{trust.Review, "review tools", sources}
 func (a *app) reviewCommand() *cobra.Command {
 	return over[trust.ReviewArgs](a, reviewsTools, "tools...", &cobra.Command{
 		Use: "review [NAME ...]", Short: "Show what changed in tools that are held back",
-		Long: "Shows the tools of upstream servers that are held back: what each said about itself when it was approved or\n" +
-			"first seen, and what it says now, with the words that differ in brackets. Invisible characters are\n" +
-			"shown as escapes. A tool that is held back is not listed and cannot be called. It is for operators.",
+		Long: "Shows the tools of upstream servers that are held back: what each said about itself when it was approved\n" +
+			"or first seen, and what it says now, with the words that differ in brackets. Invisible characters are\n" +
+			"shown as escapes. A tool that is held back is not listed and cannot be called. For operators.",
 		Example: "  toolpost tools review\n  toolpost tools review weather.forecast",
 	}, a.showHeld)
 }
@@ -38,10 +38,10 @@ func (a *app) approveCommand() *cobra.Command {
 	return first(over[trust.ApproveArgs](a, approve, "tools... --all=source", &cobra.Command{
 		Use: "approve NAME ... | --all SOURCE", Short: "Approve tools that are held back",
 		Long: "Approves tools of upstream servers as they are now: from then on they are held back only if they change\n" +
-			"again. NAME is what `toolpost tools review` shows; with its digest, as it is shown there, nothing is approved\n" +
-			"that has changed since. With --all every tool of a source that is held back is approved, and what is\n" +
-			"remembered of tools that it no longer brings is forgotten. Approving is a call of the tool tools.approve: the\n" +
-			"policy decides about it, and it is on record.",
+			"again. NAME is the name that `toolpost tools review` shows. With the digest, as shown there, a tool that\n" +
+			"has changed since is not approved. With --all, every held-back tool of a source is approved, and tools\n" +
+			"that the source no longer has are forgotten. The command calls the tool tools.approve: the policy applies,\n" +
+			"and the call is recorded.",
 		Example: "  toolpost tools approve weather.forecast\n  toolpost tools approve --all weather",
 	}, a.showApproved), func(c *cobra.Command, names []string) ([]string, error) {
 		if len(names) == 0 && !c.Flags().Changed("all") {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -11,6 +13,7 @@ import (
 
 	"toolpost/engine/approval"
 	"toolpost/engine/calls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -229,6 +232,12 @@ func TestApproverSeesEachArgumentUnambiguously(t *testing.T) {
 	if !slices.Equal(shown, want) {
 		t.Errorf("it is shown as\n%s\nnot as\n%s", strings.Join(shown, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+func TestLogsShowInvisibleCharacters(t *testing.T) {
+	shown := func(key string, v any) string { return visibleText(nil, slog.Any(key, v)).Value.String() }
+	kit.Equal(t, shown("reads", "/w/a\u3164b\u034f"), `/w/a\u3164b\u034f`, "a path")
+	kit.Equal(t, shown("error", errors.New("no \u115f")), `no \u115f`, "an error")
 }
 
 func TestAnExportSaysHowFarItIs(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"toolpost/builtin/health"
 	"toolpost/cmd/toolpost/terminal"
 	"toolpost/engine/calls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -119,12 +121,13 @@ var paint = regexp.MustCompile("\x1b\\[[0-9;]*[mK]")
 // until waits for a condition of the screen.
 func (s *seat) until(what string, so func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(time.Minute); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			text := s.written()
-			s.t.Fatalf("%s is not on the screen: %q", what, text[max(0, len(text)-2000):])
+	kit.Until(s.t, func() error {
+		if so() {
+			return nil
 		}
-	}
+		text := s.written()
+		return fmt.Errorf("%s is not on the screen: %q", what, text[max(0, len(text)-2000):])
+	})
 }
 
 func (s *seat) ends(code int) {
@@ -278,11 +281,9 @@ func TestProgressIsABarOnATerminalAndPlainLinesElsewhere(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); !plainLine.MatchString(said.text()) && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond)
-	}
+	kit.Eventually(t, "a plain line", func() bool { return plainLine.MatchString(said.text()) })
 	release(cmd)
-	if err := cmd.Wait(); err != nil || !plainLine.MatchString(said.text()) || strings.ContainsAny(said.text(), "\r\x1b█") {
+	if err := cmd.Wait(); err != nil || strings.ContainsAny(said.text(), "\r\x1b█") {
 		t.Errorf("%v: %q", err, said.text())
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"toolpost/host/walls"
 	"toolpost/protocol/command"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // The limits for a program's description of itself.
@@ -35,13 +36,14 @@ func (a *app) wrapCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "wrap [flags] PROGRAM [COMMAND ...]", Short: "Write a first draft of a source that runs a program as a tool",
 		Args: words(1, -1), DisableFlagsInUseLine: true,
-		Long: "Reads what a program says about itself with --help or -h, or in its page of the manual, and prints a source of\n" +
-			"protocol command for it: check it, cut it down, say what its effects are, and put it into toolpost.yaml.\n" +
-			"The program is run for its help alone: without a network, and without a file that it could change.",
-		Example: "  toolpost wrap git log\n  toolpost wrap --man rsync\n  toolpost wrap ./convert.py > toolpost.yaml",
+		Long: "Reads the help of a program (--help or -h) or its manual page, and prints a source with `protocol:\n" +
+			"command` for it. Review the source, remove what you do not need, declare its effects, and add it to\n" +
+			"toolpost.yaml. The program is run only to print its help, without network access and without write access\n" +
+			"to any file.",
+		Example: "  toolpost wrap git log\n  toolpost wrap --man rsync\n  toolpost wrap ./convert.py > draft.yaml",
 		RunE:    func(c *cobra.Command, args []string) error { return a.wrap(c.Context(), args, manual) },
 	}
-	c.Flags().BoolVar(&manual, "man", false, "read the page of the manual, not the help")
+	c.Flags().BoolVar(&manual, "man", false, "read the manual page, not the help")
 	c.Flags().SetInterspersed(false) // words after the program are its own
 	return a.withJSON("print the source as JSON", c)
 }
@@ -134,7 +136,7 @@ func helpOf(ctx context.Context, words []string, more string) (string, error) {
 	defer child.Close()
 	child.CloseStdin()
 	reaper := process.Reap(ctx, child, time.Second)
-	out, err := process.ReadDocument(reaper, helpSize)
+	out, err := bounded.ReadDocument(reaper, helpSize)
 	if err != nil {
 		reaper.Abort()
 	}

@@ -108,7 +108,7 @@ func IsStandIn(name string) bool {
 type (
 	searchArgs struct {
 		Query string `json:"query" schema:"required minLength=1 maxLength=1000" doc:"what the tool should do, in a few words"`
-		Limit int    `json:"limit" schema:"minimum=1 maximum=50" doc:"at most so many; default: 10"`
+		Limit int    `json:"limit" schema:"minimum=1 maximum=50" doc:"maximum number of tools; default: 10"`
 	}
 	describeArgs struct {
 		Name string `json:"name" schema:"required minLength=1" doc:"its name, as search_tools gives it"`

@@ -39,8 +39,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/codesearch/disk"
-	"toolpost/host/kernel"
 	"toolpost/host/workspace"
+	"toolpost/kernel"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/codesearch/grep"
-	"toolpost/host/kernel"
 	"toolpost/host/workspace"
+	"toolpost/kernel"
 )
 
 const (

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"toolpost/host/secret"
@@ -34,9 +35,10 @@ func States() []string { return []string{Waiting, Approved, Used, Denied, Expire
 // How long an approval holds: for the call that asked, or, if remembered, for further calls of the tool by its caller.
 const (
 	ForCall      = "call"
-	ForSession   = "session"   // in the same session
+	ForSession   = "session"   // in the same session; without one, in the same run of the agent
 	ForArguments = "arguments" // with the same arguments
 	ForHour      = "hour"      // for an hour
+	ForAlways    = "always"    // as long as the config says so; see Standing
 )
 
 // The reasons of refusals.
@@ -57,15 +59,18 @@ type Approval struct {
 	Tier       int                `json:"tier"`
 	Effects    []string           `json:"effects,omitempty"`
 	Caller     string             `json:"caller"`
+	SelfNamed  bool               `json:"self_named,omitzero"` // the caller is an agent, and this is what it calls itself
 	Door       string             `json:"door"`
 	Session    string             `json:"session,omitempty"`
 	Run        string             `json:"run,omitempty"`
+	Process    string             `json:"process,omitempty"` // of the agent
 	Call       string             `json:"call"`
 	Parent     string             `json:"parent,omitempty"`
 	Job        string             `json:"job,omitempty"`
 	Args       json.RawMessage    `json:"arguments,omitzero"`       // without secrets
 	Omitted    int                `json:"arguments_bytes,omitzero"` // their length, if they are too long to be shown
 	Touches    tool.Touches       `json:"touches,omitzero"`
+	Changes    []Change           `json:"changes,omitempty"`     // of files, as far as the arguments tell
 	More       int                `json:"touches_more,omitzero"` // further files and commands, if they are too many to be shown
 	Walls      string             `json:"walls,omitempty"`       // what the tool is confined to, in words
 	Guarantees tool.Guarantees    `json:"guarantees,omitzero"`   // what the call cannot do
@@ -73,6 +78,12 @@ type Approval struct {
 	Asked      time.Time          `json:"asked"`                 //
 	Until      time.Time          `json:"until"`                 // when it expires
 	Ruling
+
+	// For the approver who sees it: how long an approval may hold, and for an operator the entry of the config, and its file,
+	// that an approval for ever would write.
+	Ways   []string `json:"ways,omitempty"`
+	Always string   `json:"always,omitempty"`
+	Config string   `json:"config,omitempty"`
 }
 
 // A Ruling is what became of an approval; it is empty while the approval waits.
@@ -85,14 +96,24 @@ type Ruling struct {
 	Used      time.Time `json:"used,omitzero"`        //
 	Revoked   time.Time `json:"revoked,omitzero"`     // set if it was remembered
 	RevokedBy string    `json:"revoked_by,omitempty"` //
+	Ran       *Ran      `json:"ran,omitempty"`        // the outcome of the approved call; nil until it has one
+}
+
+// A Ran is the outcome of an approved call.
+type Ran struct {
+	Call    string       `json:"call"`
+	Outcome tool.Outcome `json:"outcome"`
+	Code    tool.Code    `json:"code,omitempty"`
+	Millis  int64        `json:"ms"`
 }
 
 // An Entry is a stored approval.
 type Entry struct {
 	Approval
-	Ref   string `json:"ref"`   // of the tool
-	Bound string `json:"bound"` // the digest of the call that it is for
-	Input string `json:"input"` // the digest of its arguments
+	Ref   string `json:"ref"`           // of the tool
+	Bound string `json:"bound"`         // the digest of the call that it is for
+	Input string `json:"input"`         // the digest of its arguments
+	Seen  string `json:"seen,omitzero"` // the digest of what its approvers see it touch
 	// Key is the digest by which a call picks it up without its id: of everything that it is bound to and of the rules
 	// that ask, or the job's own. Again is the digest that does so now: the key, until it is used or its caller has the
 	// decision; then a question that the tool asked in the approved call; or nothing.
@@ -153,6 +174,9 @@ type Options struct {
 	Digests *secret.Keyed
 	// Redact removes secrets from the arguments that approvers see; nil means that there are none.
 	Redact func(json.RawMessage) json.RawMessage
+	// Config is the file that Write adds an entry to; empty means that no approval can be for ever.
+	Config string
+	Write  func(Standing) error
 	Log    *slog.Logger     // nil means no log
 	Now    func() time.Time // nil means time.Now
 }
@@ -161,6 +185,7 @@ type Options struct {
 type Approvals struct {
 	o       Options
 	decided tool.Changes // signals changes in this process
+	always  atomic.Pointer[[]Standing]
 }
 
 // New makes the stage.
@@ -196,9 +221,9 @@ func (a *Approval) At(now time.Time) string {
 	return a.State
 }
 
-// Remembered reports whether an approval also covers further calls.
+// Remembered reports whether an approval also covers further calls. If it is for ever, the config covers them.
 func (a *Approval) Remembered() bool {
-	return (a.State == Approved || a.State == Used) && a.For != "" && a.For != ForCall && a.Revoked.IsZero()
+	return (a.State == Approved || a.State == Used) && a.For != "" && a.For != ForCall && a.For != ForAlways && a.Revoked.IsZero()
 }
 
 // Over returns when an approval can no longer be used, and may be deleted a while later; the zero time means never.

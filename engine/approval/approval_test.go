@@ -106,7 +106,7 @@ func args(text string) func(*tool.Call)  { return func(c *tool.Call) { c.Args = 
 func caller(id string) func(*tool.Call)  { return func(c *tool.Call) { c.Caller.ID = id } }
 func session(id string) func(*tool.Call) { return func(c *tool.Call) { c.Session = id } }
 func rules(list ...tool.ConsentRule) func(*tool.Call) {
-	return func(c *tool.Call) { c.Consent = &tool.Consent{Rules: list} }
+	return func(c *tool.Call) { c.Consent = &tool.Consent{Rules: list, Touches: c.Consent.Touches} }
 }
 
 var (
@@ -503,6 +503,21 @@ func TestANewRuleHasToBeAskedAboutToo(t *testing.T) {
 		t.Error("what bob approved is good for carl's rule")
 	}
 	w.runs(t, call(resume(id), rules(asks("owner", "bob"))))
+}
+
+// The same arguments can name another file later: x.txt is the one in the first root that has one.
+func TestCallThatTouchesAnotherFileNeedsANewApproval(t *testing.T) {
+	touching := func(path string) func(*tool.Call) {
+		return func(c *tool.Call) { c.Consent.Touches = tool.Touches{Writes: []string{path}} }
+	}
+	for _, how := range []string{approval.ForCall, approval.ForArguments} {
+		w := newWorld()
+		id := w.asked(t, call(touching("/one/x.txt")))
+		w.decide(t, bob, id, yes(how))
+		other := w.asked(t, call(touching("/two/x.txt"), resume(id)))
+		kit.Equal(t, w.asked(t, call(touching("/two/x.txt"))), other, "the approval that it waits for")
+		w.runs(t, call(touching("/one/x.txt"), resume(id)))
+	}
 }
 
 func TestChangedToolNeedsANewApproval(t *testing.T) {

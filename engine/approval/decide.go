@@ -15,8 +15,16 @@ import (
 // sees reports whether p may know of an approval. Operators may, so that they can deny one whose approvers do not exist.
 func (a *Approval) sees(p tool.Principal) bool { return p.Operator() || a.names(p) }
 
-// names reports whether every rule that asks for the approval names p.
+// names reports whether every rule that asks for the approval names p. An agent has the roles of its person, but is not
+// that person: a rule has to name it. One that named itself approves nothing of others, since it could be the caller under
+// another name.
 func (a *Approval) names(p tool.Principal) bool {
+	if strings.HasPrefix(p.ID, tool.AgentPrefix) {
+		p.Rights = nil
+	}
+	if p.SelfNamed && (p.ID != a.Caller || !a.SelfNamed) {
+		return false
+	}
 	return !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !p.Is(r.Approvers) })
 }
 
@@ -32,8 +40,8 @@ func (a *Approval) may(p tool.Principal, approve bool) error {
 		return tool.Errorf(tool.CodeAccessDenied, "only %s can approve this call of %s; an operator can deny it: "+
 			"`toolpost deny %s`", strings.Join(a.approvers(), ", "), a.Tool, a.ID).Because(NoRight)
 	case p.ID == a.Caller && !self:
-		return tool.Errorf(tool.CodeAccessDenied, "%q made this call of %s, and nobody decides about their own calls; "+
-			"somebody else has to, or rule %q has to say `self: true`", p.ID, a.Tool, a.Rules[0].Name).Because(OwnCall)
+		return tool.Errorf(tool.CodeAccessDenied, "%q made this call of %s, and no caller decides about its own calls: "+
+			"decide in the console (`toolpost console`), or let rule %q say `self: true`", p.ID, a.Tool, a.Rules[0].Name).Because(OwnCall)
 	}
 	return nil
 }
@@ -64,9 +72,9 @@ func (a *Approval) ruleNames() (list []string) {
 
 // ways lists how an approval may be remembered: as every rule and the call permit.
 func (a *Approval) ways() (list []string) {
-	for _, way := range []string{ForSession, ForArguments, ForHour} {
+	for _, way := range []string{ForSession, ForArguments, ForHour, ForAlways} {
 		barred := slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !slices.Contains(r.Remember, way) })
-		if !barred && (way != ForSession || a.Session != "") {
+		if !barred && (way != ForSession || a.Session != "" || a.Process != "") && (way != ForAlways || !a.SelfNamed) {
 			list = append(list, way)
 		}
 	}
@@ -101,7 +109,7 @@ func (e *Entry) settle(by string, d Decision, now time.Time) error {
 }
 
 func (e *Entry) notRemembered(way string) error {
-	if way == ForSession && e.Session == "" {
+	if way == ForSession && e.Session == "" && e.Process == "" {
 		return tool.Errorf(tool.CodeInvalidInput, "the call has no session for which it could be approved")
 	}
 	return tool.Errorf(tool.CodeInvalidInput, "it cannot be approved for %.40q; possible are %s", way,
@@ -132,12 +140,21 @@ func (s *Approvals) Decide(ctx context.Context, p tool.Principal, id string, d D
 		if err := e.may(p, d.Approve); err != nil {
 			return err
 		}
+		if d.For == ForAlways && (s.o.Config == "" || !p.Operator()) {
+			return tool.Errorf(tool.CodeAccessDenied, "an approval for ever is written to the config, by an operator and if there "+
+				"is a config; %q can approve the call for an hour", p.ID).Because(NoRight)
+		}
 		return e.settle(p.ID, d, s.o.Now())
 	})
 	if err == nil {
 		s.decided.Tell()
 	}
-	return e.Approval, err
+	if err == nil && d.Approve && d.For == ForAlways {
+		if err = s.o.Write(e.standing()); err != nil {
+			err = tool.Errorf(tool.CodeOf(err), "this call is approved, and further ones are not: %w", err)
+		}
+	}
+	return s.shownTo(p, e), err
 }
 
 // Revoke revokes a remembered approval.
@@ -180,13 +197,7 @@ func (s *Approvals) Show(ctx context.Context, p tool.Principal, id string) (Appr
 	if tool.CodeOf(err) == tool.CodeNotFound || err == nil && !e.sees(p) {
 		return Approval{}, missing(id)
 	}
-	return s.shown(e), err
-}
-
-// shown returns an approval with its present state.
-func (s *Approvals) shown(e Entry) Approval {
-	e.State = e.At(s.o.Now())
-	return e.Approval
+	return s.shownTo(p, e), err
 }
 
 // All selects all approvals in a list, and Remembered those that are remembered.
@@ -208,11 +219,21 @@ func (s *Approvals) List(ctx context.Context, p tool.Principal, state string, mo
 	entries, err := s.o.Store.List(ctx, f)
 	list, left := make([]Approval, 0, len(entries)), maxListed
 	for _, e := range entries {
-		a := s.shown(e)
+		a := s.shownTo(p, e)
 		if left -= a.size(); left < 0 {
 			a.shorten()
 		}
 		list = append(list, a)
+	}
+	return list, err
+}
+
+// Latest returns the newest approvals, for this program itself.
+func (s *Approvals) Latest(ctx context.Context, most int) (list []Approval, err error) {
+	entries, err := s.o.Store.List(ctx, Filter{Most: most})
+	for _, e := range entries {
+		e.State = e.At(s.o.Now())
+		list = append(list, e.Approval)
 	}
 	return list, err
 }
@@ -224,6 +245,9 @@ const maxListed = 1 << 20
 // size returns the bytes of an approval's arguments and touches.
 func (a *Approval) size() int {
 	n := len(a.Args)
+	for _, one := range a.Changes {
+		n += len(one.Diff)
+	}
 	for _, path := range slices.Concat(a.Touches.Reads, a.Touches.Writes) {
 		n += len(path)
 	}
@@ -235,7 +259,7 @@ func (a *Approval) size() int {
 
 // shorten drops the arguments and touches, and records how much they were.
 func (a *Approval) shorten() {
-	a.Omitted, a.Args = max(a.Omitted, len(a.Args)), nil
+	a.Omitted, a.Args, a.Changes = max(a.Omitted, len(a.Args)), nil, nil
 	a.More, a.Touches = a.More+count(a.Touches), tool.Touches{}
 }
 

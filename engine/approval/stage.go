@@ -51,8 +51,10 @@ func (s *Approvals) pass(
 	switch {
 	case err != nil && p.used && tool.NotRun(err):
 		s.giveBack(ctx, &p.entry)
-	case err == nil && r.Ask != nil:
+	case err == nil && r.Ask != nil && p.entry.ID != "":
 		err = s.goesOn(ctx, &p.entry, r.Ask.ID)
+	case p.used || c.Resume != "" && p.entry.State == Used:
+		s.ran(ctx, c, &p.entry, r, err)
 	}
 	if err != nil {
 		return nil, err
@@ -81,10 +83,16 @@ func (s *Approvals) permit(ctx context.Context, c *tool.Call) (permit, error) {
 	switch {
 	case IsID(c.Resume):
 		return s.resume(ctx, c, d, granted)
-	case granted != nil:
+	case granted != nil && (granted.ID != "" || !s.ready(ctx, d)):
 		return permit{entry: *granted, state: Approved}, nil
 	}
 	return s.pickUp(ctx, c, d)
+}
+
+// ready reports whether an approval of this very call waits to be used.
+func (s *Approvals) ready(ctx context.Context, d digests) bool {
+	e, ok, err := s.o.Store.Open(ctx, d.key)
+	return err == nil && ok && e.At(s.o.Now()) == Approved
 }
 
 // pickUp returns the permit of a call without the id of an approval, or begins an approval.
@@ -97,10 +105,12 @@ func (s *Approvals) pickUp(ctx context.Context, c *tool.Call, d digests) (permit
 	switch {
 	case err != nil:
 		return permit{}, err
-	case !ok || !e.good(c, d):
+	case !ok || !e.boundTo(c, d) || !e.decided(c.Consent):
 		return s.begin(ctx, c, d)
-	case c.Resume != "":
+	case c.Resume != "": // it has begun, so it may have changed what it touches
 		return permit{entry: e, state: Approved}, nil
+	case !e.saw(d):
+		return s.begin(ctx, c, d)
 	}
 	p, err := s.use(ctx, c, e.ID, nil)
 	if err != nil && tool.AsError(err).Reason == Unknown || p.state == Expired { // or another call was faster
@@ -117,7 +127,7 @@ func (s *Approvals) resume(ctx context.Context, c *tool.Call, d digests, granted
 		return permit{}, unknown(c)
 	case err != nil:
 		return permit{}, err
-	case !e.covers(c.Consent): // new rules ask that have not been decided
+	case !e.decided(c.Consent) || c.Consent != nil && !e.saw(d): // other rules ask, or it would touch something else
 		return s.begin(ctx, c, d)
 	case len(c.Answers) > 0 && e.At(s.o.Now()) == Waiting:
 		if err := s.answer(ctx, c, &e); err != nil {
@@ -188,13 +198,15 @@ func (s *Approvals) entry(c *tool.Call, d digests) Entry {
 	e := Entry{
 		Approval: Approval{
 			ID: idPrefix + strings.ToLower(rand.Text())[:20], State: Waiting, Tool: c.Tool, Caller: c.Caller.ID,
-			Door: c.Caller.Door, Session: c.Session, Run: c.Run, Call: c.ID, Parent: c.Parent,
+			SelfNamed: c.Caller.SelfNamed,
+			Door:      c.Caller.Door, Session: c.Session, Run: c.Run, Process: c.Caller.Process, Call: c.ID, Parent: c.Parent,
 			Args: s.o.Redact(c.Args), Guarantees: c.Tightened(tool.Guarantees{}),
 			Rules: c.Consent.Rules, Asked: now, Until: now.Add(patience),
 		},
-		Ref: refOf(c).String(), Bound: d.bound, Input: d.input, Key: d.key, Again: d.key, Patience: patience.Microseconds(),
+		Ref: refOf(c).String(), Bound: d.bound, Input: d.input, Key: d.key, Again: d.key, Seen: d.seen, Patience: patience.Microseconds(),
 	}
 	e.Touches, e.More = some(c.Consent.Touches)
+	e.Changes = s.changes(c)
 	if c.Spec != nil {
 		e.Tool, e.Source, e.Tier, e.Effects = c.Spec.Name, c.Spec.Source, c.Spec.Tier, c.Spec.Effects.Words()
 		e.Walls = c.Spec.Walls
@@ -254,6 +266,20 @@ func (s *Approvals) giveBack(ctx context.Context, was *Entry) {
 	}
 }
 
+// ran records the outcome of an approved call, for its approvers. If that fails, the audit log still has it.
+func (s *Approvals) ran(ctx context.Context, c *tool.Call, of *Entry, r *tool.Result, err error) {
+	outcome, code, _ := tool.OutcomeOf(r, err)
+	took := r.Elapsed(c.Start())
+	_, err = s.o.Store.Change(context.WithoutCancel(ctx), of.ID, func(e *Entry) error {
+		e.Ran = &Ran{c.ID, outcome, code, took.Milliseconds()}
+		return nil
+	})
+	if err != nil {
+		s.o.Log.Warn("the outcome of an approved call cannot be kept", "approval", of.ID, "error", tool.AsError(err).Message)
+	}
+	s.decided.Tell()
+}
+
 // goesOn records that an approved call has a question of its tool: with the answer the call continues, and is not a
 // second one.
 func (s *Approvals) goesOn(ctx context.Context, was *Entry, id string) error {
@@ -281,7 +307,8 @@ func (s *Approvals) ask(ctx context.Context, c *tool.Call, e *Entry) *tool.Resul
 	if a.Awaits.Self {
 		a.Schema = answerSchema(e)
 	} else {
-		a.Message += fmt.Sprintf(". Make the same call again to learn what was decided; this one is %s", e.ID)
+		a.Message += fmt.Sprintf(". Tell your user: `toolpost approve %s`, or the console, decides. Make the same call again to "+
+			"learn what was decided", e.ID)
 	}
 	return &tool.Result{Ask: a, Trace: tool.Trace{Tool: e.Tool, Source: e.Source}}
 }
@@ -340,8 +367,9 @@ func (s *Approvals) answer(ctx context.Context, c *tool.Call, e *Entry) error {
 	return err
 }
 
-// digests identify a call.
-type digests struct{ bound, input, key string }
+// digests identify a call. seen is that of what approvers see the call touch: the same arguments may name another file
+// by the time the call is made again. It is empty if policy does not ask.
+type digests struct{ bound, input, seen, key string }
 
 func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
 	args, err := strictjson.Decode(c.Args)
@@ -359,12 +387,21 @@ func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
 	if err != nil {
 		return d, err
 	}
-	ref := refOf(c)
+	ref, who := refOf(c), []byte(c.Caller.ID)
+	if c.Caller.SelfNamed { // no approval of an agent with a given name is for one that took the name
+		who = append(who, " (self-named)"...)
+	}
 	input, err := s.o.Digests.Sum("approved arguments", plain)
-	bound, err2 := s.o.Digests.Sum("approved call", []byte(c.Caller.ID), []byte(ref.Source), []byte(ref.Name),
+	bound, err2 := s.o.Digests.Sum("approved call", who, []byte(ref.Source), []byte(ref.Name),
 		[]byte(c.Session), plain, walls, []byte(toolOf(c)))
 	d = digests{bound: hex.EncodeToString(bound[:]), input: hex.EncodeToString(input[:])}
-	d.key = digest(d.bound + " " + job(c) + " " + rules(c.Consent))
+	if c.Consent != nil {
+		touches, _ := strictjson.Marshal(c.Consent.Touches) // marshals: only strings
+		seen, err := s.o.Digests.Sum("approved touches", touches)
+		err2 = errors.Join(err2, err)
+		d.seen = hex.EncodeToString(seen[:])
+	}
+	d.key = digest(d.bound + " " + job(c) + " " + rules(c.Consent) + " " + d.seen)
 	return d, errors.Join(err, err2)
 }
 
@@ -416,16 +453,13 @@ func (e *Entry) boundTo(c *tool.Call, d digests) bool {
 	return e.Bound == d.bound && e.Caller == c.Caller.ID && e.Job == job(c)
 }
 
-// good reports whether an approval is for this call, and covers everything that policy asks about it now.
-func (e *Entry) good(c *tool.Call, d digests) bool { return e.boundTo(c, d) && e.covers(c.Consent) }
+// saw reports whether its approvers saw the call touch what it would touch now. Approvals of earlier versions do not say.
+func (e *Entry) saw(d digests) bool { return e.Seen == "" || e.Seen == d.seen }
 
-// covers reports whether the rules that ask now are among those whose approvers have decided. A rule with other
+// decided reports whether the rules that ask now are among those whose approvers have decided. A rule with other
 // approvers than before, or about other calls, is another rule.
-func (e *Entry) covers(now *tool.Consent) bool {
-	if now == nil {
-		return true
-	}
-	return !slices.ContainsFunc(now.Rules, func(r tool.ConsentRule) bool {
+func (e *Entry) decided(now *tool.Consent) bool {
+	return now == nil || !slices.ContainsFunc(now.Rules, func(r tool.ConsentRule) bool {
 		return !slices.ContainsFunc(e.Rules, func(had tool.ConsentRule) bool {
 			return had.Name == r.Name && had.About == r.About && had.Self == r.Self && slices.Equal(had.Approvers, r.Approvers)
 		})
@@ -436,6 +470,9 @@ func (e *Entry) covers(now *tool.Consent) bool {
 func (s *Approvals) remembered(ctx context.Context, c *tool.Call, d digests) (*Entry, error) {
 	if c.Consent == nil {
 		return nil, nil
+	}
+	if e := s.stands(c); e != nil {
+		return e, nil
 	}
 	list, err := s.o.Store.List(ctx, Filter{Remembered: true, Caller: c.Caller.ID, Ref: refOf(c).String()})
 	if err != nil {
@@ -455,15 +492,15 @@ func (e *Entry) grants(c *tool.Call, d digests, now time.Time) bool {
 	barred := slices.ContainsFunc(c.Consent.Rules, func(r tool.ConsentRule) bool {
 		return !slices.Contains(r.Remember, e.For)
 	})
-	if barred || !e.Remembered() || e.Caller != c.Caller.ID || e.Ref != refOf(c).String() || !e.covers(c.Consent) ||
+	if barred || !e.Remembered() || e.Caller != c.Caller.ID || e.SelfNamed != c.Caller.SelfNamed || e.Ref != refOf(c).String() || !e.decided(c.Consent) ||
 		describe(&e.Approval) != toolOf(c) || !c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
 		return false
 	}
 	switch e.For {
 	case ForSession:
-		return c.Session != "" && c.Session == e.Session
+		return c.Session == e.Session && (c.Session != "" || c.Caller.Process != "" && c.Caller.Process == e.Process)
 	case ForArguments:
-		return e.Input == d.input
+		return e.Input == d.input && e.saw(d)
 	case ForHour:
 		return now.Before(e.Lasts)
 	}

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/engine/persist"
 	"toolpost/host/secret"
 	"toolpost/tool"
 )
@@ -128,7 +129,9 @@ func (t *Trail) name(_ context.Context, c *tool.Call) error {
 		return nil
 	}
 	r.Tool, r.Source, r.Protocol, r.Tier = c.Spec.Name, c.Spec.Source, c.Spec.Protocol, c.Spec.Tier
-	r.ReadOnly = c.Spec.Effects.ReadOnly()
+	if r.ReadOnly = c.Spec.Effects.ChangesNothing(); c.Spec.Looks() {
+		r.Kind = tool.OperatorCall
+	}
 	if r.Asked == r.Tool {
 		r.Asked = ""
 	}
@@ -165,7 +168,7 @@ func (t *Trail) Begun() tool.Middleware {
 	}
 	return tool.First(func(ctx context.Context, c *tool.Call) error {
 		r := c.Record
-		if r == nil || c.Spec != nil && c.Spec.Effects.ReadOnly() {
+		if r == nil || c.Spec != nil && c.Spec.Effects.ChangesNothing() {
 			return nil
 		}
 		if err := t.o.Log.Begin(context.WithoutCancel(ctx), r); err != nil {
@@ -189,13 +192,16 @@ func notBegun(name string, err error) *tool.Error {
 // record is not on disk.
 func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Result, err error) error {
 	rec := c.Record
-	if c.Background && tool.NotRun(err) && tool.StoreAway(err) {
+	if c.Background && tool.NotRun(err) && persist.Away(err) {
 		return nil // it is made again once the store is available, and recorded then
 	}
 	rec.Duration = time.Since(rec.Time)
 	noted := rec.Reason
 	rec.Outcome, rec.Code, rec.Reason = rec.OutcomeOf(r, err)
 	rec.Reason = cmp.Or(rec.Reason, noted)
+	if rec.Outcome == tool.OutcomeRefused { // an attempt, which operators want to see
+		rec.Kind = ""
+	}
 	if r != nil {
 		rec.Out = int64(len(r.Output))
 		rec.Replay, _ = r.Trace.Details[hit].(bool)
@@ -210,7 +216,7 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	add := func() error { return t.o.Log.Append(kept, rec, rec.Begun) }
 	var failed error
 	if rec.Begun && err == nil { // its end is not reported before it is on disk
-		failed = tool.Persist(ctx, c, out, "its record", add)
+		failed = persist.Write(ctx, c, out, "its record", add)
 	} else {
 		failed = add()
 	}

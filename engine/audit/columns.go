@@ -103,6 +103,7 @@ func Columns() Table {
 		{Name: "approval_by", Since: 8, Value: func(r *tool.Record) any { return &r.Approval.By }},
 		{Name: "approval_at", Since: 8, Value: func(r *tool.Record) any { return &r.Approval.At }},
 		{Name: "approval_reason", Since: 8, Value: func(r *tool.Record) any { return &r.Approval.Reason }},
+		{Name: "kind", Stored: "class", Part: Shared, Since: 9, Ours: true, Value: func(r *tool.Record) any { return &r.Kind }},
 	}
 }
 

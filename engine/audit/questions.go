@@ -20,14 +20,34 @@ type Filter struct {
 	Parent  string       `json:"parent,omitzero" doc:"only calls that the call with this id made, as a plan does"`
 	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only calls with this outcome"`
 	Code    tool.Code    `json:"code,omitzero" doc:"only calls that ended with this error code"`
-	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"at most so many rows; 0: all"`
+	Kind    string       `json:"kind,omitzero" schema:"enum=call|operator|all" doc:"call: without calls that only look at what Toolpost does, as the console makes them; operator: only these; default: call, or all if tool or source is given"`
+	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"maximum number of rows; 0: all"`
 	After   int64        `json:"-"` // in a log: only rows after the one with this number; 0 means from its start
+}
+
+// The kinds of calls that a filter selects.
+const (
+	OnlyCalls = "call"
+	AllKinds  = "all" // as does an empty Kind
+)
+
+// Counted returns the filter with its default kind for people.
+func (f Filter) Counted() Filter {
+	if f.Kind == "" && f.Tool == "" && f.Source == "" {
+		f.Kind = OnlyCalls
+	}
+	return f
+}
+
+// fitsKind reports whether the filter selects calls of a kind.
+func (f *Filter) fitsKind(kind string) bool {
+	return f.Kind == "" || f.Kind == AllKinds || (f.Kind == tool.OperatorCall) == (kind == tool.OperatorCall)
 }
 
 // Fits reports whether the filter selects a call.
 func (f *Filter) Fits(r *tool.Record) bool {
 	either := func(want, is string) bool { return want == "" || want == is }
-	return either(f.Tool, r.Tool) && either(f.Caller, r.Caller) && either(f.Session, r.Session) && either(f.Run, r.Run) &&
+	return f.fitsKind(r.Kind) && either(f.Tool, r.Tool) && either(f.Caller, r.Caller) && either(f.Session, r.Session) && either(f.Run, r.Run) &&
 		either(f.Parent, r.Parent) && either(f.Source, r.Source) && either(f.Door, r.Door) &&
 		either(string(f.Outcome), string(r.Outcome)) && either(string(f.Code), string(r.Code)) &&
 		(f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() || r.Time.Before(f.Until))

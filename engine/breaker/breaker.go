@@ -11,8 +11,8 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/backoff"
-	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // Options is the section limits.breaker of a config. It has useful zero values.
@@ -118,7 +118,7 @@ func (b *circuit) leave(try bool, r *tool.Result, err error) {
 // count that itself sets a time to try again, such as that of a full queue or of a store that is down: its source keeps
 // callers apart already.
 func broke(err error) bool {
-	var long *process.LimitError
+	var long *bounded.LimitError
 	switch e := tool.AsError(err); {
 	case e == nil || errors.As(err, &long):
 		return false

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"toolpost/host/process"
 	"toolpost/internal/kit"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // A subject is a tool behind its breaker.
@@ -22,7 +22,9 @@ type subject struct {
 
 func newSubject(o Options) *subject {
 	s := &subject{}
-	s.h = o.For(&tool.Spec{Name: "greet"})(tool.HandlerFunc(func(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Result, error) {
+	s.h = o.For(&tool.Spec{Name: "greet"})(tool.HandlerFunc(func(
+		ctx context.Context, _ *tool.Call, _ tool.Sink,
+	) (*tool.Result, error) {
 		s.runs++
 		return s.answer(ctx)
 	}))
@@ -101,7 +103,8 @@ func TestOneTrialAtATime(t *testing.T) {
 		go func() { _, _ = s.call() }()
 		synctest.Wait()
 		_, err := s.call()
-		if tool.CodeOf(err) != tool.CodeBreakerOpen || !strings.Contains(err.Error(), "being tried now") || tool.AsError(err).Retry() != time.Second {
+		if tool.CodeOf(err) != tool.CodeBreakerOpen || !strings.Contains(err.Error(), "being tried now") ||
+			tool.AsError(err).Retry() != time.Second {
 			t.Errorf("a second call is tried: %v", err)
 		}
 		time.Sleep(30 * time.Second) // a call that takes hours does not hold up all others
@@ -117,7 +120,7 @@ func TestErrorsThatAreNotTheToolsFaultAreNotCounted(t *testing.T) {
 		"the caller's own":     context.DeadlineExceeded,
 		"a cancelled call":     tool.Errorf(tool.CodeCancelled, "not needed"),
 		"invalid input":        tool.Errorf(tool.CodeInvalidInput, "no such field"),
-		"a reply too long":     tool.Errorf(tool.CodeProtocol, "the reply: %w", &process.LimitError{What: "the document", Max: 5}),
+		"a reply too long":     tool.Errorf(tool.CodeProtocol, "the reply: %w", &bounded.LimitError{What: "it", Max: 5}),
 		"a full queue":         tool.Errorf(tool.CodeUnavailable, "full").RetryAfter(time.Second),
 		"a breaker behind":     tool.Errorf(tool.CodeBreakerOpen, "open").RetryAfter(time.Second),
 		"an error of our own":  errors.New("bug"),

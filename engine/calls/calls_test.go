@@ -15,6 +15,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/calls"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -148,6 +149,31 @@ func TestASecretIsNeverKept(t *testing.T) {
 		if strings.Contains(text, canary) || strings.Contains(text, "lease-token") || !strings.Contains(text, "[") {
 			t.Errorf("%s: %s", id, text)
 		}
+	}
+	// What is too long to look for secrets is not in a line, although its beginning is short.
+	invoke(t, h, tool.Call{ID: "c3", Args: json.RawMessage(`{"t":"lease-token","a":"` + strings.Repeat("a", 17<<10) + `"}`), Caller: ada})
+	lines, _ := c.Now(calls.Filter{Who: ada})
+	if text := fmt.Sprintf("%+v %+v", *lines[0].Begin, *lines[4].Begin); strings.Contains(text, canary) || strings.Contains(text, "lease-token") ||
+		lines[0].Begin.Brief == "" || lines[4].Begin.Brief != "" {
+		t.Errorf("the lines are %s", text)
+	}
+}
+
+func TestALineSaysHowACallEnded(t *testing.T) {
+	c := calls.New(calls.Env{})
+	failing := func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return nil, tool.Errorf(tool.CodeNotFound, "no such file")
+	}
+	_, _ = chain(c, echo, failing).Invoke(t.Context(), &tool.Call{ID: "c1", Caller: ada}, tool.Discard)
+	done := func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true, Summary: "done " + strings.Repeat("é", 500)}, nil
+	}
+	invoke(t, chain(c, echo, done), tool.Call{ID: "c2", Args: json.RawMessage(`{"path":"a"}`), Caller: ada})
+	lines, _ := c.Now(calls.Filter{Who: ada})
+	kit.Equal(t, lines[1].End.Message, "no such file")
+	kit.Equal(t, lines[2].Begin.Brief, `{"path":"a"}`)
+	if said := lines[3].End.Message; !strings.HasPrefix(said, "done é") || len(said) > 600 {
+		t.Errorf("it says %q", said)
 	}
 }
 

@@ -20,6 +20,7 @@ type Running struct {
 	Parent string    `json:"parent,omitzero"` // the call that made it; empty if a client did
 	Since  time.Time `json:"since"`
 	DryRun bool      `json:"dry_run,omitzero"`
+	Kind   string    `json:"kind,omitzero"` // tool.OperatorCall, or empty
 	Last   *Sign     `json:"last,omitzero"` // nil if there was none yet
 }
 
@@ -94,12 +95,19 @@ func (l *Log) List(p tool.Principal) []Running {
 		if e.call != nil && (k.caller == p.ID || p.Operator()) {
 			list = append(list, Running{
 				ID: k.id, Caller: k.caller, Door: e.call.Caller.Door, Tool: clip(e.call.Tool), Parent: e.call.Parent,
-				Since: e.start, DryRun: e.call.DryRun, Last: signOf(e.last),
+				Since: e.start, DryRun: e.call.DryRun, Last: signOf(e.last), Kind: kind(e.looks),
 			})
 		}
 	}
 	slices.SortFunc(list, func(a, b Running) int { return a.Since.Compare(b.Since) })
 	return list
+}
+
+func kind(looks bool) string {
+	if looks {
+		return tool.OperatorCall
+	}
+	return ""
 }
 
 // lastOf returns the event that a Sign is made of when the list is requested, or none. copied has the part of its data that is

@@ -45,6 +45,7 @@ type entry struct {
 	names names
 	own   bool // it reached one of Toolpost's own tools
 	tells bool // it reached another tool, whose events are in the journal
+	looks bool // under the lock of Log; it reached one of Toolpost's own tools that only read
 
 	slot *slot      // under the lock of Log; nil if the call is not kept or has ended
 	last tool.Event // under the lock of Log; the last progress or log event
@@ -112,9 +113,10 @@ func (e *entry) Found(spec *tool.Spec) {
 	e.own = spec.Source == config.OwnSource
 	e.tells, e.names.tool = !e.own, short(spec.Name)
 	l.mu.Lock()
+	e.looks = spec.Looks()
 	switch s := e.slot; {
 	case s == nil:
-	case e.own && spec.Effects.ReadOnly():
+	case e.looks:
 		l.release(s)
 		e.slot = nil
 	default:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A Line is something that happened to a call, as followers see it: exactly one of the other fields is set.
@@ -30,6 +31,8 @@ type Begin struct {
 	Run      string    `json:"run,omitzero"`
 	Since    time.Time `json:"since"`
 	DryRun   bool      `json:"dry_run,omitzero"`
+	// Brief is the beginning of the arguments, in a line that tells of a start; empty if they are too long to look for secrets.
+	Brief string `json:"brief,omitzero"`
 }
 
 // An Event is an event of a call. If Cut is set, it has the original length, and Data is a string with the beginning of
@@ -51,6 +54,7 @@ type End struct {
 	Outcome tool.Outcome `json:"outcome"`
 	Code    tool.Code    `json:"code,omitzero"`
 	Millis  float64      `json:"ms"`
+	Message string       `json:"message,omitzero"` // the beginning of its error, or of its summary
 }
 
 // A Call is everything that is kept of one call.
@@ -130,7 +134,7 @@ func (l *Log) Next(f Filter, after int64, most int) (p Page) {
 			p.Missed++ // the call is no longer kept
 		case one.event >= 0 && (!f.Events || one.event < s.omitted) || !f.fits(s):
 		default:
-			p.Lines = append(p.Lines, s.line(after, one.event))
+			p.Lines = append(p.Lines, s.line(l.env, after, one.event))
 		}
 	}
 	p.Last = after
@@ -164,9 +168,9 @@ func (l *Log) Now(f Filter) (lines []Line, last int64) {
 	defer l.mu.Unlock()
 	l.each(func(s *kept) {
 		if s.seq[0] > 0 && f.fits(s) {
-			lines = append(lines, s.line(s.seq[0], began))
+			lines = append(lines, s.line(l.env, s.seq[0], began))
 			if s.seq[1] > 0 {
-				lines = append(lines, s.line(s.seq[1], over))
+				lines = append(lines, s.line(l.env, s.seq[1], over))
 			}
 		}
 	})
@@ -211,10 +215,12 @@ func (l *Log) Children(of *Call) []Child {
 	return all
 }
 
-func (s *kept) line(seq, event int64) Line {
+func (s *kept) line(env Env, seq, event int64) Line {
 	switch event {
 	case began:
-		return Line{Seq: seq, Begin: s.begin()}
+		b := s.begin()
+		b.Brief = s.brief(env)
+		return Line{Seq: seq, Begin: b}
 	case over:
 		return Line{Seq: seq, End: s.end()}
 	}
@@ -233,7 +239,19 @@ func (s *kept) begin() *Begin {
 
 func (s *kept) end() *End {
 	r := &s.record
-	return &End{r.Call, r.Caller, r.Outcome, r.Code, millis(r.Duration)}
+	said := struct {
+		Message string `json:"message"`
+	}{s.summary}
+	_ = strictjson.Unmarshal(s.docs[docError].text, &said) // there is none, or it was cut
+	return &End{r.Call, r.Caller, r.Outcome, r.Code, millis(r.Duration), cut(said.Message, maxName)}
+}
+
+// brief returns the beginning of the arguments.
+func (s *kept) brief(env Env) string {
+	if d := s.docs[docArgs]; len(d.text) == d.whole && d.whole <= maxError { // every call waits for the lock meanwhile
+		return cut(string(env.RedactByName(slices.Clone(d.text))), maxName)
+	}
+	return ""
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"toolpost/engine/persist"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -79,7 +80,7 @@ func (d *durable) first(
 			_ = settle() // if that fails, the store knows that no process runs it
 			return
 		}
-		if failed := tool.Persist(ctx, c, out, "its outcome", settle); failed != nil {
+		if failed := persist.Write(ctx, c, out, "its outcome", settle); failed != nil {
 			r, err = nil, tool.Errorf(tool.CodeUnavailable,
 				"%s ran, but its outcome could not be remembered for its idempotency key: %w", c.Tool, failed)
 		}

@@ -42,8 +42,8 @@ const Hit = "idempotent_hit"
 // Conflict is the reason of a refusal: the key belongs to a call with another input.
 const Conflict = "idempotency_conflict"
 
-// Calls remembers the outcomes of calls that carried a key. A tool's own failure is an outcome; a refusal, a crash and a
-// question are not.
+// Calls remembers the results of calls that carried a key. A tool's own failure is a result; errors, such as a refusal or
+// a crash, and questions are not remembered.
 type Calls struct {
 	memory  *memory
 	durable *durable // nil means memory only

@@ -14,7 +14,7 @@ import (
 func (q *Queue) Answer(
 	ctx context.Context, p tool.Principal, id string, answers json.RawMessage, lease string,
 ) (json.RawMessage, error) {
-	j, err := q.o.Store.Asked(ctx, p.ID, id)
+	j, err := q.o.Callers.Asked(ctx, p.ID, id)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (q *Queue) Answer(
 	if err != nil {
 		return nil, err
 	}
-	if j, err = q.o.Store.Answer(ctx, p.ID, id, seen, call, kept, lease); err != nil {
+	if j, err = q.o.Callers.Answer(ctx, p.ID, id, seen, call, kept, lease); err != nil {
 		return nil, err
 	}
 	nudge(q.wake)

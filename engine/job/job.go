@@ -57,15 +57,19 @@ type CallerStore interface {
 	Find(ctx context.Context, caller, id string, after int64, most int) (Job, [][]byte, error)
 	// List returns the jobs of a caller, the newest first, in one state or in any.
 	List(ctx context.Context, caller, state string, most int) ([]Job, error)
-	// All is List for the jobs of all callers, and Of returns the caller of a job.
-	All(ctx context.Context, state string, most int) ([]Job, error)
-	Of(ctx context.Context, id string) (caller string, err error)
 	// Cancel ends a waiting job with this outcome, and asks a running one to end.
 	Cancel(ctx context.Context, caller, id string, outcome []byte) (Job, error)
 	// Asked returns a job that waits for answers, with its call. Answer queues it again with another call, or, without
 	// one, stores another outcome. It does so only if the outcome is still the one that was seen.
 	Asked(ctx context.Context, caller, id string) (Job, error)
 	Answer(ctx context.Context, caller, id string, seen, call, outcome []byte, lease string) (Job, error)
+}
+
+// An OperatorStore shows operators the jobs of all callers.
+type OperatorStore interface {
+	// All is CallerStore.List for the jobs of all callers, and Of returns the caller of a job.
+	All(ctx context.Context, state string, most int) ([]Job, error)
+	Of(ctx context.Context, id string) (caller string, err error)
 }
 
 // A Ledger keeps jobs for the processes that run them.
@@ -92,10 +96,11 @@ type Ledger interface {
 
 // Options are the options of a queue. A field that may be zero documents its default; the others are required.
 type Options struct {
-	Store interface {
-		CallerStore
-		Ledger
-	}
+	// Views of one store: for callers, for operators, and for the processes that run jobs.
+	Callers   CallerStore
+	Operators OperatorStore
+	Ledger    Ledger
+
 	Handler tool.Handler // runs jobs like other calls
 	// Lookup finds a tool that a caller may see.
 	Lookup func(ctx context.Context, p tool.Principal, name string) (*tool.Spec, error)
@@ -166,7 +171,7 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 		ID: tool.NewID(), Caller: c.Caller.ID, Tool: spec.Name, State: Queued, Made: time.Now(), Again: q.again(spec),
 		Lease: c.Lease, Call: call,
 	}
-	if err := q.o.Store.Add(ctx, j, q.o.PerCaller, q.o.Most); err != nil {
+	if err := q.o.Callers.Add(ctx, j, q.o.PerCaller, q.o.Most); err != nil {
 		return nil, err
 	}
 	nudge(q.wake)
@@ -196,7 +201,7 @@ func (q *Queue) Request(c *tool.Call) ([]byte, error) {
 // Later makes a job, with the given id, of a call that Request encoded in a process that is gone. Whether its caller may
 // still make it is checked when it runs, as with every job.
 func (q *Queue) Later(ctx context.Context, id, caller, name string, request []byte) error {
-	err := q.o.Store.Add(ctx, Job{
+	err := q.o.Callers.Add(ctx, Job{
 		ID: id, Caller: caller, Tool: name, State: Queued, Made: time.Now(), Again: true, Call: request,
 	}, q.o.PerCaller, q.o.Most)
 	nudge(q.wake)
@@ -243,6 +248,7 @@ type request struct {
 	Known    bool            `json:"known,omitzero"` // the caller was on the list of callers
 	Rights   *rights         `json:"rights,omitzero"`
 	Operates bool            `json:"operates,omitzero"` // the caller was an operator
+	Claimed  bool            `json:"self_named,omitzero"`
 
 	Guarantees tool.Guarantees `json:"guarantees,omitzero"`
 }
@@ -257,7 +263,7 @@ type rights struct {
 func encode(c *tool.Call, known bool) ([]byte, error) {
 	r := request{
 		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Depth: c.Depth,
-		Door: c.Caller.Door, Known: known, Operates: c.Caller.Operates, Guarantees: c.Guarantees,
+		Door: c.Caller.Door, Known: known, Operates: c.Caller.Operates, Claimed: c.Caller.SelfNamed, Guarantees: c.Guarantees,
 		Answers: c.Answers, Resume: c.Resume,
 	}
 	if have := c.Caller.Rights; have != nil {
@@ -276,7 +282,7 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 	if err := strictjson.UnmarshalClosed(j.Call, &r); err != nil {
 		return nil, false, tool.Errorf(tool.CodeInternal, "what job %s calls cannot be read: %w", j.ID, err)
 	}
-	p := tool.Principal{ID: j.Caller, Door: r.Door, Operates: r.Operates}
+	p := tool.Principal{ID: j.Caller, Door: r.Door, Operates: r.Operates, SelfNamed: r.Claimed}
 	if r.Rights != nil {
 		p.Rights = &tool.Rights{Roles: r.Rights.Roles, Tools: r.Rights.Tools}
 		if !r.Rights.All && p.Rights.Tools == nil {

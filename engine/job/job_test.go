@@ -36,9 +36,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	_ job.CallerStore = (*store.JobTable)(nil)
-	_ job.Ledger      = (*store.JobTable)(nil)
-	_ jobtools.Jobs   = (*job.Queue)(nil)
+	_ jobtools.Jobs    = (*job.Queue)(nil)
+	_ jobtools.AllJobs = (*job.Queue)(nil)
 )
 
 var ada = tool.Principal{ID: "ada", Door: "http", Rights: &tool.Rights{Roles: []string{"dev"}}}
@@ -151,12 +150,13 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 		},
 	})
 	o.Handler, o.Lookup = p.Engine, p.Lookup
-	if f, ok := o.Store.(*fullDisk); ok {
+	o.Callers, o.Operators = p.jobs, p.jobs
+	if f, ok := o.Ledger.(*fullDisk); ok {
 		f.JobTable = p.jobs
 	} else {
-		o.Store = p.jobs
+		o.Ledger = p.jobs
 	}
-	o.Own = func(s *tool.Spec) bool { return jobtools.New(p.queue).Has(&tool.Call{Tool: s.Name}) }
+	o.Own = func(s *tool.Spec) bool { return jobtools.New(p.queue, p.queue).Has(&tool.Call{Tool: s.Name}) }
 	if o.Known == nil {
 		o.Known = func(string) (*tool.Rights, bool) { return nil, false }
 	}
@@ -168,7 +168,10 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	}
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	p.queue = job.New(o)
-	p.Replace(t.Context(), []engine.Binding{{Name: "toolpost", Protocol: "builtin", Runner: jobtools.New(p.queue)}, {Name: "shop", Protocol: "fake", Runner: s}})
+	p.Replace(t.Context(), []engine.Binding{
+		{Name: "toolpost", Protocol: "builtin", Runner: jobtools.New(p.queue, p.queue)},
+		{Name: "shop", Protocol: "fake", Runner: s},
+	})
 	t.Cleanup(func() {
 		p.stop()
 		kit.Check(t, errors.Join(p.Close(context.Background()), db.Close()))
@@ -727,7 +730,7 @@ func (f *fullDisk) Settle(ctx context.Context, id string, attempt int, state str
 func TestOutcomeIsSavedOnceTheDiskHasRoom(t *testing.T) {
 	s, disk := fresh(), &fullDisk{}
 	disk.refuses.Store(4)
-	p := open(t, file(t), s, job.Options{Store: disk}).run()
+	p := open(t, file(t), s, job.Options{Ledger: disk}).run()
 	id := p.start("once", "a")
 	if got := p.until(id, ""); got.State != job.Done || got.Attempts != 1 || s.times("a") != 1 {
 		t.Errorf("%+v, ran %d times", got, s.times("a"))

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/engine/persist"
 	"toolpost/tool"
 )
 
@@ -68,7 +69,7 @@ func (d *dispatcher) take(ctx context.Context) {
 		free := d.o.Workers - len(d.running)
 		d.mu.Unlock()
 		if free > 0 {
-			jobs, err := d.o.Store.Claim(ctx, free)
+			jobs, err := d.o.Ledger.Claim(ctx, free)
 			if ctx.Err() == nil {
 				d.complain("jobs cannot be begun", err)
 			}
@@ -111,13 +112,13 @@ func (d *dispatcher) tend(stop <-chan struct{}) {
 		if due(&recovered, now, recoverEvery) {
 			d.recover(ctx)
 		}
-		n, err := d.o.Store.Wake(ctx, approved)
+		n, err := d.o.Ledger.Wake(ctx, approved)
 		d.complain("jobs that wait for an approval cannot be looked after", err)
 		if n > 0 {
 			nudge(d.wake)
 		}
 		if due(&expired, now, expireEvery) {
-			_, err := d.o.Store.Expire(ctx, now.Add(-d.o.Keep))
+			_, err := d.o.Ledger.Expire(ctx, now.Add(-d.o.Keep))
 			d.complain("old jobs cannot be removed", err)
 		}
 		select {
@@ -159,7 +160,7 @@ func (d *dispatcher) stopWanted(ctx context.Context) {
 	if !busy {
 		return
 	}
-	ids, err := d.o.Store.Stops(ctx)
+	ids, err := d.o.Ledger.Stops(ctx)
 	d.complain("whether jobs are to end cannot be read", err)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,7 +172,7 @@ func (d *dispatcher) stopWanted(ctx context.Context) {
 }
 
 func (d *dispatcher) recover(ctx context.Context) {
-	n, err := d.o.Store.Recover(ctx, decide, approved)
+	n, err := d.o.Ledger.Recover(ctx, decide, approved)
 	d.complain("jobs whose program is gone cannot be looked after", err)
 	if n > 0 {
 		d.o.Log.Warn("a program ended while it ran jobs; those that may run again wait, the others are lost", "jobs", n)
@@ -198,7 +199,7 @@ func decide(j Job) (state string, result []byte) {
 
 // run runs a job to its end, and stores its outcome.
 func (d *dispatcher) run(ctx context.Context, j *Job) {
-	events := newRecorder(d.o.Store, j)
+	events := newRecorder(d.o.Ledger, j)
 	stopped := make(chan struct{})
 	var flushing sync.WaitGroup
 	flushing.Go(func() { events.flushNowAndThen(ctx, stopped) })
@@ -214,7 +215,7 @@ func (d *dispatcher) run(ctx context.Context, j *Job) {
 func (d *dispatcher) invokeWithStore(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
 	for {
 		r, err := d.invoke(ctx, j, out)
-		if err == nil || !tool.StoreAway(err) || !j.Again && !tool.NotRun(err) || ctx.Err() != nil {
+		if err == nil || !persist.Away(err) || !j.Again && !tool.NotRun(err) || ctx.Err() != nil {
 			return r, err
 		}
 		d.complain("jobs wait for the store", err)
@@ -361,7 +362,7 @@ func (d *dispatcher) settle(j *Job, events *recorder, state string, result []byt
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		err := events.flush()
 		if err == nil {
-			err = d.o.Store.Settle(context.WithoutCancel(d.life), j.ID, j.Attempts, state, result)
+			err = d.o.Ledger.Settle(context.WithoutCancel(d.life), j.ID, j.Attempts, state, result)
 		}
 		switch {
 		case err == nil:

@@ -93,7 +93,7 @@ func show(j Job) (json.RawMessage, error) {
 
 // Show returns a job of a caller, as JSON. The job of another caller is not found, like one that never existed.
 func (q *Queue) Show(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error) {
-	j, _, err := q.o.Store.Find(ctx, p.ID, id, 0, 0)
+	j, _, err := q.o.Callers.Find(ctx, p.ID, id, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -108,17 +108,17 @@ const (
 
 // List returns the jobs of a caller, as JSON, the newest first, without their outcomes.
 func (q *Queue) List(ctx context.Context, p tool.Principal, state string, most int) (json.RawMessage, error) {
-	return q.list(state, most, false, func(most int) ([]Job, error) { return q.o.Store.List(ctx, p.ID, state, most) })
+	return q.list(state, most, false, func(most int) ([]Job, error) { return q.o.Callers.List(ctx, p.ID, state, most) })
 }
 
 // All is List for the jobs of all callers, each with its caller.
 func (q *Queue) All(ctx context.Context, state string, most int) (json.RawMessage, error) {
-	return q.list(state, most, true, func(most int) ([]Job, error) { return q.o.Store.All(ctx, state, most) })
+	return q.list(state, most, true, func(most int) ([]Job, error) { return q.o.Operators.All(ctx, state, most) })
 }
 
 // Of returns the caller of a job.
 func (q *Queue) Of(ctx context.Context, id string) (caller string, err error) {
-	return q.o.Store.Of(ctx, id)
+	return q.o.Operators.Of(ctx, id)
 }
 
 func (q *Queue) list(
@@ -152,7 +152,7 @@ func (q *Queue) list(
 
 // Cancel ends a job of a caller: a waiting job at once, a running job as soon as its process sees it.
 func (q *Queue) Cancel(ctx context.Context, p tool.Principal, id string) (json.RawMessage, error) {
-	j, err := q.o.Store.Cancel(ctx, p.ID, id, because(errStopped))
+	j, err := q.o.Callers.Cancel(ctx, p.ID, id, because(errStopped))
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (q *Queue) Watch(
 	ended := q.ended
 	pause := firstLook
 	for {
-		j, events, err := q.o.Store.Find(ctx, p.ID, id, after, atOnce)
+		j, events, err := q.o.Callers.Find(ctx, p.ID, id, after, atOnce)
 		if err != nil {
 			return nil, err
 		}

@@ -22,7 +22,7 @@ type Ways = tool.Several[Way, *Way]
 type Way string
 
 // ways lists the ways. Package approval defines them.
-func ways() []string { return []string{"session", "arguments", "hour"} }
+func ways() []string { return []string{"session", "arguments", "hour", "always"} }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (w *Way) UnmarshalText(b []byte) error {

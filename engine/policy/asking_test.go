@@ -68,7 +68,7 @@ func TestAskRuleSetsApproversTimeoutAndRemember(t *testing.T) {
 		writeSpec(), call(`{}`))
 	kit.OK(t, err)
 	first, second := c.Consent.Rules[0], c.Consent.Rules[1]
-	if !slices.Equal(first.Approvers, []tool.Glob{"owner"}) || first.Self || first.Timeout != 15*time.Minute || len(first.Remember) != 3 {
+	if !slices.Equal(first.Approvers, []tool.Glob{"owner"}) || first.Self || first.Timeout != 15*time.Minute || len(first.Remember) != 4 {
 		t.Errorf("%+v", first)
 	}
 	if !slices.Equal(second.Approvers, []tool.Glob{"ops", "ada"}) || !second.Self || second.Timeout != time.Hour ||

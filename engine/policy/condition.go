@@ -266,7 +266,7 @@ type value struct {
 var values = sync.OnceValue(func() map[string]value {
 	words := cel.ListType(cel.StringType)
 	return map[string]value{
-		"caller":  {kind: cel.StringType, get: func(in *input) any { return in.call.Caller.ID }},
+		"caller":  {kind: cel.StringType, get: (*input).caller},
 		"door":    {kind: cel.StringType, get: func(in *input) any { return in.call.Caller.Door }},
 		"session": {kind: cel.StringType, get: func(in *input) any { return in.call.Session }},
 		"tool":    {kind: cel.StringType, get: func(in *input) any { return in.spec.Ref().Name }},
@@ -296,11 +296,20 @@ func (in *input) ResolveName(name string) (any, bool) {
 // Parent implements cel.Activation.
 func (in *input) Parent() cel.Activation { return nil }
 
+// caller returns the name of the caller. A condition cannot be decided by a name that the caller chose.
+func (in *input) caller() any {
+	if p := in.call.Caller; !p.SelfNamed {
+		return p.ID
+	}
+	return types.NewErr("it depends on the name of the caller, and %s named itself; start it with `toolpost as mcp --caller NAME`",
+		in.call.Caller.ID)
+}
+
 func (in *input) effects() any {
 	e := in.spec.Effects
 	return newObject(map[string]any{
 		"reads": e.Reads, "writes": e.Writes, "network": e.Network, "exec": e.Exec,
-		"idempotent": e.Idempotent, "destructive": e.Destructive,
+		"idempotent": e.Idempotent, "destructive": e.Destructive, "pure": e.Pure,
 	})
 }
 

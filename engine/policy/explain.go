@@ -117,7 +117,7 @@ func (r *Rule) missCall(j *Judge, in *input) string {
 		return fmt.Sprintf("tier %d is not one of its tiers", j.spec.Tier)
 	case !r.speaksOf(j.spec):
 		return fmt.Sprintf("tool %q is not one of %s", j.spec.Name, r.Tools)
-	case !r.Callers.Match(p.ID):
+	case !r.names(p):
 		return fmt.Sprintf("caller %q is not one of %s", p.ID, r.Callers)
 	case !r.Roles.Match(p.Roles()...):
 		return fmt.Sprintf("caller %q has none of the roles %s", p.ID, r.Roles)

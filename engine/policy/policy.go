@@ -257,7 +257,15 @@ func (r *Rule) onTier(tier int) bool {
 
 // from reports whether a rule can match calls of this caller.
 func (r *Rule) from(p tool.Principal) bool {
-	return r.Callers.Match(p.ID) && r.Doors.Match(p.Door) && r.Roles.Match(p.Roles()...)
+	return r.names(p) && r.Doors.Match(p.Door) && r.Roles.Match(p.Roles()...)
+}
+
+// names reports whether a rule names this caller, or no caller.
+func (r *Rule) names(p tool.Principal) bool {
+	if r.Effect == Allow {
+		return p.Given(r.Callers)
+	}
+	return p.Concerns(r.Callers)
 }
 
 // always reports whether the rule depends only on caller, door and tool.

@@ -19,8 +19,8 @@ import (
 type slow struct{ now, most, ran atomic.Int32 }
 
 func (s *slow) Invoke(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
-	if n := s.now.Add(1); n > s.most.Load() {
-		s.most.Store(n)
+	n := s.now.Add(1)
+	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {
 	}
 	time.Sleep(time.Second)
 	s.now.Add(-1)

@@ -172,7 +172,7 @@ func (t *toolLimits) claims(c *tool.Call, claims []claim) []claim {
 	looked := false
 	for i := range t.limits {
 		l := &t.limits[i]
-		if !l.Callers.Match(c.Caller.ID) || !l.Doors.Match(c.Caller.Door) {
+		if !c.Caller.Concerns(l.Callers) || !l.Doors.Match(c.Caller.Door) {
 			continue
 		}
 		if !looked && slices.Contains(l.Per, PerCodebase) {

@@ -1,7 +1,7 @@
 // Package session is the stage that keeps what a call leaves behind: patches of its session's state, and assets.
 //
 // A tool that reports a failure has ended its call in good order, and its work is done: its patches are kept as on
-// success. The patches of a call without an outcome (a crash, a timeout, a breach of the protocol) are dropped, because
+// success. The patches of a call without a result (a crash, a timeout, a breach of the protocol) are dropped, because
 // it is unknown which part of its work was done; the trace in its error reports that. The patches of a call that ends
 // with a question are dropped too: it is made again, from the start.
 package session
@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/engine/persist"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -59,7 +60,7 @@ func Stage(states States, assets Assets) func(*tool.Spec) tool.Middleware {
 				return r, nil
 			}
 			patch := func() error { return states.Patch(ctx, c.Caller.ID, c.Session, l.patches) }
-			if err := tool.Persist(ctx, c, out, "the state of its session", patch); err != nil {
+			if err := persist.Write(ctx, c, out, "the state of its session", patch); err != nil {
 				return nil, tool.Errorf(tool.CodeOf(err), "%s ran, but the state of session %q was not changed: %w",
 					c.Tool, c.Session, err)
 			}

@@ -16,10 +16,13 @@ type Count struct {
 	within [limits]int64 // calls that took no longer than each of the bounds
 }
 
-// Counts returns the measurements since the start of the process.
+// Counts returns the measurements since the start of the process, without calls of the kind tool.OperatorCall.
 func (t *Telemetry) Counts() Counts {
 	sums := Counts{}
 	for l, s := range t.calls.all() {
+		if l.operator {
+			continue
+		}
 		one := s.count()
 		if l.bad() {
 			one.Bad = one.Calls

@@ -34,6 +34,7 @@ const (
 // labels are the properties by which calls are counted.
 type labels struct {
 	tool, source, protocol, door string
+	operator                     bool // see tool.OperatorCall
 
 	outcome tool.Outcome
 	code    tool.Code
@@ -150,14 +151,18 @@ func (t *Telemetry) Collect(out chan<- prometheus.Metric) {
 	}
 	for l, s := range t.calls.all() {
 		c, by, within := s.count(), l.list(), map[float64]uint64{}
+		name, of := "toolpost_call", ""
+		if l.operator {
+			name, of = "toolpost_operator_call", " These calls only look at what Toolpost does."
+		}
 		for i, end := range bounds() {
 			within[end.Seconds()] = uint64(c.within[i])
 		}
-		out <- prometheus.MustNewConstHistogram(t.desc("toolpost_call_duration_seconds", "How long calls took.", by),
+		out <- prometheus.MustNewConstHistogram(t.desc(name+"_duration_seconds", "How long calls took."+of, by),
 			uint64(c.Calls), c.Took.Seconds(), within)
-		list = append(list, Sample{"toolpost_calls_total", "Calls that have ended.", by, float64(c.Calls)},
-			Sample{"toolpost_call_in_bytes_total", "Size of the arguments.", by, float64(s.in.Load())},
-			Sample{"toolpost_call_out_bytes_total", "Size of the outputs.", by, float64(s.size.Load())})
+		list = append(list, Sample{name + "s_total", "Calls that have ended." + of, by, float64(c.Calls)},
+			Sample{name + "_in_bytes_total", "Size of the arguments." + of, by, float64(s.in.Load())},
+			Sample{name + "_out_bytes_total", "Size of the outputs." + of, by, float64(s.size.Load())})
 	}
 	for _, s := range list {
 		kind := prometheus.GaugeValue

@@ -4,6 +4,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -229,11 +230,15 @@ func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, er
 	}
 	if r != nil && r.Trace.Tool != "" {
 		l.tool, l.source, l.protocol = r.Trace.Tool, r.Trace.Source, r.Trace.Protocol
-		return l
+		if l.source != tool.OwnSource {
+			return l
+		}
 	}
-	l.tool = unknownTool
+	l.tool = cmp.Or(l.tool, unknownTool)
+	ctx, cancel := context.WithCancel(ctx)
+	cancel() // the call has waited for the sources that it needs: its answer waits for no other
 	if spec, err := t.env.Lookup(ctx, c.Caller, c.Tool); err == nil && spec != nil {
-		l.tool, l.source, l.protocol = spec.Name, spec.Source, spec.Protocol
+		l.tool, l.source, l.protocol, l.operator = spec.Name, spec.Source, spec.Protocol, spec.Looks() && l.outcome != tool.OutcomeRefused
 	}
 	return l
 }

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/tool"
@@ -324,6 +324,27 @@ func volumes(args []string) []volume {
 	return slices.DeleteFunc(all, func(v volume) bool { return !filepath.IsAbs(v.path) })
 }
 
+// mountFields are the fields of --mount that are understood. The engines know more, such as volume-opt=device=/path, and
+// read them as CSV with quotes: what is not understood could name any folder.
+const mountFields = "type source src target destination dst ro readonly bind-propagation tmpfs-size tmpfs-mode relabel"
+
+// oddMount returns a value of --mount that is not understood, or "".
+func oddMount(args []string) string {
+	for i, arg := range args {
+		name, value, joined := strings.Cut(arg, "=")
+		if !joined && i+1 < len(args) {
+			value = args[i+1]
+		}
+		for field := range strings.SplitSeq(value, ",") {
+			key, _, _ := strings.Cut(field, "=")
+			if name == "--mount" && (strings.Contains(field, `"`) || !slices.Contains(strings.Fields(mountFields), key)) {
+				return value
+			}
+		}
+	}
+	return ""
+}
+
 func mountOption(text string) volume {
 	var v volume
 	for field := range strings.SplitSeq(text, ",") {
@@ -340,6 +361,10 @@ func mountOption(text string) volume {
 // mayMount refuses to mount a path that is hidden from tools, or that tools could have replaced by a link: an engine
 // takes the names of folders, and resolves them by itself.
 func (b *Box) mayMount() error {
+	if odd := oddMount(b.Args); odd != "" {
+		return tool.Errorf(tool.CodeAccessDenied, "container.args: --mount %s has a field that is not understood here; write "+
+			"type=bind,source=FOLDER,target=PLACE", odd)
+	}
 	list, all := b.checker.Now(), volumes(b.Args)
 	if b.Mount != "" {
 		all = append(all, volume{path: b.Mount, readOnly: true})

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 )
 
 // Ends are the connections to one child, which is forked with Theirs and the write ends of Out, in this order.

@@ -20,9 +20,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
 	"toolpost/host/process"
+	"toolpost/kernel"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -49,7 +50,7 @@ type Server struct {
 
 	o       Options
 	control *net.UnixConn
-	lines   *process.Lines // its messages on control
+	lines   *bounded.Lines // its messages on control
 	spent   bool
 
 	mu     sync.Mutex // between calls, both the next call and the end of the wait for it may use the state below
@@ -85,7 +86,7 @@ func Start(cmd process.Command, source, room *os.File, o Options) (*Server, erro
 	}
 	child.CloseStdin()
 	return &Server{
-		Child: child, o: o, control: ours, lines: process.NewLines(ours, process.LineLimits{}),
+		Child: child, o: o, control: ours, lines: bounded.NewLines(ours, bounded.LineLimits{}),
 	}, nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/tool"
 )
 
@@ -91,6 +91,10 @@ func searchProblem(name string) string {
 	}
 	if len(folders) == 0 {
 		return name + " was not found: PATH is empty"
+	}
+	if words := strings.Fields(name); len(words) > 1 {
+		return name + " is one word of the command, and no program has this name: write each word on its own, [" +
+			strings.Join(words, ", ") + "]"
 	}
 	looked := strings.Join(folders[:min(shown, len(folders))], ", ")
 	if len(folders) > shown {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"toolpost/host/process"
+	"toolpost/wire/bounded"
 )
 
 func ExampleStart() {
@@ -17,7 +18,7 @@ func ExampleStart() {
 	}
 	defer child.Close()
 	child.Feed([]byte("world\n"))
-	line, err := process.NewLines(child.Stdout, process.LineLimits{}).Next()
+	line, err := bounded.NewLines(child.Stdout, bounded.LineLimits{}).Next()
 	fmt.Println(string(line), err)
 	fmt.Println(child.Wait()) // the sleep is ended too
 	// Output:

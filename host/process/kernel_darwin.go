@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 )
 
 // On macOS a program cannot become the parent of its children's orphans, and no child ends with it. The processes of a

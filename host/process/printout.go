@@ -3,6 +3,8 @@ package process
 import (
 	"context"
 	"errors"
+
+	"toolpost/wire/bounded"
 )
 
 // A Printout is the output of a program, and how it ended.
@@ -17,7 +19,7 @@ type Printout struct {
 
 // TooLong reports whether it printed more than allowed.
 func (p *Printout) TooLong() bool {
-	_, ok := errors.AsType[*LimitError](p.Err)
+	_, ok := errors.AsType[*bounded.LimitError](p.Err)
 	return ok
 }
 
@@ -34,7 +36,7 @@ func Printed(ctx context.Context, stdin []byte, most int, start func() (*Child, 
 	ended := make(chan Exit, 1)
 	go func() { ended <- child.Wait() }() // also ends any other process that holds Stdout, and so the reading
 	p := Printout{Layers: child.Layers()}
-	if p.Doc, p.Err = ReadDocument(child.Stdout, most); p.Err != nil {
+	if p.Doc, p.Err = bounded.ReadDocument(child.Stdout, most); p.Err != nil {
 		child.Kill()
 	}
 	p.Exit = <-ended

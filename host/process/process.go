@@ -24,9 +24,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
+	"toolpost/kernel"
+	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/regex"
 )
 
@@ -102,7 +104,6 @@ type Child struct {
 const (
 	// for a child to exit by itself after SIGTERM or the end of its input
 	LastBreath = 500 * time.Millisecond
-	MaxLine    = 4 << 20 // bytes of a line of its output, unless a protocol needs longer ones
 	// bytes of standard error of a child that serves many calls, over its whole life
 	LifeLog = 64 << 20
 )
@@ -212,7 +213,7 @@ func (c *Child) Open(dir, path string) (*os.File, error) {
 func (c *Child) OpenFile(dir, path string) (*os.File, error) {
 	f, err := c.Open(dir, path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot be read: %w", offlimits.Plain(err))
+		return nil, fmt.Errorf("cannot be read: %w", tool.WithoutPath(err))
 	}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || kernel.MadeUp(int(f.Fd())) {
 		_ = f.Close()
@@ -344,7 +345,7 @@ func Run(ctx context.Context, cmd Command, max int) (out []byte, exit Exit, word
 	defer stop()
 	ended := make(chan Exit, 1)
 	go func() { ended <- child.Wait() }() // it ends what the command leaves behind, which may hold its output open
-	if out, err = ReadDocument(child.Stdout, max); err != nil {
+	if out, err = bounded.ReadDocument(child.Stdout, max); err != nil {
 		child.Kill()
 	}
 	exit = <-ended

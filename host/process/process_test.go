@@ -26,6 +26,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/bounded"
 )
 
 const hang = time.Minute // bounds waits that only guard against a hang
@@ -53,7 +54,7 @@ func beParent() {
 		fmt.Println(err)
 		return
 	}
-	NewLines(c.Stdout, LineLimits{}).Next()
+	bounded.NewLines(c.Stdout, bounded.LineLimits{}).Next()
 	fmt.Println(c.Pid())
 	c.Wait()
 }
@@ -80,7 +81,7 @@ func command(behaviour string, args ...string) Command {
 type peer struct {
 	*Child
 	t     *testing.T
-	lines *Lines
+	lines *bounded.Lines
 }
 
 func start(t *testing.T, cmd Command) *peer {
@@ -88,7 +89,7 @@ func start(t *testing.T, cmd Command) *peer {
 	c := kit.Must(Start(cmd))(t)
 	t.Cleanup(c.Close)
 	c.Stdout.SetReadDeadline(time.Now().Add(hang))
-	return &peer{Child: c, t: t, lines: NewLines(c.Stdout, LineLimits{})}
+	return &peer{Child: c, t: t, lines: bounded.NewLines(c.Stdout, bounded.LineLimits{})}
 }
 
 // next returns the next line of the peer's output.
@@ -240,7 +241,8 @@ func TestRunEndsLeftoverProcesses(t *testing.T) {
 	if err != nil || string(out) != "said\n" || exit != (Exit{}) {
 		t.Errorf("%q, %v, %v", out, exit, err)
 	}
-	if _, _, _, err := Run(ctx, Command{Argv: []string{"sh", "-c", "yes"}}, 1<<10); !errors.As(err, new(*LimitError)) {
+	_, _, _, err = Run(ctx, Command{Argv: []string{"sh", "-c", "yes"}}, 1<<10)
+	if !errors.As(err, new(*bounded.LimitError)) {
 		t.Errorf("a command that says too much: %v", err)
 	}
 }
@@ -272,7 +274,7 @@ func TestFeedReachesAChildThatReads(t *testing.T) {
 	p := start(t, command("copy"))
 	sent := bytes.Repeat([]byte("0123456789abcde\n"), 1<<16)
 	p.Feed(sent)
-	got, err := ReadDocument(p.Stdout, len(sent))
+	got, err := bounded.ReadDocument(p.Stdout, len(sent))
 	if err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
@@ -354,7 +356,8 @@ func TestTheEndOfAClientIsTold(t *testing.T) {
 	for script, want := range map[string]bool{"exit 0": false, "exec sleep 1000": true} {
 		told := make(chan bool, 2)
 		child := kit.Must(Start(Command{
-			Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, End: func(killed bool) { told <- killed },
+			Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"},
+			End: func(killed bool) { told <- killed },
 		}))(t)
 		kit.Fails(t, kit.Err(child.Open("/", "etc/passwd")), "", "a file of a container was opened here")
 		if !want {

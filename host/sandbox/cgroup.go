@@ -3,9 +3,11 @@
 package sandbox
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"maps"
@@ -22,7 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 )
 
 // controllers are the folders below which this program may make cgroups: by controller, in version 1 or 2 of the
@@ -203,6 +205,9 @@ type group struct {
 	unified map[string]bool   // the controllers whose folder is in version 2
 	procs   []*os.File        // the cgroup.procs files to join by
 	limits  Limits
+
+	mu    sync.Mutex
+	count *os.File // pids.current, once it was read: it is read after each call of a warm program
 }
 
 // newGroup makes a group with the available controllers. It has no limits yet: joining a group takes the kernel a long
@@ -320,7 +325,20 @@ func (g *group) only(n int) bool {
 	if folder == "" { // the file of this name in our own folder counts other processes
 		return false
 	}
-	now, err := strconv.Atoi(readText(filepath.Join(folder, "pids.current")))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.count == nil {
+		var err error
+		if g.count, err = os.Open(filepath.Join(folder, "pids.current")); err != nil {
+			return false
+		}
+	}
+	var text [24]byte
+	length, err := g.count.ReadAt(text[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false
+	}
+	now, err := strconv.Atoi(string(bytes.TrimSpace(text[:length])))
 	return err == nil && now <= n
 }
 
@@ -362,6 +380,11 @@ const removeTime = 5 * time.Second
 // remove removes the group. The kernel needs a moment after the last process has ended.
 func (g *group) remove() {
 	g.close()
+	g.mu.Lock()
+	if g.count != nil {
+		g.count.Close()
+	}
+	g.mu.Unlock()
 	deadline := time.Now().Add(removeTime)
 	for _, folder := range g.folders {
 		for unix.Rmdir(folder) == unix.EBUSY && time.Now().Before(deadline) {

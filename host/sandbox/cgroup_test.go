@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"toolpost/internal/kit"
 
@@ -244,11 +243,7 @@ func TestMissingCgroupIsNotReadFromTheWorkingFolder(t *testing.T) {
 		}
 		kit.Fails(t, (&controllers{}).offer(ctlMemory), "", "a hierarchy that is not there has a controller")
 	}()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatal("a file in our own folder is waited for")
-	}
+	kit.Receive(t, "no file in our own folder is waited for", done)
 }
 
 func FuzzInterpreterOf(f *testing.F) {

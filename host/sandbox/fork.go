@@ -63,9 +63,11 @@ func sameCalls(server, call Profile) bool {
 		server.Unix == call.Unix && slices.Equal(server.Writable, call.Writable)
 }
 
-// processName shortens a name to the kernel's 15 bytes, and makes it safe for any terminal.
-func processName(name string) string {
-	const most = 15
+// maxProcessName is the kernel's limit.
+const maxProcessName = 15
+
+// printable shortens a name, and makes it safe for any terminal.
+func printable(name string, most int) string {
 	name = strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {
 			return '_'
@@ -89,7 +91,7 @@ func (m *machine) forkScript(server, call Profile, own *view) ([]byte, error) {
 		p.limits()
 	}
 	if call.Name != "" {
-		p.call("name", unix.SYS_PRCTL, unix.PR_SET_NAME, p.bytes([]byte(processName(call.Name))), 0, 0, 0)
+		p.call("name", unix.SYS_PRCTL, unix.PR_SET_NAME, p.bytes([]byte(printable(call.Name, maxProcessName))), 0, 0, 0)
 	}
 	if m.Landlock > 0 {
 		p.restrict(m.Landlock, call.Network == NetworkNone)

@@ -12,8 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forkerName is the argv[0] by which our program recognises that it is the forker.
-const forkerName = "toolpost: sandbox"
+// What the system's ps shows of the forker and its children. By the first, our program recognises that it is the forker.
+const (
+	forkerName = "toolpost: sandbox"
+	spareName  = "toolpost: spare room" // of a room in advance
+	roomName   = "toolpost: room"       // of the first process of a room; the name of its source follows
+)
+
+// titleSize is the space for such a name, which the forker is started with.
+const titleSize = 64
+
+// title returns the memory of the forker's arguments, which is what ps shows. Forked children have their own copy.
+func title() []byte {
+	if len(os.Args) != 2 {
+		return make([]byte, titleSize)
+	}
+	first, second := unsafe.StringData(os.Args[0]), unsafe.StringData(os.Args[1]) // they follow each other
+	return unsafe.Slice(first, uintptr(unsafe.Pointer(second))-uintptr(unsafe.Pointer(first))+titleSize)
+}
+
+// entitle changes what ps shows.
+func entitle(title []byte, name string) { clear(title[copy(title, name):]) }
 
 // The descriptors of the forker.
 const (
@@ -46,6 +65,8 @@ func serveForks() {
 	debug.SetGCPercent(-1)       // a request leaves a few hundred bytes
 	request := make([]uint64, 3) // one word longer than a request, to detect an excess
 	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
+	title := title()
+	entitle(title, forkerName)
 	for n := 0; ; n++ {
 		size, oobSize, _, _, err := unix.Recvmsg(forkerSocket, bytesOf(request), oob, unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EINTR {
@@ -54,7 +75,9 @@ func serveForks() {
 		if err != nil || size != 16 {
 			return
 		}
-		forkRoom(request[0], request[1], descriptors(oob[:oobSize]))
+		entitle(title, spareName)
+		forkRoom(request[0], request[1], descriptors(oob[:oobSize]), title)
+		entitle(title, forkerName)
 		if n%1024 == 1023 {
 			runtime.GC()
 		}
@@ -82,7 +105,7 @@ const noOp = ^uint64(0)
 
 // forkRoom forks a child with new namespaces that plays a script. The first descriptor is the script's memory, the second
 // the socket to the waiting process. The child becomes the host's, not ours.
-func forkRoom(flags, size uint64, fds []int) {
+func forkRoom(flags, size uint64, fds []int, title []byte) {
 	defer func() {
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -100,6 +123,7 @@ func forkRoom(flags, size uint64, fds []int) {
 	h := (*header)(unsafe.Pointer(&room[0]))
 	h.regs[regLife] = forkerLife
 	h.regs[regStatus] = uint64(fds[1])
+	h.regs[regTitle] = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(title))))
 	for i, fd := range fds[2:] {
 		h.regs[regFiles+register(i)] = uint64(fd)
 	}

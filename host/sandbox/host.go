@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -148,7 +149,7 @@ func (h *starter) take(m *machine, on ground) (*birth, error) {
 		}
 	}()
 	for b := h.pop(on); b != nil; b = h.pop(on) {
-		if b.listen() == nil && b.ready {
+		if b.await() == nil && b.ready {
 			return b, nil
 		}
 		h.tidy(b.abort)
@@ -200,6 +201,13 @@ func (h *starter) refill(m *machine, on ground) {
 		if err != nil {
 			return
 		}
+		b.laid = make(chan error, 1)
+		h.tidy(func() {
+			err := b.listen()
+			reap(b.midwife) // otherwise it would be a zombie for as long as the room is spare
+			b.midwife = 0
+			b.laid <- err
+		})
 		h.mu.Lock()
 		h.spares = append(h.spares, b)
 		h.mu.Unlock()
@@ -231,10 +239,18 @@ func (b *birth) begin(h *starter, m *machine) error {
 		return unavailable("no socket for a confined child", err)
 	}
 	defer theirs.Close()
-	b.names, b.conn = f.names, ours
-	files := append([]*os.File{f.memory, theirs}, b.group.procs...)
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		_ = ours.Close()
+		return unavailable("no pipe for a confined child", err)
+	}
+	named := os.NewFile(uintptr(pipe[0]), "pipe")
+	defer named.Close()
+	b.names, b.conn, b.title = f.names, ours, os.NewFile(uintptr(pipe[1]), "pipe")
+	files := slices.Concat([]*os.File{f.memory, theirs}, b.group.procs, []*os.File{named})
 	if err = h.ask(m, b.outside, uint64(b.flags), uint64(f.size), files); err != nil {
 		_ = ours.Close()
+		b.title.Close()
 	}
 	return err
 }
@@ -285,8 +301,7 @@ func (m *machine) startForker(outside bool) (*forker, error) {
 		return nil, unavailable("no pipe for the sandbox's forker", err)
 	}
 	defer r.Close()
-	// A program that does not begin with Main must not be run again, as a test binary would with all its tests.
-	argv := []string{forkerName, "-test.run=^$"}
+	argv := []string{forkerName, strings.Repeat(" ", titleSize)}
 	proc, err := os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{
 		Dir: "/", Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
 		Files: []*os.File{nil, nil, nil, forkerSocket: theirs, forkerLife: r}, Sys: m.forkerNamespaces(outside),
@@ -379,7 +394,9 @@ type birth struct {
 	began time.Time
 	group *group
 	conn  *net.UnixConn
-	names []string // of the ops of the script being played
+	names []string   // of the ops of the script being played
+	title *os.File   // takes the name of the room
+	laid  chan error // of a spare room: receives the result of listen; nil otherwise
 
 	midwife, init, tool int // pids; 0 until born
 	ready               bool
@@ -458,10 +475,33 @@ func (b *birth) note(what uint64, pid int, file *os.File) {
 	}
 }
 
+// await is listen for a room that may be spare: another goroutine then listens.
+func (b *birth) await() error {
+	if b.laid != nil {
+		err := <-b.laid
+		b.laid = nil
+		return err
+	}
+	return b.listen()
+}
+
+// call names the room after its source, for ps.
+func (b *birth) call(source string) {
+	name := make([]byte, titleSize)
+	if copy(name, roomName); source != "" {
+		copy(name, roomName+" of "+printable(source, titleSize/2))
+	}
+	if b.init != 0 {
+		_, _ = b.title.Write(name)
+	}
+	b.title.Close()
+}
+
 // abort ends a room that runs no program.
 func (b *birth) abort() {
-	_ = b.listen() // for the pids, if they are not known yet
+	_ = b.await() // for the pids, if they are not known yet
 	_ = b.conn.Close()
+	b.title.Close()
 	// the init is last: it ends when all others have been waited for
 	born := slices.DeleteFunc([]int{b.midwife, b.tool, b.init}, func(pid int) bool { return pid == 0 })
 	for _, pid := range born {

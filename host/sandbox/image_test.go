@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/internal/kit"

@@ -15,7 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
+	"toolpost/tool"
 )
 
 // A part is something at a path of the room.
@@ -96,7 +97,7 @@ func viewOf(p Profile, program []string, system *view) (*view, error) {
 	if err == nil {
 		homes := v.homes()
 		v.hold()
-		err = v.close(p.ReadOnly, homes)
+		err = v.close(p, homes)
 	}
 	return v, err
 }
@@ -140,20 +141,24 @@ func (v *view) homes() (all []string) {
 	return all
 }
 
-// close removes what is off limits from the view, and makes readOnly and homes read-only if they lie in writable parts. A
-// readOnly path that is gone, or into which a tool has put a link, is skipped.
-func (v *view) close(readOnly, homes []string) error {
-	if err := v.cover(partHidden, v.off.Hidden()); err != nil {
+// close removes what is off limits or hidden from the view, and makes what the profile fixes, and homes, read-only if they
+// lie in writable parts.
+func (v *view) close(p Profile, homes []string) error {
+	if err := v.cover(partHidden, slices.Concat(v.off.Hidden(), v.there(p.Hidden))); err != nil {
 		return err
 	}
-	fixed := slices.Concat(v.off.Fixed(), homes)
-	for _, path := range readOnly {
-		if a, err := offlimits.Open(path, v.off, v.more...); err == nil {
+	return v.cover(partRead, slices.Concat(v.off.Fixed(), homes, v.there(p.ReadOnly)))
+}
+
+// there returns the paths that exist, without those into which a tool has put a link.
+func (v *view) there(paths []string) []string {
+	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
+		a, err := offlimits.Open(path, v.off, v.more...)
+		if err == nil {
 			a.Close()
-			fixed = append(fixed, path)
 		}
-	}
-	return v.cover(partRead, fixed)
+		return err != nil
+	})
 }
 
 // cover hides, or makes read-only, the things at paths that are off limits. A path in no part is not in the room anyway,
@@ -398,7 +403,7 @@ func about(err error) error {
 	if link, ok := errors.AsType[*offlimits.LinkError](err); ok {
 		return link
 	}
-	return offlimits.Plain(err)
+	return tool.WithoutPath(err)
 }
 
 // around returns the nearest part that a path lies in, but not the part at the path itself.

@@ -14,12 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/bounded"
 )
 
 // vandal tries to change, to replace or to move away the given paths, and to read the secret ones. It prints its
@@ -214,7 +215,7 @@ func TestHiddenPathsAreHiddenBeforeTheyExist(t *testing.T) {
 			c, err := process.Start(cmd)
 			kit.OK(t, err)
 			defer c.Close()
-			lines := process.NewLines(c.Stdout, process.LineLimits{})
+			lines := bounded.NewLines(c.Stdout, bounded.LineLimits{})
 			_, err = lines.Next()
 			kit.OK(t, err)
 			// Files that the server writes while the child runs.
@@ -280,7 +281,7 @@ func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 	evil.Argv = append(evil.Argv, root, "outer")
 	c := kit.Must(process.Start(evil))(t)
 	var drained sync.WaitGroup
-	lines := process.NewLines(c.Stdout, process.LineLimits{})
+	lines := bounded.NewLines(c.Stdout, bounded.LineLimits{})
 	_, err = lines.Next()
 	kit.OK(t, err)
 	var last string
@@ -304,7 +305,7 @@ func TestNoLinkOfAToolLeadsOut(t *testing.T) {
 				continue
 			}
 			child.CloseStdin()
-			out, _ := process.ReadDocument(child.Stdout, 1<<20)
+			out, _ := bounded.ReadDocument(child.Stdout, 1<<20)
 			child.Close()
 			if started++; strings.Contains(string(out), canary) {
 				t.Fatal("a room had the host's files")
@@ -343,7 +344,7 @@ func TestToolsLinkIsRefusedUntilReplacedByAFolder(t *testing.T) {
 		}
 		defer child.Close()
 		child.CloseStdin()
-		out, err := process.ReadDocument(child.Stdout, 1<<20)
+		out, err := bounded.ReadDocument(child.Stdout, 1<<20)
 		return string(out), err
 	}
 	for round := range 3 {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/tool"
 )
 
@@ -17,7 +17,7 @@ import (
 // programs need (/usr, /bin, /lib and the few files of /etc that the C library reads), its own program and memory, and
 // nothing else.
 type Profile struct {
-	// Name is the name of a forked child in the system's ps. A program that is started has its own.
+	// Name is what the system's ps shows: the name of a forked child, or the source of a room. A program has its own.
 	Name string
 
 	// Files and folders, by absolute paths. All other paths do not exist in the room. If one path lies within another,
@@ -32,6 +32,8 @@ type Profile struct {
 	Root string
 	// ReadOnly lists existing paths within Writable that cannot be changed.
 	ReadOnly []string
+	// Hidden lists existing paths that appear empty.
+	Hidden []string
 	// Off lists paths that are hidden, or cannot be changed, although they lie within one of the above. A hidden folder
 	// or file appears empty. The list also applies to paths that do not exist yet when the room is built.
 	Off *offlimits.List
@@ -216,7 +218,7 @@ func controllerNames() []string { return []string{ctlMemory, ctlPids, ctlCPU} }
 
 // check refuses paths that are relative or contain NUL, and unknown networks and views of /proc.
 func (p Profile) check() error {
-	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Off.Hidden(), p.Off.Fixed(),
+	for _, path := range slices.Concat(p.Readable, p.Writable, p.Executable, p.ReadOnly, p.Hidden, p.Off.Hidden(), p.Off.Fixed(),
 		[]string{cmp.Or(p.Root, "/")}) {
 		if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 			return tool.Errorf(tool.CodeInvalidInput, "the sandbox needs absolute paths: %q is none", path)

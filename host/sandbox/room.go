@@ -18,7 +18,8 @@ import (
 // A foundation is the first script while it is being written.
 type foundation struct {
 	*script
-	on *machine
+	on    *machine
+	title register // the pipe by which the init gets its name
 }
 
 // A laid foundation is a first script that can be played again and again, for a while.
@@ -64,7 +65,7 @@ func (m *machine) systemNow() *view {
 // the room's init and then the child, both as children of the host, and exits. There is a midwife because a process
 // enters a pid namespace only by being born in it.
 func (m *machine) foundation(cgroups int) (*script, error) {
-	f := &foundation{script: &script{regs: register(cgroups)}, on: m}
+	f := &foundation{script: &script{regs: register(cgroups) + 1}, on: m, title: regFiles + register(cgroups)}
 	f.in("start")
 	self := f.newReg()
 	f.call("the midwife", unix.SYS_GETPID).into(self)
@@ -132,8 +133,8 @@ func (s *script) writeFile(path, content string) {
 	s.call(path, unix.SYS_CLOSE, fd)
 }
 
-// writeInit writes the part of the room's first process. Its only descriptor reports the end of the host; it ends with
-// the host, and everything in the room ends with it. Orphans in the room become its children and are not waited for.
+// writeInit writes the part of the room's first process. One of its descriptors gives it the name of its source, for
+// ps; the other reports the end of the host. It ends with the host, and everything in the room ends with it. Orphans in the room become its children and are not waited for.
 func (f *foundation) writeInit() error {
 	f.in("init")
 	f.call("secrecy", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
@@ -141,7 +142,8 @@ func (f *foundation) writeInit() error {
 	action := f.words(ignore, 0, 0, 0)
 	f.call("children", unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), action, 0, 8)
 	f.call("descriptors", unix.SYS_DUP3, regLife, 0, 0)
-	f.call("descriptors", unix.SYS_CLOSE_RANGE, 1, math.MaxUint32, 0)
+	f.call("descriptors", unix.SYS_DUP3, f.title, 1, 0)
+	f.call("descriptors", unix.SYS_CLOSE_RANGE, 2, math.MaxUint32, 0)
 	f.dropPrivileges(f.on)
 	if f.on.Seccomp {
 		quiet, err := compile(always(allow, unix.SYS_READ, unix.SYS_EXIT_GROUP), kill)
@@ -150,6 +152,7 @@ func (f *foundation) writeInit() error {
 		}
 		f.install(quiet)
 	}
+	f.call("name", unix.SYS_READ, 1, regTitle, titleSize).loose()
 	f.call("wait", unix.SYS_READ, 0, f.bytes(make([]byte, 8)), 1).loose()
 	f.exit()
 	return nil
@@ -158,6 +161,7 @@ func (f *foundation) writeInit() error {
 // writeChild writes the child's part: the steps that all rooms share, and then the wait for the plan.
 func (f *foundation) writeChild() {
 	f.in("start")
+	f.call("name", unix.SYS_CLOSE, f.title)
 	if !f.on.PidNS { // nothing else ends it when the host is gone
 		f.call("die with the host", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL))
 	}

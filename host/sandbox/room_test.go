@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/internal/kit"

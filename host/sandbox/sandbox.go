@@ -41,7 +41,7 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/tool"
 )
 

@@ -54,7 +54,8 @@ const (
 	regStatus = register(1) // the socket to the waiting process
 	regLife   = register(2) // the pipe that ends with the host
 	regRules  = register(3) // Landlock's ruleset, which one script begins and the next one continues
-	regFiles  = register(4) // the first of the descriptors that came with the script
+	regTitle  = register(4) // what ps shows of the process
+	regFiles  = register(5) // the first of the descriptors that came with the script
 	maxRegs   = 512
 )
 

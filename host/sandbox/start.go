@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/tool"
 )
 
@@ -186,6 +186,7 @@ func (c *Confined) deliver(p *plan) error {
 		return err
 	}
 	_ = b.conn.Close()
+	b.call(p.Name)
 	reap(b.midwife)
 	c.Pid, c.Init, c.group = b.tool, b.init, b.group
 	if b.egress != nil {
@@ -211,6 +212,9 @@ const reapTime = 5 * time.Second
 
 // reap waits for a child of ours that is ending.
 func reap(pid int) {
+	if pid == 0 {
+		return
+	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return
@@ -309,7 +313,7 @@ func (p *plan) resolveProgram() ([]string, error) {
 	for path := p.Path; path != "" && len(files) < 5; {
 		if _, err := os.Stat(path); err != nil {
 			if len(files) == 0 {
-				return nil, offlimits.Plain(err) // the caller, which knows the command, adds the rest
+				return nil, tool.WithoutPath(err) // the caller, which knows the command, adds the rest
 			}
 			return files, nil // the exec fails and reports it
 		}

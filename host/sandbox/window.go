@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 )
 
 // A Window looks into a room from outside: it opens files as the processes in the room find them, even after all of them

@@ -10,9 +10,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 const (
@@ -76,19 +77,19 @@ var errTooLong = fmt.Errorf("the value is longer than %d bytes", MaxSize)
 func fromFile(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
-		return "", offlimits.Plain(err)
+		return "", tool.WithoutPath(err)
 	}
 	defer f.Close()
 	switch info, err := f.Stat(); {
 	case err != nil:
-		return "", offlimits.Plain(err)
+		return "", tool.WithoutPath(err)
 	case !info.Mode().IsRegular():
 		return "", errors.New("it is not a regular file")
 	case info.Mode().Perm()&0o077 != 0:
 		return "", fmt.Errorf("others than its owner may use the file (mode %04o); run `chmod 600 %s`",
 			info.Mode().Perm(), path)
 	}
-	return valueOf(process.ReadDocument(f, mostRead))
+	return valueOf(bounded.ReadDocument(f, mostRead))
 }
 
 // Links returns an error if the file of a secret has other names, under which its value can be read, too.
@@ -103,11 +104,11 @@ func (f From) Links(dir string) error {
 
 // valueOf returns the content of a file or the output of a command, without the end of its last line.
 func valueOf(data []byte, err error) (string, error) {
-	if _, ok := errors.AsType[*process.LimitError](err); ok {
+	if _, ok := errors.AsType[*bounded.LimitError](err); ok {
 		return "", errTooLong
 	}
 	if err != nil {
-		return "", offlimits.Plain(err)
+		return "", tool.WithoutPath(err)
 	}
 	if text, ok := strings.CutSuffix(string(data), "\r\n"); ok {
 		return text, nil

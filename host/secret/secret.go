@@ -22,9 +22,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"toolpost/host/kernel"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
+	"toolpost/kernel"
 	"toolpost/tool"
 	"toolpost/wire/regex"
 )

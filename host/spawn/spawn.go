@@ -15,10 +15,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/host/container"
-	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/host/secret"
@@ -42,7 +43,7 @@ type Options struct {
 
 // Of returns the options of a configured source before they are decoded: its secrets, and what is hidden from its tools.
 func Of(src config.Source) Options {
-	return Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits}}
+	return Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits, Source: src.Name}}
 }
 
 // Check finds mistakes that would otherwise only show, or mislead, when a tool is called.
@@ -134,6 +135,8 @@ type Program struct {
 	env   []string          // without secrets
 	kept  map[string]string // modules that are withheld
 	walls *walls.Walls      // nil if its engine provides the walls of its container
+
+	path atomic.Pointer[string] // where it was last found; every call of a warm program looks there first
 
 	mu    sync.Mutex
 	found *found
@@ -303,9 +306,16 @@ func (p *Program) Unavailable() error {
 	if info, err := os.Stat(p.Dir); err != nil || !info.IsDir() {
 		return tool.Errorf(tool.CodeUnavailable, "its folder %s is not there", p.Dir)
 	}
-	if _, err := exec.LookPath(p.Argv[0]); err != nil {
+	if path := p.path.Load(); path != nil {
+		if _, err := exec.LookPath(*path); err == nil {
+			return nil
+		}
+	}
+	path, err := exec.LookPath(p.Argv[0])
+	if err != nil {
 		return process.Diagnose(p.Argv, p.Dir, err)
 	}
+	p.path.Store(&path)
 	return nil
 }
 
@@ -318,9 +328,7 @@ func Missing(src config.Source) error {
 		Container struct {
 			Image string `yaml:"image"`
 		} `yaml:"container"`
-		Walls struct {
-			Write []string `yaml:"write"`
-		} `yaml:"walls"`
+		Walls walls.Options `yaml:"walls"`
 	}
 	if err := src.Peek(&o); err != nil || o.Container.Image != "" {
 		return nil // there is nothing to find, or the decoder of the options reports the mistake
@@ -334,6 +342,10 @@ func Missing(src config.Source) error {
 		return nil
 	}
 	p := Program{Argv: slices.Clone(o.Command), Dir: offlimits.Under(src.Dir, o.Dir)}
+	if p.fetches() && o.Walls.NoNetwork() {
+		return tool.Errorf(tool.CodeUnavailable, "%s fetches what it runs, and behind its walls it has no network: `toolpost mcp "+
+			"add -- %s` installs the server once and writes the source", o.Command[0], strings.Join(o.Command, " "))
+	}
 	if strings.Contains(p.Argv[0], "/") {
 		p.Argv[0] = offlimits.Under(p.Dir, p.Argv[0])
 	}
@@ -344,6 +356,17 @@ func Missing(src config.Source) error {
 		return tool.Errorf(tool.CodeUnavailable, "its command names %s, which does not exist in %s", p.Argv[1], p.Dir)
 	}
 	return nil
+}
+
+// fetches reports whether the program is a package runner, which fetches at each start what is not installed beside it.
+func (p *Program) fetches() bool {
+	if !slices.Contains([]string{"npx", "uvx", "bunx", "pnpx"}, filepath.Base(p.Argv[0])) {
+		return false
+	}
+	return !slices.ContainsFunc(p.Argv[1:], func(word string) bool {
+		_, missing := os.Stat(filepath.Join(p.Dir, "node_modules", ".bin", word))
+		return slices.Contains([]string{"--no", "--no-install", "--offline"}, word) || missing == nil && !strings.HasPrefix(word, ".")
+	})
 }
 
 // script matches an argument behind an interpreter that is a file.

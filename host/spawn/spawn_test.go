@@ -21,6 +21,7 @@ import (
 	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/bounded"
 )
 
 func TestMain(m *testing.M) {
@@ -87,7 +88,7 @@ func look(t *testing.T, p *spawn.Program, r spawn.Run) (v view) {
 	child := kit.Must(p.Start(t.Context(), r))(t)
 	defer child.Close()
 	child.CloseStdin()
-	text, err := process.ReadDocument(child.Stdout, 1<<20)
+	text, err := bounded.ReadDocument(child.Stdout, 1<<20)
 	if err == nil {
 		err = json.Unmarshal(text, &v)
 	}
@@ -103,7 +104,8 @@ func TestOptionsAreTheSameBehindWallsAndInContainers(t *testing.T) {
 	t.Setenv("HOME", "/home/of/ours")
 	dir := root(t)
 	o := spawn.Options{
-		Dir: dir, Env: map[string]string{"GIVEN": "g"}, Grant: secret.Grant{Secrets: []string{"SECRET"}, Vault: tooltest.Vault{"SECRET": "value-of-secret"}},
+		Dir: dir, Env: map[string]string{"GIVEN": "g"},
+		Grant: secret.Grant{Secrets: []string{"SECRET"}, Vault: tooltest.Vault{"SECRET": "value-of-secret"}},
 	}
 	for _, c := range []struct {
 		name    string
@@ -139,8 +141,11 @@ func TestOptionsAreTheSameBehindWallsAndInContainers(t *testing.T) {
 			if c.name == "walls" {
 				return
 			}
-			_, err = p.Start(t.Context(), spawn.Run{Name: "peer", Guarantees: tool.Guarantees{NoNetwork: true, NoSubprocess: true}})
-			if e := tool.AsError(err); e == nil || e.Reason != sandbox.CoverageMissing || !strings.Contains(e.Message, "peer was not run: no_subprocess cannot") {
+			_, err = p.Start(t.Context(), spawn.Run{
+				Name: "peer", Guarantees: tool.Guarantees{NoNetwork: true, NoSubprocess: true},
+			})
+			if e := tool.AsError(err); e == nil || e.Reason != sandbox.CoverageMissing ||
+				!strings.Contains(e.Message, "peer was not run: no_subprocess cannot") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 

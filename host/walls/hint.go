@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
 	"toolpost/wire/regex"

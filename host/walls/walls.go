@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
@@ -41,6 +41,7 @@ type Options struct {
 	CPUTime   config.Duration `yaml:"cpu_time" doc:"CPU time per process; default: unlimited"`
 
 	Root      string             `yaml:"-"` // a folder that replaces the system's programs, see sandbox.Profile; empty if there is none
+	Source    string             `yaml:"-"` // whose tools they are around, for the system's ps
 	OffLimits *offlimits.Checker `yaml:"-"` // what no tool may see or change; nil means the state beside the config
 }
 
@@ -54,6 +55,16 @@ func (o *Options) Validate() error {
 			"%d (64 MiB)", o.Memory, leastMemory, 64<<20)
 	}
 	return nil
+}
+
+// ChangeNothing reports whether programs behind these walls can neither change a file that stays nor reach a network.
+func (o *Options) ChangeNothing() bool {
+	return o.NoNetwork() && len(o.Write) == 0 && !o.Unix
+}
+
+// NoNetwork reports whether programs behind these walls reach no network.
+func (o *Options) NoNetwork() bool {
+	return !o.Off && (len(o.Network) == 0 || o.Network[0] == "none")
 }
 
 // Needs are the requirements of a protocol's tools.
@@ -117,7 +128,7 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	p.Writable = absolute(n.Dir, n.Write, o.Write)
 	p.Executable = absolute(n.Dir, n.Run, o.Run)
 	w.given = absolute(n.Dir, o.Read, o.Write, o.Run)
-	p.Root, p.Unix, p.Scratch = o.Root, o.Unix, n.Scratch
+	p.Name, p.Root, p.Unix, p.Scratch = o.Source, o.Root, o.Unix, n.Scratch
 	if o.Tmp != 0 {
 		p.Tmp = max(o.Tmp, 0)
 	}

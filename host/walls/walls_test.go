@@ -10,6 +10,7 @@ import (
 	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/bounded"
 )
 
 // The guarantees that hold around every call are those that take nothing more from a tool.
@@ -57,12 +58,12 @@ func TestGuaranteesHoldWithWallsOff(t *testing.T) {
 			confine := kit.Must(w.Confine("it", c.g, nil))(t)
 			kit.Equal(t, (confine != nil), w.Stand(c.g), "walls: %v", confine != nil)
 			child := kit.Must(process.Start(process.Command{
-				Argv: []string{"/bin/sh", "-c", `cat own; echo; cat "$0/other"; echo; touch "$0/new" && echo wrote`, outside}, Dir: dir,
-				Env: []string{"PATH=/usr/bin:/bin"}, Confine: confine,
+				Argv: []string{"/bin/sh", "-c", `cat own; echo; cat "$0/other"; echo; touch "$0/new" && echo wrote`, outside},
+				Dir:  dir, Env: []string{"PATH=/usr/bin:/bin"}, Confine: confine,
 			}))(t)
 			defer child.Close()
 			child.CloseStdin()
-			said := kit.Must(process.ReadDocument(child.Stdout, 1<<10))(t)
+			said := kit.Must(bounded.ReadDocument(child.Stdout, 1<<10))(t)
 			child.Wait()
 			kit.Equal(t, strings.Join(strings.Fields(string(said)), " "), c.want)
 			_ = os.Remove(filepath.Join(outside, "new"))
@@ -71,12 +72,13 @@ func TestGuaranteesHoldWithWallsOff(t *testing.T) {
 }
 
 func TestWallsDescribeThemselves(t *testing.T) {
-	w, err := Options{Read: []string{"maps", "/srv/x", "/srv/x/y"}, Write: []string{"out"}, Network: Network{"a.example", "10.0.0.7:80"}, Memory: 1 << 30, Processes: -1}.
-		Around(Needs{Dir: "/base", Read: []string{"/base/tool"}})
+	w, err := Options{
+		Read: []string{"maps", "/data/x", "/data/x/y"}, Write: []string{"out"}, Memory: 1 << 30, Processes: -1,
+		Network: Network{"a.example", "10.0.0.7:80"},
+	}.Around(Needs{Dir: "/base", Read: []string{"/base/tool"}})
 	kit.OK(t, err)
-	if got, want := w.String(), "reads /base/tool, /base/maps, /srv/x; changes /base/out; network a.example, 10.0.0.7:80; 1024 MiB"; got != want {
-		t.Errorf("%q, and not %q", got, want)
-	}
+	kit.Equal(t, w.String(), "reads /base/tool, /base/maps, /data/x; changes /base/out; "+
+		"network a.example, 10.0.0.7:80; 1024 MiB")
 	for _, bad := range []Network{{"none", "a.example"}, {"a b"}, {"127.1"}, {""}} {
 		kit.Refused(t, kit.Err((Options{Network: bad}).Around(Needs{})), tool.CodeInvalidInput, "", bad)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
 )

@@ -17,13 +17,14 @@ import (
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
 const (
-	strayQueue = 64 // incoming messages that belong to no request and wait to be served
-	maxNoise   = 20 // unusable lines that are logged before they are only counted
+	unrelatedQueue = 64 // incoming messages that belong to no request and wait to be served
+	maxNoise       = 20 // unusable lines that are logged before they are only counted
 )
 
 // A Worker is one process of a program. Requests are multiplexed: several may be pending at once, and each gets its own
@@ -32,17 +33,17 @@ type Worker struct {
 	// Own is the protocol's data about this worker. Greet sets it, before it asks anything.
 	Own any
 
-	s       *Supervisor
-	watch   walls.Watch
-	child   *process.Child
-	dir     string // its working folder
-	started time.Time
-	conn    *jsonrpc.Conn
-	pipe    *pipe
-	stray   chan *jsonrpc.Incoming // messages that belong to no request of ours
-	noise   int                    // owned by the reading goroutine
-	babble  atomic.Pointer[string] // the last line that was not a message
-	greeted atomic.Bool            // it takes calls, or did
+	s         *Supervisor
+	watch     walls.Watch
+	child     *process.Child
+	dir       string // its working folder
+	started   time.Time
+	conn      *jsonrpc.Conn
+	pipe      *pipe
+	unrelated chan *jsonrpc.Incoming // messages that belong to no request of ours
+	noise     int                    // owned by the reading goroutine
+	babble    atomic.Pointer[string] // the last line that was not a message
+	greeted   atomic.Bool            // it takes calls, or did
 
 	done   chan struct{} // closed when its output has ended
 	broken chan struct{} // closed when it broke the protocol
@@ -83,27 +84,27 @@ type Pausing interface {
 
 // owns reports whether a message that names no request may belong to this one.
 func owns(r *jsonrpc.Request) bool {
-	s := r.Tag.(*errand).scope
+	s := r.Tag.(*requestTag).scope
 	if p, ok := s.(Pausing); ok {
 		return !p.Paused()
 	}
 	return s != nil
 }
 
-// An errand is the supervisor's data about a request.
-type errand struct {
+// A requestTag is the supervisor's data about a request.
+type requestTag struct {
 	scope Scope
 	call  bool // it has a place, which it keeps until it is answered, even if it is abandoned
 }
 
 func (s *Supervisor) newWorker() (*Worker, error) {
 	w := &Worker{
-		s: s, started: time.Now(), stray: make(chan *jsonrpc.Incoming, strayQueue),
+		s: s, started: time.Now(), unrelated: make(chan *jsonrpc.Incoming, unrelatedQueue),
 		done: make(chan struct{}), broken: make(chan struct{}), dead: make(chan struct{}),
 	}
 	w.pipe = &pipe{out: make(chan []byte), gone: w.dead}
 	o := jsonrpc.Options{
-		Writer: w.pipe, Take: w.takeStray, Odd: w.odd, Names: s.o.Names, Serve: w.serveFor, Owns: owns,
+		Writer: w.pipe, Take: w.takeUnrelated, Unusable: w.skip, Names: s.o.Names, Serve: w.serveFor, Owns: owns,
 		Abandoned: w.wasAbandoned, Answered: w.wasAnswered, Forget: s.o.Probe != nil, Lenient: s.o.Lenient, Go: s.running.Go,
 	}
 	if s.o.Early != nil {
@@ -118,7 +119,7 @@ func (s *Supervisor) newWorker() (*Worker, error) {
 		return nil, err
 	}
 	write := func() { w.pipe.run(func() { w.breaks(errors.New("it no longer reads its input")) }) }
-	for _, f := range []func(){w.read, write, w.serveStrays, w.bury} {
+	for _, f := range []func(){w.read, write, w.serveUnrelated, w.bury} {
 		s.running.Go(f)
 	}
 	return w, nil
@@ -166,7 +167,7 @@ func (w *Worker) stderr(line []byte) {
 
 // listener returns the events of the only pending call.
 func (w *Worker) listener() *tool.Relay {
-	if e, ok := w.conn.Only().(*errand); ok {
+	if e, ok := w.conn.Only().(*requestTag); ok {
 		return e.scope.Events()
 	}
 	return nil
@@ -176,7 +177,7 @@ func (w *Worker) listener() *tool.Relay {
 // the request is abandoned, jsonrpc.ErrAbandoned: its answer is dropped when it comes. A nil scope is for requests during
 // which the program sends no messages of its own.
 func (w *Worker) Ask(ctx context.Context, method string, params []byte, s Scope) (json.RawMessage, error) {
-	return w.ask(ctx, method, func(uint64) []byte { return params }, &errand{scope: s})
+	return w.ask(ctx, method, func(uint64) []byte { return params }, &requestTag{scope: s})
 }
 
 // Call is Ask for the call for which Get or Hold has taken a place. It releases the place when the call is answered. For
@@ -184,7 +185,7 @@ func (w *Worker) Ask(ctx context.Context, method string, params []byte, s Scope)
 func (w *Worker) Call(
 	ctx context.Context, method string, params func(id uint64) []byte, s Scope,
 ) (json.RawMessage, error) {
-	raw, err := w.ask(ctx, method, params, &errand{scope: s, call: true})
+	raw, err := w.ask(ctx, method, params, &requestTag{scope: s, call: true})
 	if !errors.Is(err, jsonrpc.ErrAbandoned) {
 		w.Release()
 	}
@@ -192,7 +193,7 @@ func (w *Worker) Call(
 }
 
 func (w *Worker) ask(
-	ctx context.Context, method string, params func(id uint64) []byte, e *errand,
+	ctx context.Context, method string, params func(id uint64) []byte, e *requestTag,
 ) (json.RawMessage, error) {
 	counts := 0 // a request without a scope may wait for as long as the worker lives
 	if e.scope != nil || e.call {
@@ -266,7 +267,7 @@ func (w *Worker) Pid() int { return w.child.Pid() }
 func (w *Worker) Unanswered() (methods []string) {
 	_, abandoned := w.conn.Pending()
 	for _, r := range abandoned {
-		if !r.Tag.(*errand).call {
+		if !r.Tag.(*requestTag).call {
 			methods = append(methods, r.Method)
 		}
 	}
@@ -278,7 +279,7 @@ func (w *Worker) Unanswered() (methods []string) {
 func (w *Worker) wasAbandoned(r *jsonrpc.Request) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	switch call := r.Tag.(*errand).call; {
+	switch call := r.Tag.(*requestTag).call; {
 	case call && w.s.o.Probe != nil:
 		w.busy--
 		w.s.doubt(w)
@@ -304,7 +305,7 @@ func (w *Worker) wasAnswered(r *jsonrpc.Request) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
 	w.suspect = false
-	if r.Tag.(*errand).call {
+	if r.Tag.(*requestTag).call {
 		w.s.restart.Worked()
 		if r.Abandoned() {
 			w.abandoned--
@@ -317,15 +318,15 @@ func (w *Worker) wasAnswered(r *jsonrpc.Request) {
 // read reads the program's lines to the end.
 func (w *Worker) read() {
 	defer close(w.done)
-	err := w.conn.Read(context.Background(), process.NewLines(w.child.Stdout, process.LineLimits{Line: w.s.o.MaxLine}))
-	if _, ok := errors.AsType[*process.LimitError](err); !ok {
+	err := w.conn.Read(context.Background(), bounded.NewLines(w.child.Stdout, bounded.LineLimits{Line: w.s.o.MaxLine}))
+	if _, ok := errors.AsType[*bounded.LimitError](err); !ok {
 		err = errors.New("it closed its output")
 	}
 	w.breaks(err)
 }
 
-// odd logs and skips an unusable message. A request is answered with an error if possible.
-func (w *Worker) odd(m *jsonrpc.Message, line []byte, why error) {
+// skip logs and skips an unusable message. A request is answered with an error if possible.
+func (w *Worker) skip(m *jsonrpc.Message, line []byte, why error) {
 	switch e := (*jsonrpc.Error)(nil); {
 	case errors.As(why, &e) && m.ReplyID() != nil:
 		w.conn.Tell(jsonrpc.EncodeReply(m.ReplyID(), nil, e))
@@ -352,20 +353,20 @@ func (w *Worker) babbles() string {
 	return ""
 }
 
-// takeStray queues a message that belongs to no request. It never waits: the reader serves other calls too.
-func (w *Worker) takeStray(in *jsonrpc.Incoming) error {
+// takeUnrelated queues a message that belongs to no request. It never waits: the reader serves other calls too.
+func (w *Worker) takeUnrelated(in *jsonrpc.Incoming) error {
 	select {
-	case w.stray <- in:
+	case w.unrelated <- in:
 	default:
 		w.conn.TooMany(in)
 	}
 	return nil
 }
 
-func (w *Worker) serveStrays() {
+func (w *Worker) serveUnrelated() {
 	for {
 		select {
-		case in := <-w.stray:
+		case in := <-w.unrelated:
 			w.serve(context.Background(), in, nil)
 		case <-w.dead:
 			return
@@ -374,7 +375,7 @@ func (w *Worker) serveStrays() {
 }
 
 func (w *Worker) serveFor(ctx context.Context, in *jsonrpc.Incoming, r *jsonrpc.Request) {
-	w.serve(ctx, in, r.Tag.(*errand).scope)
+	w.serve(ctx, in, r.Tag.(*requestTag).scope)
 }
 
 // serve answers a request of the program.
@@ -422,7 +423,7 @@ func (w *Worker) bury() {
 
 // babbled reports whether the worker sent more at once than allowed.
 func (w *Worker) babbled() bool {
-	_, ok := errors.AsType[*process.LimitError](w.fault)
+	_, ok := errors.AsType[*bounded.LimitError](w.fault)
 	return ok
 }
 

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 
@@ -60,7 +59,7 @@ func (v *View) spotAt(p Place, write bool) (*spot, error) {
 	if err == nil && write {
 		err = v.checkCodeFolder(p.Shown, s.abs())
 	}
-	if err == nil && write && s.inGit() {
+	if err == nil && write && InGit(s.root.Dir, s.abs()) {
 		err = denied(p.Shown, "what is in .git decides which programs git runs; change it with git").Because("git")
 	}
 	if err != nil {
@@ -70,10 +69,21 @@ func (v *View) spotAt(p Place, write bool) (*spot, error) {
 	return s, nil
 }
 
-// inGit reports whether the spot is git's own folder, or in it.
-func (s *spot) inGit() bool {
-	rel, _ := below(s.root.Dir, s.abs())
-	return slices.ContainsFunc(strings.Split(rel, "/"), func(name string) bool { return fold(name) == ".git" })
+// InGit reports whether a real path below a root is git's own folder, or in it. Such a folder may have another name: a file
+// .git names it (gitdir:), or it is a bare repository. So it is also known by what is in it.
+func InGit(root, real string) bool {
+	for real != root && offlimits.Within(real, root) {
+		if IsGit(path.Base(real), func(name string) bool { return unix.Access(path.Join(real, name), unix.F_OK) == nil }) {
+			return true
+		}
+		real = path.Dir(real)
+	}
+	return false
+}
+
+// IsGit reports whether a file or folder is git's own, by its name and by the names in it.
+func IsGit(name string, has func(string) bool) bool {
+	return fold(name) == ".git" || has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
 // existing finds what is at a path, in the first root that has it; it does not follow a link.
@@ -106,13 +116,17 @@ func (v *View) changeable(path string) (*spot, error) {
 	return s, nil
 }
 
-// keeps refuses to move, remove or replace a folder that contains something off limits, or would contain it.
+// keeps refuses to move, remove or replace a folder that contains something off limits, or would contain it, and one
+// that the config names as a root.
 func (s *spot) keeps() error {
-	if s.checker.Inside(s.abs()) == offlimits.Free {
-		return nil
+	switch {
+	case s.checker.Inside(s.abs()) != offlimits.Free:
+		return denied(s.Shown, "something lies in it, or is to, that belongs to this installation or that the config "+
+			"starts from").Because("off_limits")
+	case s.checker.HoldsRoot(s.abs()):
+		return denied(s.Shown, "the config names it, or a folder in it, as one that tools may write").Because("off_limits")
 	}
-	return denied(s.Shown, "something lies in it, or is to, that belongs to this installation or that the config "+
-		"starts from").Because("off_limits")
+	return nil
 }
 
 // target returns the place at which a path is written: its existing one, else in the first writable root, preferring a

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 )

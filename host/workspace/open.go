@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 
@@ -315,7 +315,7 @@ func needsSlowWay(err error) bool {
 func (w *Workspace) openByLinks(p Place, flags int) (fd int, abs string, err error) {
 	f, err := p.dir.OpenFile(p.Rel, flags&^unix.O_CLOEXEC, 0) // os.Root closes on exec anyway
 	if err != nil {
-		return -1, "", explain(p.Shown, offlimits.Plain(err))
+		return -1, "", explain(p.Shown, tool.WithoutPath(err))
 	}
 	defer f.Close()
 	if fd, err = unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
@@ -332,7 +332,7 @@ func (w *Workspace) checkReal(p Place, fd int) (abs string, err error) {
 	// The kernel reports the path of an open file. If we asked before opening, the answer could be about another file.
 	if abs, err = kernel.PathOf(fd); err != nil {
 		return "", tool.Errorf(tool.CodeUnavailable, "%s: cannot tell which file it is: %w; is /proc mounted?", p.Shown,
-			offlimits.Plain(err))
+			tool.WithoutPath(err))
 	}
 	rel, ok := below(p.Dir, abs)
 	if !ok {

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 
@@ -234,16 +234,25 @@ func (d *folder) child(name string) string {
 
 // descend visits a folder below d. It follows no links, so the folder's path is its real one.
 func (w *walk) descend(ctx context.Context, d *folder, name string) error {
+	sub, err := w.enter(d, name)
+	if err != nil || sub == nil {
+		return err
+	}
+	return w.folder(ctx, sub)
+}
+
+// enter opens a folder below d. It returns nil if the folder is gone meanwhile, or not ours to read: it has no entries.
+func (w *walk) enter(d *folder, name string) (*folder, error) {
 	if d.depth >= w.MaxDepth {
-		return w.tooMuch("has folders nested deeper than %d", w.MaxDepth)
+		return nil, w.tooMuch("has folders nested deeper than %d", w.MaxDepth)
 	}
 	fd, err := openName(d.fd, name, readFlags|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil //nolint:nilerr // gone meanwhile, or not ours to read: it has no entries
+		return nil, nil //nolint:nilerr,nilnil // see above
 	}
 	sub := &folder{walk: w, fd: fd, rel: d.child(name), abs: d.abs + "/" + name, depth: d.depth + 1, rules: d.rules}
 	sub.refs.Store(1)
-	return w.folder(ctx, sub)
+	return sub, nil
 }
 
 // Rel returns the path below the root.

@@ -33,3 +33,26 @@ func BenchmarkWalk(b *testing.B) {
 		})
 	}
 }
+
+// deniesNone is a scope that has to be asked about every file.
+type deniesNone struct{}
+
+func (deniesNone) Path(string, bool) error { return nil }
+
+func BenchmarkClosed(b *testing.B) {
+	dir := os.Getenv("TOOLPOST_TREE")
+	if dir == "" {
+		b.Skip("TOOLPOST_TREE names no folder")
+	}
+	for name, scope := range map[string]tool.Scope{"names": nil, "policy": deniesNone{}} {
+		b.Run(name, func(b *testing.B) {
+			w := kit.Must(Open(dir, Options{Roots: []RootOptions{{Path: ".", Write: true}}}))(b)
+			defer w.Close()
+			for b.Loop() {
+				if _, err := w.View(&tool.Call{Scope: scope}).Closed(b.Context(), w.Roots()[0].Dir, false, true); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

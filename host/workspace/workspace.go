@@ -22,8 +22,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 
@@ -96,7 +96,7 @@ func Open(base string, o Options) (*Workspace, error) {
 		r, err := openRoot(base, ro, w.checker)
 		if r != nil {
 			w.roots = append(w.roots, r)
-			err = w.nameCodebase(r, ro)
+			err = errors.Join(w.nameCodebase(r, ro), w.checkCallers())
 		}
 		if err != nil {
 			w.Close()
@@ -119,6 +119,9 @@ func (w *Workspace) Lacks() (err error) {
 	return err
 }
 
+// Exposed reports whether tools, of this source or another, may change the folder of a path.
+func (w *Workspace) Exposed(path string) bool { return w.checker.Now().Exposed(path) }
+
 // nameCodebase sets the codebase of the newest root: the configured one, or one named after its folder.
 func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 	taken := func(id string) bool {
@@ -132,6 +135,22 @@ func (w *Workspace) nameCodebase(r *root, o RootOptions) error {
 				r.Name, o.Codebase)
 		}
 		r.Codebase = name + "-" + strconv.Itoa(n)
+	}
+	return nil
+}
+
+// checkCallers returns an error if a root is only for some callers, but others see it through a root that contains it. A
+// root that lets its callers write what others only read is fine.
+func (w *Workspace) checkCallers() error {
+	for _, inner := range w.roots {
+		for _, outer := range w.roots {
+			c, more := inner.options.Callers, inner.Write && !outer.Write
+			if len(c) > 0 && !more && outer != inner && offlimits.Within(inner.Dir, outer.Dir) &&
+				!slices.Equal(c, outer.options.Callers) {
+				return tool.Errorf(tool.CodeInvalidInput, "root %s: it has callers of its own, but root %s contains it and "+
+					"shows it to others; give both the same callers, or move one out of the other", inner.Name, outer.Name)
+			}
+		}
 	}
 	return nil
 }
@@ -152,7 +171,7 @@ func openRoot(base string, o RootOptions, checker *offlimits.Checker) (*root, er
 	}
 	if err != nil {
 		return r, tool.Errorf(tool.CodeUnavailable, "root %s: %w; make the folder or correct the root's path", name,
-			offlimits.Plain(err))
+			tool.WithoutPath(err))
 	}
 	return r, nil
 }
@@ -175,8 +194,11 @@ func (r *root) resolve(at *offlimits.Anchor) (err error) {
 	return nil
 }
 
-// current reports whether the folder at the root's path is the open one.
-func (r *root) current() bool { return offlimits.Is(r.Dir, r.ID) }
+// current reports whether the folder at the root's path is the open one. A path with links, such as one to the current
+// release, may lead elsewhere by now.
+func (r *root) current() bool {
+	return offlimits.Is(r.Dir, r.ID) && (r.abs == r.Dir || offlimits.LeadsTo(r.abs, r.ID))
+}
 
 func (r *root) close() {
 	if r.dir == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/config/offlimits"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 )
@@ -130,6 +131,33 @@ func TestACallerSeesItsOwnRootsOnly(t *testing.T) {
 		}
 		if _, err := v.LocateAll(filepath.Join(w.top, "private/p.txt")); (err == nil) != sees {
 			t.Errorf("%q locates: %v", caller, err)
+		}
+	}
+}
+
+func TestARootThatOthersSeeThroughAnotherIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/team/t.txt", secret)
+	zed := tool.Globs{"zed"}
+	for _, c := range []struct {
+		name         string
+		outer, inner RootOptions
+		refused      bool
+	}{
+		{"for some", RootOptions{}, RootOptions{Callers: zed}, true},
+		{"both writable", RootOptions{Write: true}, RootOptions{Write: true, Callers: zed}, true},
+		{"for others", RootOptions{Callers: tool.Globs{"ada"}}, RootOptions{Callers: zed}, true},
+		{"for the same", RootOptions{Callers: zed}, RootOptions{Callers: zed}, false},
+		{"writable for some", RootOptions{}, RootOptions{Write: true, Callers: zed}, false},
+	} {
+		c.outer.Path, c.inner.Path = "root", "root/team"
+		for _, roots := range [][]RootOptions{{c.outer, c.inner}, {c.inner, c.outer}} {
+			ws, err := Open(w.top, Options{Roots: roots})
+			if kit.Equal(t, err != nil, c.refused, "%s: %v", c.name, err); err == nil {
+				ws.Close()
+			} else {
+				kit.Refused(t, err, tool.CodeInvalidInput, "root root/team: it has callers of its own, but root root contains it")
+			}
 		}
 	}
 }
@@ -288,6 +316,34 @@ func TestFolderWithADeniedFileIsNotMoved(t *testing.T) {
 	kit.Refused(t, v.Rename(t.Context(), "x", "new", false), tool.CodeAccessDenied, "", "moved there")
 }
 
+func TestAnotherSourcesRootIsNotMoved(t *testing.T) {
+	w := newWorld(t)
+	w.write("root/deep/theirs/x.txt", "")
+	w.open(Options{Roots: []RootOptions{{Path: "root", Write: true}}, OffLimits: offlimits.NewChecker(
+		&offlimits.List{Writable: []offlimits.Owned{{Path: w.root + "/deep/theirs", Source: "other"}}})})
+	v := w.view()
+	for _, from := range []string{"deep", "deep/theirs"} {
+		kit.Refused(t, v.Rename(t.Context(), from, "away", false), tool.CodeAccessDenied, "", "%s was moved", from)
+	}
+	kit.OK(t, v.Rename(t.Context(), "deep/theirs/x.txt", "deep/theirs/y.txt", false))
+}
+
+// A root may be a link to the current release, which is switched while the server runs.
+func TestARootThatIsALinkFollowsIt(t *testing.T) {
+	w := newWorld(t)
+	w.write("one/name.txt", "one")
+	w.write("two/name.txt", "two")
+	current := filepath.Join(w.top, "current")
+	for i, release := range []string{"one", "two", "one"} {
+		kit.OK(t, os.Symlink(release, current+".new"))
+		kit.OK(t, os.Rename(current+".new", current))
+		if i == 0 {
+			w.open(Options{Roots: []RootOptions{{Path: "current"}}})
+		}
+		kit.Equal(t, kit.Must(w.read("name.txt"))(t), release, "the release that is read")
+	}
+}
+
 // unreadable is a policy that denies reading some paths, but allows writing them.
 type unreadable struct{ part string }
 
@@ -343,6 +399,9 @@ func TestGitsOwnFolderIsNotWritten(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/.git/config", "[core]\n")
 	w.write("root/.github/a.yml", "a\n")
+	for _, name := range []string{"gd/HEAD", "gd/config", "gd/objects/x", "gd/refs/x", "tree/HEAD", "tree/commondir"} {
+		w.write("root/"+name, "x\n")
+	}
 	w.link(".git", "harmless")
 	v := w.view()
 	for what, err := range map[string]error{
@@ -354,6 +413,11 @@ func TestGitsOwnFolderIsNotWritten(t *testing.T) {
 		"mkdir":       second(v.Mkdir("sub/.git")),
 		"move there":  v.Rename(t.Context(), "notes.txt", ".git/config", true),
 		"move away":   v.Rename(t.Context(), ".git", "other", false),
+		"apart":       v.Write("gd/hooks/x", nil, WriteOptions{}),
+		"its config":  v.Edit("gd/config", 100, func(old []byte) ([]byte, error) { return old, nil }),
+		"take apart":  v.Remove("gd/HEAD"),
+		"move apart":  v.Rename(t.Context(), "gd", "other", false),
+		"worktree":    v.Write("tree/commondir", nil, WriteOptions{}),
 		"become .git": v.Rename(t.Context(), "sub", "sub2/.git", false),
 	} {
 		if tool.CodeOf(err) != tool.CodeAccessDenied {

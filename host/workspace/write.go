@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 

@@ -93,8 +93,8 @@ func useTools(t *testing.T, bin string, d driver, web bool) {
 		step{tool: "guarded", input: "{}"}, step{tool: "guarded", input: "{}", first: approve})
 	keep(t, "model", m.recorder)
 	r := newRoom(t)
-	caller := "local"
-	r.mcp = &mcpServer{argv: []string{bin, "as", "mcp", "--config", filepath.Join(p.dir, "toolpost.yaml")}}
+	caller := "agent/hand"
+	r.mcp = &mcpServer{argv: []string{bin, "as", "mcp", "--caller", "hand", "--config", filepath.Join(p.dir, "toolpost.yaml")}}
 	if web {
 		caller = "agent"
 		r.mcp.url, r.mcp.token = p.URL()+"/mcp", strings.TrimSpace(p.toolpost("token", "issue", caller, "--tools", "*"))

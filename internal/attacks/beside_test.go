@@ -140,6 +140,9 @@ func undirected() []victim {
 			plants: map[string]string{"../files/lib/colorsys.py": plantedPython}},
 		{name: "line", protocol: "command", fields: `command: [sh, -c, "cd files/line && exec python3 main.py"]`, refused: true,
 			files: map[string]string{"../files/line/main.py": python}, plants: map[string]string{"../files/line/colorsys.py": plantedPython}},
+		{name: "awk", protocol: "command", refused: true,
+			fields: `command: [awk, 'BEGIN {{ while (("cd files/awk && python3 main.py" | getline l) > 0) print l }}']`,
+			files:  map[string]string{"../files/awk/main.py": python}, plants: map[string]string{"../files/awk/colorsys.py": plantedPython}},
 		{name: "import", protocol: "command", fields: `command: [python3, -c, "import html, os; open(os.environ['DATA'] + '/ran', 'w')"]`, refused: true,
 			files: map[string]string{"../html/x": ""}, plants: map[string]string{"../html/__init__.py": plantedPython}},
 	}

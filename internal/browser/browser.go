@@ -19,7 +19,6 @@ type T interface {
 	TempDir() string
 	Cleanup(func())
 	Errorf(format string, args ...any)
-	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 	Skip(args ...any)
 }
@@ -38,17 +37,17 @@ func Start(t T) *Browser {
 	program, err := exec.LookPath("chromium")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("chromium is missing: .ci/setup chromium")
+			t.Fatalf("chromium is missing: .ci/setup chromium")
 		}
 		t.Skip("chromium is missing: .ci/setup chromium")
 	}
 	toRead, toWrite, err := os.Pipe()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	fromRead, fromWrite, err := os.Pipe()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	var said tail
 	cmd := exec.CommandContext(context.Background(), program, flags(t.TempDir())...)
@@ -56,7 +55,7 @@ func Start(t T) *Browser {
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	toRead.Close()
 	fromWrite.Close()

@@ -56,7 +56,7 @@ func (p *Page) ask(method string, params, into any) {
 	ctx, cancel := patience()
 	defer cancel()
 	if err := p.wire.ask(ctx, p.session, method, params, into); err != nil {
-		p.t.Fatal(err)
+		p.t.Fatalf("%v", err)
 	}
 }
 
@@ -456,7 +456,7 @@ func (p *Page) Picture(path string) {
 		err = os.WriteFile(path, b, 0o600)
 	}
 	if err != nil {
-		p.t.Fatal(err)
+		p.t.Fatalf("%v", err)
 	}
 }
 

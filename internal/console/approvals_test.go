@@ -52,7 +52,8 @@ func callIsApprovedAndDenied(t *testing.T, w world) {
 	p := w.browser.Page(t, browser.Look{})
 	p.Forgive(refusals)
 	p.SignIn(s, "#/tools")
-	const badge = `document.querySelector('nav a[href*="operate"] .badge')?.textContent`
+	const badge = `document.querySelector('nav a[href*="overview"] .badge')?.textContent`
+	const waits = `document.querySelector('[data-approval][data-state=waiting]')`
 
 	// A waiting approval shows in every view at once.
 	_, id := asCI(t, s, "a.txt", "")
@@ -60,18 +61,20 @@ func callIsApprovedAndDenied(t *testing.T, w world) {
 		t.Fatal("it does not ask")
 	}
 	p.Wait(badge + " === '1'")
-	p.Press("g", "o")
-	const card = "document.querySelector('[data-approval]')?.textContent"
+	p.Eval("void (location.hash = '#/operate/approvals')", nil)
+	const card = waits + "?.textContent"
 	p.Wait(card + "?.includes('deleteFile') && " + card + ".includes('ci') && " + card + ".includes('a.txt') && " + card + ".includes('night')")
 	p.WaitText("gone is gone")
 	check(t, p, axeSource(t), "a call that waits")
 	p.Type("textbox", "Reason", "checked it")
-	p.Eval(`(() => { const s = document.querySelector('[data-approval] select'); s.value = 'hour'; s.dispatchEvent(new Event('change', {bubbles: true})); })()`, nil)
-	p.Click("button", "Approve")
-	p.Wait("!document.querySelector('[data-approval]') && !" + badge)
+	p.Click("button", "For an hour")
+	p.Wait("!" + waits + " && !" + badge)
+	p.WaitText("owner allowed it for an hour: checked it")
+	p.WaitText("It runs when ci makes the call again")
 	if said, _ := asCI(t, s, "a.txt", id); !strings.Contains(said, `"ok":true`) || there("a.txt") {
 		t.Errorf("it was approved: %s", said)
 	}
+	p.WaitText("It ran:") // the page hears what became of it
 
 	// A remembered approval is shown, applies, and can be revoked.
 	p.Wait("document.querySelector('[data-remembered]')?.textContent.includes('an hour')")
@@ -89,8 +92,84 @@ func callIsApprovedAndDenied(t *testing.T, w world) {
 	p.Wait("!document.querySelector('[data-approval] img')")
 	p.Type("textbox", "Reason", "not on a Friday")
 	p.Click("button", "Deny")
-	p.Wait("!document.querySelector('[data-approval]')")
+	p.Wait("!" + waits)
+	p.WaitText("owner denied it: not on a Friday")
 	if said, _ := asCI(t, s, "<img src=x onerror=alert(1)>", id); !strings.Contains(said, "not on a Friday") || !there("<img src=x onerror=alert(1)>") {
 		t.Errorf("it was denied: %s", said)
 	}
+
+	// The history outlives the page.
+	p.Reload()
+	p.WaitText("2 decisions")
+}
+
+// asks serves a config in which the owner must approve what ci writes and deletes, and returns its path.
+func (w world) asks(t *testing.T) (s *served.Server, path string) {
+	t.Helper()
+	dir := t.TempDir()
+	path = filepath.Join(dir, "toolpost.yaml")
+	config := strings.Replace(fmt.Sprintf(needsApproval, sha256.Sum256([]byte(ciToken))), "tools: deleteFile", "tools: [deleteFile, writeFile]", 1)
+	for name, text := range map[string]string{"toolpost.yaml": config, "a.txt": "one\ntwo\n", "b.txt": "b"} {
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return served.Start(t, w.bin, dir), path
+}
+
+// writesAsCI changes a line of a file as ci, which waits for an approval.
+func writesAsCI(t *testing.T, s *served.Server) {
+	t.Helper()
+	kit.Must(s.Raw(t.Context(), "writeFile", `{"path":"a.txt","content":"one\nthree\n"}`, "Authorization", "Bearer "+ciToken))(t)
+}
+
+// noticed keeps the notifications that a page shows, and makes the page believe that it is out of sight.
+const noticed = `(() => {
+	window.noticed = []
+	window.Notification = class { static permission = 'granted'; constructor(title, more) { window.noticed.push([title, more.body]); window.lastNotice = this } }
+	document.hasFocus = () => false
+})()`
+
+// A call that waits stands on the overview, in Live and in the form of its tool, and the browser tells of it. The
+// change that it would make can be read, and so can the rule before it is written.
+func approvalStandsWhereTheCallIs(t *testing.T, w world) {
+	s, path := w.asks(t)
+	config := string(kit.Must(os.ReadFile(path))(t))
+	p := w.browser.Page(t, browser.Look{})
+	p.Forgive(refusals)
+	p.Ask("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": noticed}, nil)
+	p.SignIn(s, "#/overview")
+	p.WaitText("Nothing waits for you")
+	p.Wait("window.noticed.length === 0")
+	writesAsCI(t, s)
+	p.WaitText("1 thing waits for you")
+	p.Wait("window.noticed.length === 1 && window.noticed[0][0].includes('writeFile') && window.noticed[0][1] === 'gone is gone'")
+	p.Wait("document.querySelector('[data-approval] .gone')?.innerText.includes('-two') && document.querySelector('[data-approval] .added')?.innerText.includes('+three')")
+	check(t, p, axeSource(t), "a difference")
+
+	p.Eval("void (location.hash = '#/live')", nil)
+	p.Wait("document.querySelector('main [data-approval]')")
+	p.Eval("void (location.hash = '#/tools/writeFile')", nil)
+	p.Wait("document.querySelector('aside [data-approval]')")
+	p.Eval("window.lastNotice.onclick()", nil) // a click on the notification leads to it
+	p.Wait("location.hash === '#/operate/approvals' && document.querySelector('[data-approval]')")
+
+	p.Click("button", "Always…")
+	p.WaitText("This is written below approved:")
+	p.Wait("document.querySelector('.rule pre').innerText.includes('caller: ci')")
+	if text := string(kit.Must(os.ReadFile(path))(t)); text != config {
+		t.Errorf("the rule was written before it was agreed to:\n%s", text)
+	}
+	p.Click("button", "Write the rule and allow")
+	p.WaitText("owner allowed it always")
+	if text := string(kit.Must(os.ReadFile(path))(t)); !strings.Contains(text, "approved:") {
+		t.Errorf("the rule was not written:\n%s", text)
+	}
+
+	// On the overview what was decided stays, with what became of it.
+	p.Eval("void (location.hash = '#/overview')", nil)
+	_, id := asCI(t, s, "b.txt", "")
+	p.WaitText("1 thing waits for you")
+	p.Click("button", "Allow once")
+	p.WaitText("owner allowed it once")
+	asCI(t, s, "b.txt", id)
+	p.WaitText("It ran:")
 }

@@ -36,7 +36,7 @@ const kinds = `
 func (w world) demo(t *testing.T, more string) *served.Server {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "demo")
-	if out, err := exec.CommandContext(t.Context(), w.bin, "init", dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), w.bin, "init", "--sample", "adventure", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	path := filepath.Join(dir, "toolpost.yaml")

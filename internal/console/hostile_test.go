@@ -108,13 +108,17 @@ func hostileContentIsText(t *testing.T, w world) {
 	p := w.browser.Page(t, browser.Look{})
 	p.Forgive(refusals)
 	p.SignIn(s, "#/tools")
-	look := func(where string) {
+	harmless := func(where string) {
 		t.Helper()
 		var found []string
 		p.Eval(guarded, &found)
 		for _, one := range found {
 			t.Errorf("%s: %s", where, one)
 		}
+	}
+	look := func(where string) {
+		t.Helper()
+		harmless(where)
 		kit.Contains(t, p.Text(), plainly, "%s does not show what is hostile as text", where)
 	}
 	visit := func(hash, until string) {
@@ -167,12 +171,15 @@ func hostileContentIsText(t *testing.T, w world) {
 	look("progress on the page of a call")
 
 	jobs := startJobs(t, s)
-	visit("#/operate?at=jobs", "document.querySelectorAll('[data-job]').length > 1")
+	p.Eval("void (location.hash = '#/operate/jobs')", nil)
+	p.Wait("document.querySelectorAll('[data-job]').length > 1")
+	harmless("jobs")
 	for _, id := range jobs {
-		visit("#/operate/"+id, "document.querySelectorAll('.job ol li').length > 0 && document.querySelector('.job .json')")
+		visit("#/operate/jobs/"+id, "document.querySelectorAll('.job ol li').length > 0 && document.querySelector('.job .json')")
 	}
-	visit("#/operate?at=keys", "document.querySelector('[data-token]')")
-	visit("#/operate?at=config", "document.querySelector('[data-line]')")
+	visit("#/operate/callers", "document.querySelector('[data-token]')")
+	visit("#/operate/config", "document.querySelector('[data-line]')")
+	visit("#/overview", "document.querySelector('[data-tile=Calls]')")
 	p.Press("Control+k")
 	p.WaitDialog("Commands")
 	look("the palette")

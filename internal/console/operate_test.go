@@ -46,8 +46,8 @@ func auditIsAQuestionInTheAddress(t *testing.T, w world) {
 	p.WaitText("Verified to row")
 	p.Wait(rows + " >= 11 && document.querySelectorAll('figure canvas').length === 3")
 	p.Wait("document.querySelector('[aria-label=Time] [aria-pressed=true]').textContent === 'all'") // the log is younger than a day
-	p.Wait("document.querySelector('section[aria-label=Errors] li button')")
-	p.Eval("document.querySelector('section[aria-label=Errors] li button').click()", nil)
+	p.Wait("document.querySelector('section[aria-label=Errors] li a')")
+	p.Eval("document.querySelector('section[aria-label=Errors] li a').click()", nil)
 	p.Wait("location.hash.includes('code=not_found') && location.hash.includes('tool=readFile')")
 	p.Wait(rows + " === 3")
 	p.Reload()
@@ -87,7 +87,7 @@ func auditIsAQuestionInTheAddress(t *testing.T, w world) {
 func watchersLeftWell(t *testing.T, p *browser.Page, s *served.Server) {
 	t.Helper()
 	p.Eval("void (location.hash = '#/operate')", nil)
-	p.WaitText("Is anything down?")
+	p.Wait("document.querySelector('[data-source]')")
 	p.Eval("void (location.hash = '#/tools')", nil)
 	for _, name := range []string{"audit.watch", "watchLoad"} {
 		var calls []any
@@ -126,6 +126,7 @@ func leaseOfOperateIsUsed(t *testing.T, w world) {
 	p.Forgive(refusals)
 	p.SignIn(s, "#/operate")
 	p.WaitText("all ready")
+	p.Click("link", "Leases")
 	p.Click("button", "Issue a lease")
 	p.Eval("document.querySelector('#leases input').focus()", nil)
 	p.Type("combobox", "Tool", "writeFile")
@@ -147,7 +148,7 @@ func tokenIsIssuedAndRevoked(t *testing.T, w world) {
 	s := w.serve(t, plain)
 	p := w.browser.Page(t, browser.Look{})
 	p.Forgive(refusals)
-	p.SignIn(s, "#/operate?at=keys")
+	p.SignIn(s, "#/operate/callers")
 	p.Click("button", "Issue a token")
 	p.Type("textbox", "Caller", "ci")
 	p.Type("textbox", "Tools", "readFile")
@@ -163,7 +164,7 @@ func tokenIsIssuedAndRevoked(t *testing.T, w world) {
 	p.Wait(use + ".then((s) => s === 401)")
 	var page string
 	p.Reload()
-	p.WaitText("Who has keys")
+	p.WaitText("live token")
 	p.Eval("document.documentElement.outerHTML", &page)
 	if strings.Contains(page, "tp_") {
 		t.Error("a token is shown twice")
@@ -191,8 +192,8 @@ func jobIsAnswered(t *testing.T, w world) {
 	}
 	s := served.Start(t, w.bin, dir)
 	p := w.browser.Page(t, browser.Look{})
-	p.SignIn(s, "#/operate")
-	p.WaitText("Tools that ask before they go on") // there are none yet; later ones must appear too
+	p.SignIn(s, "#/operate/jobs")
+	p.WaitText("No jobs") // there are none yet; later ones must appear too
 	kit.Must(s.Call(t.Context(), "startJob", `{"tool": "greeter"}`))(t)
 	p.WaitText("1 job with a question")
 	p.Click("button", "Answer")
@@ -201,7 +202,7 @@ func jobIsAnswered(t *testing.T, w world) {
 	p.Eval("document.querySelector('aside form button.primary').click()", nil)
 	p.Wait("document.querySelector('aside').innerText.includes('hello')")
 	p.Press("Escape")
-	p.WaitText("Tools that ask before they go on")
+	p.WaitNoText("with a question")
 }
 
 func configShowsItsErrors(t *testing.T, w world) {
@@ -215,7 +216,8 @@ func configShowsItsErrors(t *testing.T, w world) {
 	write(plain + "# a comment\nlimit: {}\n")
 	p := w.browser.Page(t, browser.Look{})
 	p.Forgive(refusals)
-	p.SignIn(s, "#/operate?at=config")
+	p.SignIn(s, "#/operate?at=config") // as addresses were before the parts had their own
+	p.Wait("location.hash === '#/operate/config'")
 	p.Wait("document.querySelector('[data-line=\"4\"].wrong + .fault')?.textContent.includes('unknown field')")
 	p.WaitText("1 error: the one before it runs")
 	p.Click("button", "Reload")
@@ -225,6 +227,8 @@ func configShowsItsErrors(t *testing.T, w world) {
 	p.WaitText("is what runs")
 
 	// The policy's decision for a call.
+	p.Click("link", "Policy")
+	p.Wait("document.querySelector('#policy input')")
 	p.Eval("document.querySelector('#policy input').focus()", nil)
 	p.Type("combobox", "Tool", "readFile")
 	p.Click("button", "Explain")

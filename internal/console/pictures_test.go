@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"toolpost/internal/browser"
+	"toolpost/internal/kit"
 	"toolpost/internal/served"
 )
 
@@ -20,6 +21,10 @@ func TestPictures(t *testing.T) {
 	s := w.demo(t, "")
 	someCalls(t, s, 40, 0) // for the plots
 	all := contents(t, s)
+	asks, _ := w.asks(t)
+	_, id := asCI(t, asks, "b.txt", "")
+	kit.Must(asks.Call(t.Context(), "approvals.decide", `{"id":"`+id+`","approve":false,"reason":"not on a Friday"}`))(t)
+	writesAsCI(t, asks)
 	for _, look := range browser.Looks() {
 		p := w.browser.Page(t, look)
 		p.Forgive(refusals)
@@ -40,5 +45,15 @@ func TestPictures(t *testing.T) {
 		p.Press("Control+k")
 		p.WaitDialog("Commands")
 		take("palette")
+		p.Press("Escape")
+		p.Wait("!document.querySelector('dialog[open]')")
+		opens(p, "?", "Keys")
+		take("keys")
+		p.SignIn(asks, "#/overview")
+		for name, hash := range map[string]string{"overview": "#/overview", "live": "#/live", "tool": "#/tools/writeFile", "history": "#/operate/approvals"} {
+			p.Eval("void (location.hash = '"+hash+"')", nil)
+			p.Wait("document.querySelector('[data-approval]')")
+			take("approval-" + name)
+		}
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"toolpost/internal/served"
 )
 
-// sample serves the config of `toolpost init`, which includes the adventure.
+// sample serves the config of `toolpost init --sample adventure`, which includes the adventure.
 func (w world) sample(t *testing.T) *served.Server {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "demo")
-	if out, err := exec.CommandContext(t.Context(), w.bin, "init", dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), w.bin, "init", "--sample", "adventure", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return served.Start(t, w.bin, dir)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"toolpost/internal/kit"
 	"toolpost/internal/served"
@@ -174,11 +173,7 @@ func TestManyRequestsOfOneCallerAreWeighed(t *testing.T) {
 	const atOnce, total = 4, 12
 	for range atOnce {
 		send()
-		select {
-		case <-asked:
-		case <-time.After(served.Hang):
-			t.Fatalf("the model is not asked: %v", answers)
-		}
+		kit.Receive(t, "the model is asked", asked)
 	}
 	for range total - atOnce {
 		send()

@@ -287,3 +287,37 @@ func TestDesignPageListsTheFloors(t *testing.T) {
 	}
 	kit.EqualSlices(t, column(rows, 0), names, "%s: the floors are", designPage)
 }
+
+// missingFrom lists the tests, files and packages that a guide names in code marks and that the tree does not have. Names
+// with a word in capitals, such as store/NAME/, stand for others.
+func missingFrom(guide, root string, tests map[string]bool) (missing []string) {
+	for _, name := range codeIn(guide) {
+		top, _, deep := strings.Cut(name, "/")
+		_, err := os.Stat(filepath.Join(root, top))
+		isPath := deep && err == nil && !strings.ContainsAny(name, " *{(") && !regexp.MustCompile(`\b[A-Z]+\b`).MatchString(name)
+		if isPath {
+			_, err = os.Stat(filepath.Join(root, name))
+		}
+		if isPath && err != nil || strings.HasPrefix(name, "Test") && name != "TestMain" && !tests[name] {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+func TestContributingNamesWhatExists(t *testing.T) {
+	tests := map[string]bool{}
+	eachFile(t, 0, func(_ *token.FileSet, f *ast.File) {
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				tests[fn.Name.Name] = true
+			}
+		}
+	})
+	guide := string(kit.Must(os.ReadFile("../../CONTRIBUTING.md"))(t))
+	for _, name := range missingFrom(guide, "../..", tests) {
+		t.Errorf("CONTRIBUTING.md names %s, which does not exist", name)
+	}
+	kit.Equal(t, slices.Equal(missingFrom("`TestGone` `node/gone.go` `node/own.go` `node/NAME`", "../..", tests),
+		[]string{"TestGone", "node/gone.go"}), true)
+}

@@ -19,7 +19,7 @@ import (
 	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/internal/served"
-	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -69,7 +69,7 @@ func serversApart(t *testing.T, url string) {
 	})
 	second := served.StartBy(t, words, dir)
 	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(t)
-	db, _, err := node.OpenStore(cfg)
+	db, _, err := storage.Open(cfg)
 	kit.OK(t, err)
 	defer db.Close()
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {

@@ -19,7 +19,7 @@ import (
 	"toolpost/engine/job"
 	"toolpost/internal/kit"
 	"toolpost/internal/served"
-	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -277,7 +277,7 @@ func (c *crowd) progress(n int) {
 
 func (c *crowd) open(dir string) *store.DB {
 	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(c.t)
-	db, _, err := node.OpenStore(cfg)
+	db, _, err := storage.Open(cfg)
 	kit.OK(c.t, err)
 	return db
 }

@@ -18,7 +18,7 @@ import (
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/internal/served"
-	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/store"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -223,7 +223,7 @@ func (m *model) start(ctx context.Context, t *testing.T, s *served.Server) {
 func (m *model) check(t *testing.T, dir string) {
 	t.Helper()
 	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(t)
-	db, _, err := node.OpenStore(cfg)
+	db, _, err := storage.Open(cfg)
 	kit.OK(t, err)
 	defer db.Close()
 	m.checkLog(t, db)

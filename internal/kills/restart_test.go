@@ -16,7 +16,7 @@ import (
 	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/internal/served"
-	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -44,13 +44,14 @@ type heard struct {
 	refused int
 }
 
-// PostgreSQL restarts under a load of calls and jobs: accepted jobs run once and do not fail, nothing is recorded twice,
-// and no caller waits long for an answer.
+// PostgreSQL restarts under a load of calls and jobs: accepted jobs run once and do not fail, nothing is recorded
+// twice, and no caller waits long for an answer.
 func TestARestartOfPostgreSQLUnderLoad(t *testing.T) {
 	tooltest.NoLeaks(t)
 	database := pg.New(t)
 	dir := newFolder(t)
-	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), fmt.Appendf(nil, restartYAML, database.Database(t), sha256.Sum256([]byte(served.Token))), 0o600))
+	text := fmt.Appendf(nil, restartYAML, database.Database(t), sha256.Sum256([]byte(served.Token)))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), text, 0o600))
 	kit.OK(t, os.WriteFile(filepath.Join(dir, "mark.sh"), []byte(quick), 0o600))
 	s := served.Start(t, served.Build(t), dir)
 	h := &heard{ok: map[string]bool{}, all: map[string]bool{}, jobs: map[string]string{}}
@@ -65,7 +66,7 @@ func TestARestartOfPostgreSQLUnderLoad(t *testing.T) {
 		h.goOn(t)
 		database.Stop(how)
 		if n == 1 { // for longer than a write waits
-			time.Sleep(7 * time.Second)
+			h.refuses(t)
 		}
 		database.Start(t)
 	}
@@ -73,7 +74,8 @@ func TestARestartOfPostgreSQLUnderLoad(t *testing.T) {
 	stop()
 	load.Wait()
 	h.check(t, dir)
-	t.Logf("%d of %d calls ran, %d were refused, %d jobs; the longest wait was %v", len(h.ok), len(h.all), h.refused, len(h.jobs), h.waited)
+	t.Logf("%d of %d calls ran, %d were refused, %d jobs; the longest wait was %v", len(h.ok), len(h.all), h.refused,
+		len(h.jobs), h.waited)
 }
 
 // goOn waits until calls and jobs are accepted again.
@@ -86,6 +88,16 @@ func (h *heard) goOn(t *testing.T) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.ok) >= ok+5 && len(h.jobs) >= jobs+3
+	})
+}
+
+// refuses waits until calls are refused, because the store has been away for too long.
+func (h *heard) refuses(t *testing.T) {
+	t.Helper()
+	kit.Eventually(t, "calls are refused", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.refused > 0
 	})
 }
 
@@ -142,7 +154,7 @@ func (h *heard) start(ctx context.Context, t *testing.T, s *served.Server) {
 func (h *heard) check(t *testing.T, dir string) {
 	t.Helper()
 	cfg := kit.Must(config.Load(filepath.Join(dir, "toolpost.yaml")))(t)
-	db, _, err := node.OpenStore(cfg)
+	db, _, err := storage.Open(cfg)
 	kit.OK(t, err)
 	defer db.Close()
 	m := newModel()
@@ -157,7 +169,10 @@ func (h *heard) check(t *testing.T, dir string) {
 	rows := map[string]int{}
 	kit.Eventually(t, "what waited in memory is recorded", func() bool {
 		clear(rows)
-		kit.OK(t, db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error { rows[r.Call]++; return nil }))
+		kit.OK(t, db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error {
+			rows[r.Call]++
+			return nil
+		}))
 		for id := range h.all {
 			if rows[id] == 0 {
 				return false

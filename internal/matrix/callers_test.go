@@ -27,6 +27,7 @@ import (
 	"toolpost/identity"
 	"toolpost/internal/kit"
 	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/protocol/namel3ss"
 	"toolpost/protocol/rest"
 	"toolpost/protocol/singularity"
@@ -91,7 +92,7 @@ func (p *town) open(t *testing.T) {
 	kit.OK(t, err)
 	ready := make(chan node.Listening, 8)
 	n := kit.Must(node.Open(t.Context(), cfg, node.Options{Ready: func(l node.Listening) { ready <- l }}))(t)
-	p.db, _, err = node.OpenStore(cfg)
+	p.db, _, err = storage.Open(cfg)
 	kit.OK(t, err)
 	ctx, end := context.WithCancel(context.Background())
 	served := make(chan error, 1)

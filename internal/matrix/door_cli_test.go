@@ -28,8 +28,8 @@ func callProgram(t *testing.T, h *house, r *runner, req request) *outcome {
 		words = append(words, "--resume", req.resume, "--answers", req.answers)
 	}
 	cmd := exec.CommandContext(req.ctx, h.bin, words...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // as Ctrl-C does
-	cmd.Env = append(cmd.Environ(), "TOOLPOST_TOKEN="+token)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }                   // as Ctrl-C does
+	cmd.Env = append(cmd.Environ(), "TOOLPOST_TOKEN="+token, "XDG_CACHE_HOME="+t.TempDir()) // assets are copied there
 	cmd.Stdin = strings.NewReader(req.args)
 	printed, err := cmd.Output()
 	var exit *exec.ExitError

@@ -13,9 +13,10 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of Raw
+
+	"toolpost/internal/kit"
 )
 
 // A Server is a private PostgreSQL server in a temporary folder, which listens only on a socket in that folder.
@@ -73,15 +74,7 @@ func (s *Server) Start(t testing.TB) {
 	s.cmd = cmd
 	db := Raw(t, s.url("postgres"))
 	defer func() { _ = db.Close() }()
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		err := db.PingContext(t.Context())
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("PostgreSQL does not answer: %v", err)
-		}
-	}
+	kit.Until(t, func() error { return db.PingContext(t.Context()) })
 }
 
 // Stop ends the server, with SIGINT fast, as an operator does, or with SIGQUIT at once, as in a crash. It waits for the

@@ -17,10 +17,11 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/audit"
-	"toolpost/host/sse"
 	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/sse"
 )
 
 // Token is the owner's token.
@@ -151,7 +152,7 @@ func (h *House) open() {
 func (h *House) Records() (all []*tool.Record) {
 	h.T.Helper()
 	h.Stop()
-	db, _, err := node.OpenStore(h.cfg)
+	db, _, err := storage.Open(h.cfg)
 	if err != nil {
 		h.T.Fatal(err)
 	}
@@ -264,22 +265,4 @@ func Calling(list ...Call) Step { return Step{Calls: list} }
 // ReadFile is a call of the tool readFile.
 func ReadFile(id string) Call {
 	return Call{ID: id, Name: "readFile", Args: `{"path":"package.json"}`}
-}
-
-// WaitFor waits for a condition.
-func WaitFor(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(Limit); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not come to this: " + what)
-		}
-	}
-}
-
-// Write writes a file.
-func Write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }

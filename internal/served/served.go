@@ -5,9 +5,11 @@ package served
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -93,21 +95,48 @@ func Start(t *testing.T, bin, dir string, env ...string) *Server {
 // StartBy is Start with a command in front of the program, which is the last of the words.
 func StartBy(t *testing.T, words []string, dir string, env ...string) *Server {
 	t.Helper()
-	return start(t, words, "127.0.0.1:0", dir, env)
+	return start(t, words, setting{}, dir, env)
+}
+
+// StartOn is Start on a socket that the server is given, as systemd does it.
+func StartOn(t *testing.T, socket net.Listener, bin, dir string, env ...string) *Server {
+	t.Helper()
+	file, err := socket.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	words := []string{"sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"`, "sh", bin}
+	return start(t, words, setting{listen: socket.Addr().String(), sockets: []*os.File{file}}, dir, env)
+}
+
+// Replace starts a server that takes over from another one, which ends.
+func Replace(t *testing.T, before *Server, bin, dir string, env ...string) *Server {
+	t.Helper()
+	s := start(t, []string{bin}, setting{flags: []string{"--replace"}}, dir, env)
+	before.await(t)
+	return s
 }
 
 // StartAgain is Start at the address of a server that has ended.
 func StartAgain(t *testing.T, ended *Server, bin, dir string, env ...string) *Server {
 	t.Helper()
-	return start(t, []string{bin}, strings.TrimPrefix(ended.url, "http://"), dir, env)
+	return start(t, []string{bin}, setting{listen: strings.TrimPrefix(ended.url, "http://")}, dir, env)
 }
 
-func start(t *testing.T, words []string, listen, dir string, env []string) *Server {
+// A setting is how a server is started. Its zero value has useful defaults.
+type setting struct {
+	listen  string
+	flags   []string
+	sockets []*os.File
+}
+
+func start(t *testing.T, words []string, how setting, dir string, env []string) *Server {
 	t.Helper()
-	words = append(slices.Clone(words), "serve", "--listen", listen)
+	words = slices.Concat(words, []string{"serve", "--listen", cmp.Or(how.listen, "127.0.0.1:0")}, how.flags)
 	s := &Server{cmd: exec.CommandContext(context.Background(), words[0], words[1:]...)}
 	s.web = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	s.cmd.Dir, s.cmd.Stderr = dir, &s.log
+	s.cmd.Dir, s.cmd.Stderr, s.cmd.ExtraFiles = dir, &s.log, how.sockets
 	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TOOLPOST_TOKEN=" + Token}, env...)
 	out, err := s.cmd.StdoutPipe()
 	if err == nil {
@@ -157,9 +186,17 @@ func (s *Server) Stop(t *testing.T) {
 	}
 }
 
+// await waits until it has ended by itself.
+func (s *Server) await(t *testing.T) {
+	t.Helper()
+	if err := s.end(0); err != nil {
+		t.Errorf("the server ended badly: %v\n%s", err, s.log.String())
+	}
+}
+
 func (s *Server) end(how syscall.Signal) (err error) {
 	s.once.Do(func() {
-		_ = s.cmd.Process.Signal(how)
+		_ = s.cmd.Process.Signal(how) // 0 does nothing
 		s.work.Wait()
 		err = s.cmd.Wait()
 		s.web.CloseIdleConnections()
@@ -188,10 +225,11 @@ func (s *Server) Call(ctx context.Context, name, args string, headers ...string)
 
 // Raw is Call, but returns the answer undecoded.
 func (s *Server) Raw(ctx context.Context, name, args string, headers ...string) (string, error) {
-	return s.ask(ctx, http.MethodPost, "/v1/tools/"+name+"/call", args, headers...)
+	return s.Ask(ctx, http.MethodPost, "/v1/tools/"+name+"/call", args, headers...)
 }
 
-func (s *Server) ask(ctx context.Context, method, path, text string, headers ...string) (string, error) {
+// Ask sends a request with the owner's token, and returns the body of the answer.
+func (s *Server) Ask(ctx context.Context, method, path, text string, headers ...string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(text))
 	if err != nil {
 		return "", err

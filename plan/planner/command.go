@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/plan"

@@ -14,10 +14,9 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/notice"
-	"toolpost/host/offlimits"
-	"toolpost/host/process"
 	"toolpost/plan"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
@@ -334,15 +333,15 @@ func (f *file) mistakes() error {
 func contents(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
-		return nil, offlimits.Plain(err)
+		return nil, tool.WithoutPath(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return nil, offlimits.Plain(err)
+		return nil, tool.WithoutPath(err)
 	case !info.Mode().IsRegular():
 		return nil, errors.New("it is not a regular file")
 	}
-	return process.ReadDocument(f, config.MaxSize)
+	return bounded.ReadDocument(f, config.MaxSize)
 }

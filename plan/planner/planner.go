@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
 	"toolpost/model"
@@ -263,14 +263,8 @@ func (r *Registry) List(p tool.Principal) []About {
 	return list
 }
 
-// A Problem is why one planner or model will not work.
-type Problem struct {
-	About string
-	Err   error
-}
-
 // Problems finds what would fail later, without starting a program or asking a server.
-func (r *Registry) Problems() (found []Problem) {
+func (r *Registry) Problems() (found []config.Problem) {
 	for _, p := range *r.now.Load() {
 		var err error
 		switch how := p.planner.(type) {
@@ -282,7 +276,7 @@ func (r *Registry) Problems() (found []Problem) {
 			err = how.Problem()
 		}
 		if err != nil {
-			found = append(found, Problem{"planner " + p.Name, err})
+			found = append(found, config.Problem{About: "planner " + p.Name, Err: err})
 		}
 	}
 	return found

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	mcpdoor "toolpost/protocol/mcp/door"
 	"toolpost/tool"
 	"toolpost/web"

@@ -14,7 +14,7 @@ import (
 	"toolpost/builtin"
 	"toolpost/codesearch/toolfind"
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/protocol/alphahuman"
 	"toolpost/protocol/cassette"
 	"toolpost/protocol/command"
@@ -62,11 +62,12 @@ type Protocol struct {
 
 // A StdioDoor is a door on the standard streams.
 type StdioDoor struct {
-	Usage string   // the arguments after the protocol's name
-	Flags []string // its flags without a value; those given come first among the words
-	Early bool     // it answers before all sources are open, and tells its client when there are more
-	Least int      // number of arguments
-	Most  int
+	Usage  string      // the arguments after the protocol's name
+	Flags  [][2]string // the names and help of its flags without a value; those given come first among the words
+	Early  bool        // it answers before all sources are open, and tells its client when there are more
+	Agents bool        // its clients are agents, which are callers of their own
+	Least  int         // number of arguments
+	Most   int
 	// LeaseTier returns the tier from which this door requires leases, whatever the config sets. nil or 0 means the
 	// config's.
 	LeaseTier func(words []string) int
@@ -80,6 +81,8 @@ type Stdio struct {
 	Out    io.Writer
 	Log    io.Writer
 	Caller tool.Principal
+	// Agent returns the caller by what the client calls itself, for a door whose clients are agents.
+	Agent func(client string) (tool.Principal, error)
 	// Version of this program, for clients.
 	Version string
 	// Sources are those of the config, for a door whose callers may name one in their own way.
@@ -109,29 +112,18 @@ func Protocols() []Protocol {
 		{
 			Name: "namel3ss", Doc: "Python and Node functions: one JSON document in, one out",
 			Open: namel3ss.Open, Claim: namel3ss.Claim, Options: namel3ss.Options{},
-			Stdio: &StdioDoor{Usage: "[NAME]", Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
-				return &namel3ss.Door{
-					In: s.In, Out: s.Out, Log: s.Log, Tool: strings.Join(words, ""), Caller: s.Caller,
-				}, nil
-			}},
+			Stdio: &StdioDoor{Usage: "[NAME]", Most: 1, Door: asNamel3ss},
 			Doors: []Door{{
 				Name: "namel3ss",
 				Doc: "the namel3ss service door: POST /tools and /capabilities/handshake; it listens on " +
 					namel3ss.ServiceListen + " by default",
-				Options: web.Config{}, Path: "/tools",
-				Mount: func(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
-					c := web.Config{Listen: namel3ss.ServiceListen}
-					err := d.Decode(&c)
-					return c, namel3ss.NewServiceDoor(namel3ss.ServiceOptions{Version: env.Version, Log: env.Log}), err
-				},
+				Options: web.Config{}, Path: "/tools", Mount: mountNamel3ss,
 			}},
 		},
 		{
 			Name: "narratoria", Doc: "programs that report events, one JSON object per line",
 			Open: narratoria.Open, Claim: narratoria.Claim, Options: narratoria.Options{},
-			Stdio: &StdioDoor{Usage: "NAME", Least: 1, Most: 1, Door: func(words []string, s Stdio) (tool.Door, error) {
-				return &narratoria.Door{In: s.In, Out: s.Out, Tool: words[0], Caller: s.Caller}, nil
-			}},
+			Stdio: &StdioDoor{Usage: "NAME", Least: 1, Most: 1, Door: asNarratoria},
 		},
 		{
 			Name: "command", Doc: "any program: its command line is made of the arguments, its output is the result",
@@ -145,15 +137,16 @@ func Protocols() []Protocol {
 			Name: "alphahuman",
 			Doc:  "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
 			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Connects: true, Opens: alphahuman.Opens,
-			Stdio: &StdioDoor{Door: func(_ []string, s Stdio) (tool.Door, error) {
-				return &alphahuman.Door{In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
-			}},
+			Stdio: &StdioDoor{Door: asAlphaHuman},
 		},
 		{
 			Name: "machina", Doc: "tools of a Machina toolhost and its plugin",
 			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Connects: true,
 			Stdio: &StdioDoor{
-				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: []string{"list", "run", "serve"},
+				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: [][2]string{
+					{"list", "list the tools of SOURCE"}, {"run", "answer the one request on stdin"},
+					{"serve", "answer one request per line, until stdin ends or a line is empty"},
+				},
 				Most: 2, LeaseTier: machinaLeases, Tiers: machina.TierOf, Door: asMachina,
 			},
 		},
@@ -169,7 +162,7 @@ func Protocols() []Protocol {
 			Name: "mcp",
 			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
 			Open: mcprunner.Open, Claim: mcprunner.Claim, Options: mcprunner.SourceOptions{}, Upstream: true, Connects: true, Opens: mcprunner.Opens,
-			Stdio: &StdioDoor{Door: asMCP, Early: true},
+			Stdio: &StdioDoor{Door: asMCP, Early: true, Agents: true},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
 				Options: mcpDoor{}, Path: mcpdoor.Path, With: homeDoor, Mount: mountMCP,
@@ -201,6 +194,24 @@ func doorsAlone() []Door {
 	}}
 }
 
+func asNamel3ss(words []string, s Stdio) (tool.Door, error) {
+	return &namel3ss.Door{In: s.In, Out: s.Out, Log: s.Log, Tool: strings.Join(words, ""), Caller: s.Caller}, nil
+}
+
+func mountNamel3ss(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
+	c := web.Config{Listen: namel3ss.ServiceListen}
+	err := d.Decode(&c)
+	return c, namel3ss.NewServiceDoor(namel3ss.ServiceOptions{Version: env.Version, Log: env.Log}), err
+}
+
+func asNarratoria(words []string, s Stdio) (tool.Door, error) {
+	return &narratoria.Door{In: s.In, Out: s.Out, Tool: words[0], Caller: s.Caller}, nil
+}
+
+func asAlphaHuman(_ []string, s Stdio) (tool.Door, error) {
+	return &alphahuman.Door{In: s.In, Out: s.Out, Log: s.Log, Caller: s.Caller}, nil
+}
+
 // httpDoor is the config of the HTTP door.
 type httpDoor struct {
 	web.Config `yaml:",inline"`
@@ -210,7 +221,7 @@ type httpDoor struct {
 func mountHTTP(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
 	var c httpDoor
 	err := d.Decode(&c)
-	door := rest.NewDoor(rest.Options{Log: env.Log, Metrics: env.Metrics, Version: env.Version})
+	door := rest.NewDoor(rest.Options{Log: env.Log, Metrics: env.Metrics, Opening: env.Opening, Version: env.Version})
 	if env.Console != nil && (c.Console == nil || *c.Console) {
 		door = env.Console.On(door)
 	}
@@ -238,7 +249,7 @@ func asMCP(_ []string, s Stdio) (tool.Door, error) {
 			}
 		}
 	}
-	return &mcpdoor.Door{Options: mcpdoor.Options{Offers: c.Offers, Search: c.Search, Version: s.Version}, In: s.In, Out: s.Out, Caller: s.Caller}, nil
+	return &mcpdoor.Door{Options: mcpdoor.Options{Offers: c.Offers, Search: c.Search, Version: s.Version}, In: s.In, Out: s.Out, Caller: s.Caller, Agent: s.Agent}, nil
 }
 
 func mountMCP(d config.Door, env DoorEnv) (web.Config, web.Door, error) {

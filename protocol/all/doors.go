@@ -2,6 +2,7 @@ package all
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"log/slog"
 	"slices"
@@ -9,8 +10,8 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/engine/calls"
-	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/identity"
 	"toolpost/model"
@@ -25,18 +26,23 @@ type DoorOptions struct {
 	Log *slog.Logger
 	// address of the door http and of those that share it, in place of the config's
 	Listen  string
+	Sockets *web.Sockets                         // that doors listen on; nil if each opens its own
 	Gate    identity.Gate                        // authenticates callers, at every door
 	Named   func(id, door string) tool.Principal // returns a caller that a door names, with its current rights; nil: no limits
 	Fresh   string                               // the owner's token, if it was created just now
 	Version string                               // of this program, for clients
 	Ready   func(Listening)                      // called when a door takes calls
 	Metrics func(io.Writer) error                // writes the metrics of calls; nil if there are none
+	Opening func() []string                      // returns the sources that are still being opened; nil if there are none
 	Calls   *calls.Log                           // running calls, from all doors; nil if each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil if it lists none
 	Keys    *secret.Keyed                        // seals state that callers send back; nil means a key that ends with this program
 	Models  *model.Registry                      // of the config, for the doors that use them; nil if there are none
 	Console *console.Console                     // at the door http, unless the config disables it; nil if there is none
 	Issuers func() []string                      // of tokens that callers may present, by URL; nil if there are none
+	// Running returns the digest of the config that runs, for the socket at which commands of the user find this program;
+	// nil means no socket.
+	Running func() string
 	// Waiting holds calls until a person has decided about them, for doors whose callers stay that long; nil means no
 	// waiting
 	Waiting tool.Middleware
@@ -60,7 +66,44 @@ func Doors(cfg *config.Config, o DoorOptions) ([]tool.Door, error) {
 		return nil, tool.Errorf(tool.CodeInternal, "the doors have no gate to authenticate callers with")
 	}
 	_, doors, err := build(cfg, o)
+	if o.Running != nil {
+		doors = append(doors, commandsDoor(cfg, o))
+	}
 	return doors, err
+}
+
+// commandsDoor returns the door for commands of the user who runs this program. They come in as at a process of their own,
+// and by the same rules: the kernel identifies the user, and the door has the same name.
+func commandsDoor(cfg *config.Config, o DoorOptions) tool.Door {
+	door := rest.NewDoor(rest.Options{Log: o.Log, Metrics: o.Metrics, Version: o.Version, Running: o.Running})
+	door.Name = "cli"
+	return patient{web.New(web.Options{
+		Listen: web.UnixPrefix + cfg.Socket(), Gate: o.Gate, Calls: o.Calls, Log: o.Log, Drain: time.Duration(cfg.Limits.Drain),
+		MaxBody: 64 << 20, // a command that runs a tool itself can have larger arguments than callers from a network
+	}, door), o.Log}
+}
+
+// patient is a door that waits for its address, and without which the others serve all the same: another server of this
+// config may have it.
+type patient struct {
+	tool.Door
+	log *slog.Logger
+}
+
+// Serve implements tool.Door.
+func (p patient) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
+	for told := false; ; told = true {
+		err := p.Door.Serve(ctx, h, c)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if !told {
+			p.log.Warn("this server does not answer commands yet: its socket cannot be made; trying again", "error", err)
+		}
+		if !tool.Sleep(ctx, time.Second) {
+			return nil
+		}
+	}
 }
 
 // Check validates the doors of a config. It returns the callers without credentials, by the names of the doors that
@@ -301,7 +344,7 @@ func (env DoorEnv) front(f *front) (tool.Door, error) {
 	if env.tried != nil {
 		env.tried(f.mounts[0].entry.Name, f.Try())
 	}
-	f.Gate, f.Drain, f.Log, f.Calls = env.Gate, env.Drain, env.Log, env.Calls
+	f.Gate, f.Drain, f.Log, f.Calls, f.Sockets = env.Gate, env.Drain, env.Log, env.Calls, env.Sockets
 	f.Ready = func(addr string) {
 		var urls []string
 		for _, one := range web.Addresses(addr) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 )
 
 // sdkFolder is where hosts of packages keep the library that all packages import: ROOT/dev, beside ROOT/skills.

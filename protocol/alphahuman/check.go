@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/regex"

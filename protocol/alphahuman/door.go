@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
@@ -49,10 +49,10 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	}
 	out := jsonrpc.NewStream(d.Out, cancel) // once the host is gone, its calls are cancelled
 	k.conn = jsonrpc.NewConn(jsonrpc.Options{
-		Writer: out, Take: func(in *jsonrpc.Incoming) error { return k.request(ctx, in) }, Odd: k.odd, NullIDs: true,
+		Writer: out, Take: func(in *jsonrpc.Incoming) error { return k.request(ctx, in) }, Unusable: k.unusable, NullIDs: true,
 	})
-	err := k.conn.Read(ctx, process.NewLines(d.In, process.LineLimits{Line: defaultMaxLine, Open: true}))
-	var limit *process.LimitError
+	err := k.conn.Read(ctx, bounded.NewLines(d.In, bounded.LineLimits{Line: defaultMaxLine, Open: true}))
+	var limit *bounded.LimitError
 	if errors.As(err, &limit) {
 		k.refuse(nil, jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %v", limit))
 	}
@@ -105,9 +105,9 @@ type desktop struct {
 	calls map[string]context.CancelFunc
 }
 
-// odd answers a line that is not a valid message, and the door goes on. It drops an answer to no pending question, which is
+// unusable answers a line that is not a valid message, and the door goes on. It drops an answer to no pending question, which is
 // late.
-func (k *desktop) odd(m *jsonrpc.Message, line []byte, why error) {
+func (k *desktop) unusable(m *jsonrpc.Message, line []byte, why error) {
 	invalid := (*jsonrpc.Error)(nil)
 	switch {
 	case errors.Is(why, jsonrpc.ErrUnasked):

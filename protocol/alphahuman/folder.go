@@ -11,9 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"toolpost/host/offlimits"
-	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
@@ -72,7 +71,7 @@ func (Skills) List(dir string) ([]*Skill, error) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the skills in %s cannot be read: %w", dir, offlimits.Plain(err))
+		return nil, tool.Errorf(tool.CodeUnavailable, "the skills in %s cannot be read: %w", dir, tool.WithoutPath(err))
 	}
 	var skills []*Skill
 	for _, e := range entries {
@@ -96,7 +95,7 @@ func find(path string, e fs.DirEntry) *Skill {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil && e.Type()&fs.ModeSymlink != 0:
-		why := tool.Errorf(tool.CodeUnavailable, "%s is a link that leads nowhere: %w", path, offlimits.Plain(err))
+		why := tool.Errorf(tool.CodeUnavailable, "%s is a link that leads nowhere: %w", path, tool.WithoutPath(err))
 		return &Skill{Dir: path, Err: why}
 	case err != nil || !info.IsDir():
 		return nil
@@ -177,7 +176,7 @@ func readPart[T any](dir, name string, limit int, parse func(string, []byte) (*T
 	case errors.Is(err, fs.ErrNotExist) && !there(dir, name):
 		return nil, nil
 	case err != nil:
-		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", path, offlimits.Plain(err))
+		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", path, tool.WithoutPath(err))
 	}
 	return parse(path, data)
 }
@@ -203,7 +202,7 @@ func readRegular(f *os.File, err error, limit int) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("it is not a file")
 	}
-	return process.ReadDocument(f, limit)
+	return bounded.ReadDocument(f, limit)
 }
 
 // noSkill returns the error for a folder that was named as a skill but is not one.
@@ -220,7 +219,7 @@ func noSkill(dir string) error {
 func almost(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", dir, offlimits.Plain(err))
+		return tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", dir, tool.WithoutPath(err))
 	}
 	for _, looks := range []func(dir, name string) string{misnamed, otherFormat, unstarted, nested} {
 		for _, e := range entries {

@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // proxied lists the variables that pip and venv may need, besides the usual ones, to reach a package index.
@@ -94,7 +94,7 @@ func (in *installer) run(ctx context.Context, argv ...string) error {
 	child.CloseStdin()
 	stop := context.AfterFunc(ctx, func() { child.Stop(process.Ladder{Term: time.Second}) })
 	defer stop()
-	lines := process.NewLines(child.Stdout, process.LineLimits{})
+	lines := bounded.NewLines(child.Stdout, bounded.LineLimits{})
 	for {
 		line, err := lines.Next()
 		if err != nil && len(line) == 0 {
@@ -133,17 +133,17 @@ func (Skills) New(dir, name string) (string, error) {
 	}
 	folder := filepath.Join(dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "%s cannot be made: %w", dir, offlimits.Plain(err))
+		return "", tool.Errorf(tool.CodeUnavailable, "%s cannot be made: %w", dir, tool.WithoutPath(err))
 	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
-		return "", tool.Errorf(tool.CodeConflict, "%s cannot be made: %w", folder, offlimits.Plain(err))
+		return "", tool.Errorf(tool.CodeConflict, "%s cannot be made: %w", folder, tool.WithoutPath(err))
 	}
 	files, _ := template.ReadDir("template") // it is part of the program
 	for _, f := range files {
 		text, _ := template.ReadFile("template/" + f.Name())
 		text = bytes.ReplaceAll(text, []byte("my-skill"), []byte(name))
 		if err := os.WriteFile(filepath.Join(folder, f.Name()), text, 0o644); err != nil {
-			return "", tool.Errorf(tool.CodeUnavailable, "%s: %w", folder, offlimits.Plain(err))
+			return "", tool.Errorf(tool.CodeUnavailable, "%s: %w", folder, tool.WithoutPath(err))
 		}
 	}
 	return folder, nil

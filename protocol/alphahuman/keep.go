@@ -12,7 +12,6 @@ import (
 	"sync"
 	"unicode"
 
-	"toolpost/host/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
@@ -67,11 +66,11 @@ func (d *dataFolder) open() (*os.Root, error) {
 		return d.root, nil
 	}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the data folder %s cannot be made: %w", d.dir, offlimits.Plain(err))
+		return nil, tool.Errorf(tool.CodeUnavailable, "the data folder %s cannot be made: %w", d.dir, tool.WithoutPath(err))
 	}
 	root, err := os.OpenRoot(d.dir)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the data folder %s cannot be opened: %w", d.dir, offlimits.Plain(err))
+		return nil, tool.Errorf(tool.CodeUnavailable, "the data folder %s cannot be opened: %w", d.dir, tool.WithoutPath(err))
 	}
 	d.root = root
 	return root, nil
@@ -121,7 +120,7 @@ func (d *dataFolder) use(params json.RawMessage, do func(root *os.Root, name, co
 	if err == nil || errors.As(err, new(*tool.Error)) {
 		return err
 	}
-	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename), offlimits.Plain(err))
+	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "filename %s: %v", jsonrpc.Clip(file.Filename), tool.WithoutPath(err))
 }
 
 // read returns the content of a file. A missing file is empty, which known skills rely on.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
@@ -85,7 +84,7 @@ func (l *library) use(
 		}
 		root, err := os.OpenRoot(l.skills[i].Dir)
 		if err != nil {
-			return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, offlimits.Plain(err))
+			return nil, tool.Errorf(tool.CodeUnavailable, "the folder of %s: %w", a.Name, tool.WithoutPath(err))
 		}
 		defer root.Close()
 		output, err := do(l.skills[i], root, a.Path)
@@ -154,7 +153,7 @@ func readSkillFile(s *Skill, root *os.Root, name string) (any, error) {
 	data, err := readRegular(f, err, maxSkillRead)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeNotFound, "%s of %s cannot be read: %w", jsonrpc.Clip(name), s.Name(),
-			offlimits.Plain(err))
+			tool.WithoutPath(err))
 	}
 	return map[string]string{"content": strings.ToValidUTF8(string(data), "\uFFFD")}, nil
 }

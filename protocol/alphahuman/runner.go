@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/engine/audit"
 	"toolpost/engine/cassette"
-	"toolpost/host/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )

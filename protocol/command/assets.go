@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 

@@ -15,6 +15,7 @@ import (
 	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -57,7 +58,7 @@ func (c *call) read() (output json.RawMessage, fault error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) || c.events.Err() != nil {
 		return output, nil // the reaper stopped us, or the sink wants no more
 	}
-	if limit, ok := errors.AsType[*process.LimitError](err); ok {
+	if limit, ok := errors.AsType[*bounded.LimitError](err); ok {
 		c.reaper.Abort()
 		return nil, fmt.Errorf("%w; ask it for less, or raise max_output of its source", limit)
 	}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/spawn"
 	"toolpost/tool"
 )

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"toolpost/host/process"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -39,7 +40,7 @@ func readText(r io.Reader, most int64, emit func(string) error) (json.RawMessage
 		n, err := r.Read(buf[left:])
 		n += left
 		if int64(all.Len()+n) > most {
-			return nil, &process.LimitError{What: "its output", Max: most}
+			return nil, &bounded.LimitError{What: "its output", Max: most}
 		}
 		whole := process.WholeRunes(buf[:n])
 		if err != nil {
@@ -63,7 +64,7 @@ func unlessEOF(err error) error {
 }
 
 func readJSON(r io.Reader, most int64) (json.RawMessage, error) {
-	doc, err := process.ReadDocument(r, int(most))
+	doc, err := bounded.ReadDocument(r, int(most))
 	if err == nil {
 		err = strictjson.Check(doc)
 	}
@@ -75,7 +76,7 @@ func readJSON(r io.Reader, most int64) (json.RawMessage, error) {
 
 // readLines returns a list of the lines, which are texts or JSON.
 func (o Output) readLines(r io.Reader, most int64, emit func(string) error) (json.RawMessage, error) {
-	lines := process.NewLines(r, process.LineLimits{Line: process.MaxLine, Total: most, Open: true})
+	lines := bounded.NewLines(r, bounded.LineLimits{Line: bounded.MaxLine, Total: most, Open: true})
 	list := []byte{'['}
 	for {
 		line, err := lines.Next()

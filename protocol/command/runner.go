@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"

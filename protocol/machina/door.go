@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -181,8 +181,8 @@ func (o *host) run(ctx context.Context) error {
 	if o.byAID[o.AID] == nil {
 		return errors.Join(o.write(refusal{Error: notFound + ": " + o.AID}, false), exit(4, "%s: %s", notFound, o.AID))
 	}
-	doc, err := process.ReadWithin(ctx, o.In, maxStdin)
-	var limit *process.LimitError
+	doc, err := bounded.ReadWithin(ctx, o.In, maxStdin)
+	var limit *bounded.LimitError
 	var req request
 	switch {
 	case ctx.Err() != nil:

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/tool"
@@ -126,6 +126,7 @@ func New(ctx context.Context, base string, o Options, log *slog.Logger) (*Runner
 	if r.host, err = o.Program(base, host); err != nil {
 		return nil, err
 	}
+	r.held = o.Guarantees.Tighten(r.host.Holds())
 	if r.specs, err = r.discover(ctx); err != nil {
 		return nil, err
 	}

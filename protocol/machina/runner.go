@@ -22,6 +22,7 @@ type Runner struct {
 	log   *slog.Logger
 	specs []*tool.Spec
 	aids  map[string]string // by the tool's name
+	held  tool.Guarantees   // what holds around a session
 
 	sessions *process.Pool[*session]
 }
@@ -116,7 +117,7 @@ func (c *call) hostKey() string {
 // ask gets the toolhost's answer in the configured mode. A warm session has the walls that it was started with, so a call
 // that needs more gets a toolhost of its own.
 func (r *Runner) ask(ctx context.Context, c *call) (*answer, error) {
-	if r.o.Mode == "run" || !r.o.Guarantees.Tighten(r.host.Holds()).Covers(c.guarantees) {
+	if r.o.Mode == "run" || !r.held.Covers(c.guarantees) {
 		return r.askOnce(ctx, c)
 	}
 	for {

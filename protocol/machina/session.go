@@ -8,18 +8,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"toolpost/host/kernel"
 	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
+	"toolpost/kernel"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // A session is a warm toolhost. It has one call at a time, and answers each request with one line.
 type session struct {
 	child *process.Child
 	out   *counted
-	lines *process.Lines
+	lines *bounded.Lines
 	given int64 // bytes of the lines that were read
 	known slots // the state that the toolhost has; nil if unknown
 	watch walls.Watch
@@ -37,7 +38,7 @@ func (r *Runner) startSession(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s.child, s.out = child, &counted{r: child.Stdout}
-	s.lines = process.NewLines(s.out, process.LineLimits{Line: r.o.MaxReply})
+	s.lines = bounded.NewLines(s.out, bounded.LineLimits{Line: r.o.MaxReply})
 	return s, nil
 }
 
@@ -124,7 +125,7 @@ func (r *Runner) askSession(ctx context.Context, c *call) (a *answer, broken boo
 		r.sessions.Put(s, true)
 	default:
 		r.sessions.Put(s, false)
-		_, tooLong := errors.AsType[*process.LimitError](err) // it would be too long again
+		_, tooLong := errors.AsType[*bounded.LimitError](err) // it would be too long again
 		return nil, !tooLong, err
 	}
 	return a, false, err
@@ -203,7 +204,7 @@ func (s *session) exchange(ctx context.Context, request []byte) ([]byte, error) 
 
 // broke returns how a session that gave no answer ended.
 func (s *session) broke(aid string, err error) error {
-	if limit, ok := errors.AsType[*process.LimitError](err); ok {
+	if limit, ok := errors.AsType[*bounded.LimitError](err); ok {
 		return structured(typeParseError, aid, "the reply to %s: %w", aid, limit)
 	}
 	exit := s.child.Stop(process.Ladder{Term: process.LastBreath})

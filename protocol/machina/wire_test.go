@@ -14,6 +14,7 @@ import (
 	"toolpost/host/process"
 	"toolpost/internal/kit"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -94,7 +95,7 @@ func TestToolhostExitsAreClassified(t *testing.T) {
 		"4, and no refusal": {process.Printout{Doc: []byte("{}"), Exit: process.Exit{Code: 4}}, tool.CodeCrash, "crash"},
 		"bad JSON":          {process.Printout{Exit: process.Exit{Code: 5}}, tool.CodeCrash, "crash"},
 		"nothing":           {process.Printout{Doc: []byte(" \n")}, tool.CodeProtocol, "empty_output"},
-		"too long":          {process.Printout{Err: &process.LimitError{What: "the document", Max: maxReply}}, tool.CodeProtocol, "parse_error"},
+		"too long":          {process.Printout{Err: &bounded.LimitError{What: "the document", Max: maxReply}}, tool.CodeProtocol, "parse_error"},
 		"our own exception": {process.Printout{Err: errors.New("EIO")}, tool.CodeInternal, "exception"},
 	} {
 		err := judge(&c.p, "AID.XX")

@@ -38,6 +38,7 @@ const (
 const (
 	MetaVersion      = "io.modelcontextprotocol/protocolVersion"
 	MetaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	MetaClient       = "io.modelcontextprotocol/clientInfo"
 	MetaLogLevel     = "io.modelcontextprotocol/logLevel"
 	MetaProgress     = "progressToken"
 )

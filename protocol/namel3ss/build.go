@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/config/offlimits"
 	"toolpost/host/forks"
-	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"
@@ -221,6 +221,7 @@ func (b *builder) spec(name string, d *appfile.Declaration, purity string, timeo
 	}
 	if purity == "pure" { // the same input gives the same output, so a second call does no harm
 		s.Effects.Idempotent = true
+		s.Effects.Pure = b.Container.Image == "" && b.Walls.ChangeNothing() // the kernel holds it to that
 	}
 	return s
 }

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"toolpost/config/offlimits"
 	"toolpost/host/container"
-	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"sync"
 
-	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -96,8 +96,8 @@ func replyOf(result *tool.Result, err error) *reply {
 
 // read reads the request, and gives up when ctx ends.
 func (d *Door) read(ctx context.Context) ([]byte, error) {
-	doc, err := process.ReadWithin(ctx, d.In, maxDocument)
-	var limit *process.LimitError
+	doc, err := bounded.ReadWithin(ctx, d.In, maxDocument)
+	var limit *bounded.LimitError
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)

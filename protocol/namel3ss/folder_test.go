@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/host/container"
-	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/host/secret"

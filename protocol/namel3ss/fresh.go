@@ -16,6 +16,7 @@ import (
 	"toolpost/host/walls"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // An ending is the complete outcome of one run of a tool's code.
@@ -112,8 +113,8 @@ func (l *logs) take(stream string, r io.Reader, e *ending) {
 		l.read(stream, r)
 		return
 	}
-	b, err := process.ReadDocument(r, maxDocument)
-	if _, long := errors.AsType[*process.LimitError](err); long {
+	b, err := bounded.ReadDocument(r, maxDocument)
+	if _, long := errors.AsType[*bounded.LimitError](err); long {
 		l.stop(tool.Errorf(tool.CodeProtocol, "%s: the reply is longer than %d MiB", l.tool, maxDocument>>20))
 	}
 	e.reply = b

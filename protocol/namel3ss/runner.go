@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/host/forks"
-	"toolpost/host/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
 	"toolpost/host/spawn"

@@ -21,6 +21,7 @@ import (
 	"toolpost/host/process"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -184,8 +185,8 @@ func (t *serviceTool) post(ctx context.Context, inv *invocation, address string,
 			Because("service_unreachable")
 	}
 	defer resp.Body.Close()
-	body, err := process.ReadDocument(resp.Body, maxDocument)
-	var limit *process.LimitError
+	body, err := bounded.ReadDocument(resp.Body, maxDocument)
+	var limit *bounded.LimitError
 	switch {
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		return nil, tool.Errorf(tool.CodeUnavailable, "the service at %s failed with HTTP %s%s", address, resp.Status,

@@ -13,6 +13,7 @@ import (
 	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -40,12 +41,12 @@ type call struct {
 // sink that blocks keeps us from reading, and so the tool from writing.
 func (c *call) read(ctx context.Context) {
 	defer c.reaper.Finish()
-	lines := process.NewLines(c.reaper, process.LineLimits{Line: c.o.MaxLine, Total: c.o.MaxOutput})
+	lines := bounded.NewLines(c.reaper, bounded.LineLimits{Line: c.o.MaxLine, Total: c.o.MaxOutput})
 	for {
 		line, err := lines.Next()
 		last := errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last { // outcome checks whether the tool had sent done
-			if limit, ok := errors.AsType[*process.LimitError](err); ok {
+			if limit, ok := errors.AsType[*bounded.LimitError](err); ok {
 				c.broke(limit)
 			}
 			return

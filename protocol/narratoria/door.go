@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -57,7 +57,7 @@ func (d Door) request(ctx context.Context) (request, error) {
 	if d.In == nil {
 		return decodeRequest(nil)
 	}
-	doc, err := process.ReadWithin(ctx, d.In, maxRequest)
+	doc, err := bounded.ReadWithin(ctx, d.In, maxRequest)
 	switch {
 	case ctx.Err() != nil:
 		return request{}, ctx.Err()

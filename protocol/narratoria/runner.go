@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/process"
 	"toolpost/host/spawn"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // Options configure how a tool is run. Only Tool and Command are needed.
@@ -40,7 +41,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.Operation = cmp.Or(o.Operation, "run")
 	o.Grace = cmp.Or(o.Grace, config.Duration(2*time.Second))
-	o.MaxLine = cmp.Or(o.MaxLine, process.MaxLine)
+	o.MaxLine = cmp.Or(o.MaxLine, bounded.MaxLine)
 	o.MaxOutput = cmp.Or(o.MaxOutput, 256<<20)
 	return o
 }

@@ -55,7 +55,7 @@ func TestTheChatOfTheContractReadsAFileOverNATS(t *testing.T) {
 	}
 	m := scripted.New(t, calls(readFile("call_1")), says("It is called demo."))
 	far := t.TempDir()
-	write(t, filepath.Join(far, "package.json"), `{"name": "demo"}`)
+	kit.Write(t, filepath.Join(far, "package.json"), `{"name": "demo"}`)
 	tools := start(t, far, `
 sources: [{name: files, protocol: builtin, roots: [{path: .}]}]
 doors: {nats: {embedded: true, listen: "127.0.0.1:0", anonymous: guest}}

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"toolpost/host/sse"
 	"toolpost/internal/kit"
 	"toolpost/internal/scripted"
 	"toolpost/tool"
+	"toolpost/wire/sse"
 )
 
 func TestToolsAreListedInTheFormOfEachAPI(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -301,7 +302,7 @@ func joined(body string) string {
 // Whatever a model's server answers, none of the APIs gives its key to a caller.
 func TestAKeyThatAServerEchoesReachesNoCaller(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "key"), modelKey)
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "key"), []byte(modelKey), 0o600))
 	at := start(t, dir, strings.ReplaceAll(`
 sources: [{name: files, protocol: builtin, roots: [{path: .}]}]
 doors: {http: {listen: "127.0.0.1:0"}}

@@ -99,10 +99,10 @@ func TestConcurrentCallsEndWhenTheClientLeaves(t *testing.T) {
 			resp.Body.Close()
 		}
 	}()
-	waitFor(t, "both run", func() bool { return h.Hung.Load() == 2 })
+	kit.Eventually(t, "both run", func() bool { return h.Hung.Load() == 2 })
 	cancel()
 	<-gone
-	waitFor(t, "neither runs", func() bool { return h.Hung.Load() == 0 })
+	kit.Eventually(t, "neither runs", func() bool { return h.Hung.Load() == 0 })
 	for _, r := range h.Records() {
 		kit.Equal(t, r.Code, tool.CodeCancelled, r)
 	}
@@ -114,7 +114,7 @@ func TestModelRequestEndsWhenTheClientLeaves(t *testing.T) {
 	h := serve(t, m, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		waitFor(t, "the model is asked", func() bool { return len(m.Asked()) == 1 })
+		kit.Eventually(t, "the model is asked", func() bool { return len(m.Asked()) == 1 })
 		cancel()
 	}()
 	req, _ := http.NewRequestWithContext(ctx, "POST", h.URL+"/v1/messages",
@@ -125,7 +125,7 @@ func TestModelRequestEndsWhenTheClientLeaves(t *testing.T) {
 		resp.Body.Close()
 		t.Error("it was answered: ", resp.Status)
 	}
-	waitFor(t, "the model's server sees that nobody waits", func() bool { return m.Gone() == 1 })
+	kit.Eventually(t, "the model's server sees that the caller has gone", func() bool { return m.Gone() == 1 })
 }
 
 func TestEveryLimitEndsARequestInTheWordsOfItsWire(t *testing.T) {

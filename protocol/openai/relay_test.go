@@ -46,7 +46,7 @@ func TestRequestWithoutOurToolsPassesUnchanged(t *testing.T) {
 					answer, kind = events, "text/event-stream; charset=utf-8"
 				}
 				m := scripted.New(t, scripted.Step{Status: 201, Body: answer, Header: map[string]string{"Content-Type": kind,
-					"Request-Id": "req_1", "X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "a=b", "X-Echo": "the-key-itself", "Content-Encoding": "br"}})
+					"Request-Id": "req_1", "X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "a=b", "X-Echo": "the-key-itself"}})
 				h := serve(t, m, "")
 				body := strings.NewReplacer("STREAM", stream, "NAME", c.model).Replace(c.body)
 				resp := h.Send(t.Context(), "POST", c.path+"?beta=true", body, "Anthropic-Beta", "one,two", "X-Stainless-Lang", "js",
@@ -56,7 +56,7 @@ func TestRequestWithoutOurToolsPassesUnchanged(t *testing.T) {
 					t.Errorf("%d, %v: %q", resp.StatusCode, err, got)
 				}
 				for header, want := range map[string]string{"Content-Type": kind, "Request-Id": "req_1",
-					"X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "", "X-Echo": "[secret KEY]", "Content-Encoding": "br"} {
+					"X-Ratelimit-Remaining-Tokens": "9", "Set-Cookie": "", "X-Echo": "[secret KEY]"} {
 					kit.Equal(t, resp.Header.Get(header), want, header)
 				}
 				asked := m.Asked()
@@ -224,6 +224,17 @@ func TestServerRefusalIsPassedOnUnlessItConcernsOurKey(t *testing.T) {
 		if a = h.Do("POST", c.path, body); a.Status != 502 || strings.Contains(a.Text, "bad") || a.Header.Get("X-Should-Retry") != "false" ||
 			dig(a.Doc, "error", "type") != "api_error" || !strings.Contains(a.Text, c.model) {
 			t.Errorf("%s: %d %s %v", name, a.Status, a.Text, a.Header)
+		}
+	}
+}
+
+// No key is found in an answer whose encoding we do not read.
+func TestAnEncodingThatWasNotRequestedIsNotPassedOn(t *testing.T) {
+	for name, c := range strangers() {
+		h := serve(t, scripted.New(t, scripted.Step{Status: 200, Body: "squeezed", Header: map[string]string{"Content-Encoding": "deflate"}}), "")
+		a := h.Do("POST", c.path, strings.NewReplacer("STREAM", "true", "NAME", c.model).Replace(c.body))
+		if a.Status != 502 || strings.Contains(a.Text, "squeezed") || !strings.Contains(a.Text, "encoding") {
+			t.Errorf("%s: %d %s", name, a.Status, a.Text)
 		}
 	}
 }
@@ -510,7 +521,7 @@ func TestAnApprovalIsToldOfAtOnce(t *testing.T) {
 			t.Run(path+" "+stream, func(t *testing.T) {
 				m := scripted.New(t, scripted.Calling(scripted.ReadFile("c1")), scripted.Says("It is called demo."))
 				dir := t.TempDir()
-				write(t, filepath.Join(dir, "package.json"), "{}")
+				kit.Write(t, filepath.Join(dir, "package.json"), "{}")
 				at := start(t, dir, `
 sources: [{name: files, protocol: builtin, roots: [{path: .}]}]
 doors: {http: {listen: "127.0.0.1:0"}}

@@ -10,5 +10,4 @@ const (
 var (
 	serve, dig, chat, says = scripted.Serve, scripted.Dig, scripted.Chat, scripted.Says
 	calls, readFile        = scripted.Calling, scripted.ReadFile
-	waitFor, write         = scripted.WaitFor, scripted.Write
 )

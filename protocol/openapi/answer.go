@@ -14,9 +14,9 @@ import (
 	"unicode/utf8"
 
 	"toolpost/host/backoff"
-	"toolpost/host/kernel"
-	"toolpost/host/process"
+	"toolpost/kernel"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -38,8 +38,8 @@ func (r *Runner) send(ctx context.Context, op *operation, req *http.Request, out
 	if !success {
 		limit = min(limit, maxFailure)
 	}
-	data, err := process.ReadDocument(resp.Body, limit)
-	if _, large := errors.AsType[*process.LimitError](err); large {
+	data, err := bounded.ReadDocument(resp.Body, limit)
+	if _, large := errors.AsType[*bounded.LimitError](err); large {
 		if success {
 			return nil, tool.Errorf(tool.CodeProtocol, "the answer of %s is larger than %d bytes: ask for less, or raise "+
 				"`max_response`", op.server.Host, limit).Because("too_large")

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"toolpost/host/process"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // Bounds on HTTP.
@@ -91,7 +91,7 @@ func (r *Runner) fetch(ctx context.Context) ([]byte, *url.URL, error) {
 		return nil, nil, tool.Errorf(tool.CodeUnavailable, "the document %s cannot be fetched: the server answered %s",
 			r.o.shown(), clip(resp.Status, 100))
 	}
-	data, err := process.ReadDocument(resp.Body, maxDocument)
+	data, err := bounded.ReadDocument(resp.Body, maxDocument)
 	if err != nil {
 		return nil, nil, tool.Errorf(tool.CodeUnavailable, "the document %s cannot be fetched: %w", r.o.shown(), err)
 	}

@@ -23,7 +23,9 @@ type document struct {
 	from *url.URL // the URL that it was fetched from; nil for a file
 	defs defs
 
-	values int // decoded so far
+	values  int // decoded so far
+	decoded []*lazy
+	kept    int // bytes of text that decoded stands for
 }
 
 // A lazy is a part of a document that is decoded on demand. Most of a large document belongs to operations that the
@@ -136,8 +138,21 @@ func (d *document) value(v any) (any, error) {
 		if part.v, err = d.decode(part.raw); err != nil {
 			return nil, err
 		}
+		d.keep(part)
 	}
 	return part.v, nil
+}
+
+// keep forgets the parts decoded so far if they are large: a tree takes several times the memory of its text, and most
+// parts are read once.
+func (d *document) keep(part *lazy) {
+	if d.kept += len(part.raw); d.kept > maxKept {
+		for _, old := range d.decoded {
+			old.v = nil
+		}
+		d.decoded, d.kept = d.decoded[:0], len(part.raw)
+	}
+	d.decoded = append(d.decoded, part)
 }
 
 // at returns the target of a reference inside the document.

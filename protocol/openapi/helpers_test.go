@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -60,6 +61,14 @@ func open(t *testing.T, format string, args ...any) *source {
 		s.names = append(s.names, spec.Name)
 	}
 	return s
+}
+
+// openText opens a document that is JSON.
+func openText(t *testing.T, doc string) *source {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "api.json")
+	kit.OK(t, os.WriteFile(path, []byte(doc), 0o600))
+	return open(t, `document: %q, server: "http://127.0.0.1:1"`, path)
 }
 
 // why returns why a tool cannot be called.

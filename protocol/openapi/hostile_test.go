@@ -21,6 +21,7 @@ import (
 	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/schema"
 )
 
 // Whatever an argument contains, it is a value at its place and nothing else.
@@ -262,11 +263,64 @@ func TestALongChainOfReferencesIsBounded(t *testing.T) {
 		fmt.Fprintf(&b, `"S%d":{"properties":{"n":{"$ref":"#/components/schemas/S%d"}}},`, i, i+1)
 	}
 	b.WriteString(`"S100000":true}}}`)
-	path := filepath.Join(t.TempDir(), "api.json")
-	kit.OK(t, os.WriteFile(path, b.Bytes(), 0o600))
-	s := open(t, `document: %q, server: "http://127.0.0.1:1"`, path)
+	s := openText(t, b.String())
 	if why := s.why("a"); !strings.Contains(why, "larger than") || s.why("b") != "" {
 		t.Errorf("%q %q", why, s.why("b"))
+	}
+}
+
+// The schemas of all tools together are bounded: a tool beyond the bound has none.
+func TestTheSchemasOfAllToolsAreBounded(t *testing.T) {
+	var paths []string
+	for i := range 80 {
+		paths = append(paths, fmt.Sprintf(`"/a%d":{"post":{"operationId":"a%[1]d","parameters":[{"in":"query","name":"q%[1]d"}],`+
+			`"requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/S"}}}}}}`, i))
+	}
+	s := openText(t, `{"openapi":"3.1.0","paths":{`+strings.Join(paths, ",")+`},"components":{"schemas":{"S":{"description":"`+
+		strings.Repeat("x", 900<<10)+`"}}}}`)
+	size, without := 0, 0
+	for _, spec := range s.specs {
+		if size += len(spec.Input); spec.Input == nil {
+			kit.Contains(t, s.why(spec.Name), "larger than 64 MiB together", spec.Name)
+			without++
+		}
+	}
+	if size > 64<<20 || without == 0 || without == 80 {
+		t.Errorf("the schemas have %d bytes; %d tools have none", size, without)
+	}
+}
+
+// Names in $defs that many references claim are given in the same order each time: a tool whose schema changes with each
+// start could not be pinned.
+func TestEqualDocumentsMakeEqualSchemas(t *testing.T) {
+	var properties, schemas []string
+	for i := range 20 {
+		properties = append(properties, fmt.Sprintf(`"p%d":{"$ref":"#/components/schemas/S%[1]d/properties/same"}`, i))
+		schemas = append(schemas, fmt.Sprintf(`"S%d":{"properties":{"same":{"const":%[1]d}}}`, i))
+	}
+	doc := `{"openapi":"3.1.0","paths":{"/a":{"post":{"operationId":"a","requestBody":{"content":{"application/json":{"schema":{"properties":{` +
+		strings.Join(properties, ",") + `}}}}}}}},"components":{"schemas":{` + strings.Join(schemas, ",") + `}}}`
+	kit.Equal(t, string(openText(t, doc).specs["a"].Input), string(openText(t, doc).specs["a"].Input))
+}
+
+// The runner vouches for schemas only if they compile.
+func TestSoundSchemasCompile(t *testing.T) {
+	files := kit.Must(filepath.Glob("testdata/docs/*"))(t)
+	for _, file := range files {
+		s := open(t, `document: %q, server: "http://127.0.0.1:1"`, filepath.Base(file))
+		for name, spec := range s.specs {
+			_, in := schema.Compile(spec.Input)
+			_, out := schema.Compile(spec.Output)
+			works := (spec.Input == nil || in == nil) && (spec.Output == nil || out == nil)
+			kit.Equal(t, s.Runner.(interface{ Sound(*tool.Spec) bool }).Sound(spec), works, file, name)
+		}
+	}
+	for _, bad := range []string{`{"type":"strin"}`, `{"allOf":[{"$ref":"#/components/schemas/S"}]}`, `{"minLength":-1}`} {
+		s := openText(t, `{"openapi":"3.1.0","paths":{"/a":{"get":{"operationId":"a","responses":{"200":{"content":{"application/json":{"schema":`+
+			`{"items":{"$ref":"#/components/schemas/S"}}}}}}}}},"components":{"schemas":{"S":`+bad+`}}}`)
+		if s.Runner.(interface{ Sound(*tool.Spec) bool }).Sound(s.specs["a"]) || s.specs["a"].Output == nil {
+			t.Errorf("%s is sound", bad)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ type operation struct {
 	body       *body
 	auth       []credential
 	spec       *tool.Spec
+	in, out    *part // its schemas, until the spec has them
+	doubtful   bool  // its schemas may not compile
 	err        error // why it cannot be called
 }
 
@@ -69,9 +72,14 @@ func (d *document) operations(o *Options, values map[string]string) ([]*operatio
 			}
 			list = append(list, op)
 		}
-		if lazily {
-			part.v = nil // its tools have all that they need of it
-		}
+	}
+	d.root, d.decoded = nil, nil // only the translated schemas are still needed
+	d.defs.endTrial()
+	if d.values > maxValues/100 {
+		debug.FreeOSMemory() // or the tools' schemas would come on top of what reading a large document took
+	}
+	for _, op := range list {
+		d.defs.complete(op)
 	}
 	return list, o.unmatched(matched)
 }
@@ -138,7 +146,9 @@ func (d *document) fill(op *operation, item, about object, o *Options, values ma
 	s := op.spec
 	s.Title = clip(text(about, "summary"), 200)
 	s.Description = describe(op, about)
-	s.Effects = add(s.Effects, o.Effects)
+	idempotent := s.Effects.Idempotent // only the method makes a call idempotent
+	s.Effects = s.Effects.Add(o.Effects)
+	s.Effects.Idempotent = idempotent
 	s.Timeout = time.Duration(o.Timeout)
 	s.Declare(o.Tier, tool.TierConfig)
 	if err := d.readParameters(op, item, about); err != nil {
@@ -287,19 +297,21 @@ func (d *document) input(op *operation) error {
 		if err := put(p.arg, p.schema, p.about, p.required); err != nil {
 			return err
 		}
+		p.schema, p.about = nil, "" // they keep the document in memory
 	}
 	if op.body != nil {
 		op.body.arg = argBody
 		if err := put(argBody, op.body.argument(d), "", op.body.required); err != nil {
 			return err
 		}
+		op.body.schema = nil
 	}
 	schema := object{"type": "object", "properties": properties, "additionalProperties": false}
 	if len(required) > 0 {
 		schema["required"] = required
 	}
 	var err error
-	op.spec.Input, err = d.defs.whole(schema, uses)
+	op.in, err = d.defs.part(op, schema, uses)
 	return err
 }
 
@@ -308,14 +320,14 @@ func (d *document) input(op *operation) error {
 func (d *document) output(op *operation, about object) {
 	responses, _ := about["responses"].(object)
 	var found any
-	for status, v := range responses {
+	for _, status := range slices.Sorted(maps.Keys(responses)) {
 		if !strings.HasPrefix(status, "2") {
 			continue
 		}
-		response, err := d.object(v, "a response")
+		response, err := d.object(responses[status], "a response")
 		content, _ := response["content"].(object)
-		for kind, m := range content {
-			media, bad := d.object(m, "content")
+		for _, kind := range slices.Sorted(maps.Keys(content)) {
+			media, bad := d.object(content[kind], "content")
 			if err != nil || bad != nil || !isJSON(mediaOf(kind)) || found != nil {
 				return
 			}
@@ -330,7 +342,5 @@ func (d *document) output(op *operation, about object) {
 	if err != nil || schema == nil {
 		return
 	}
-	if raw, err = d.defs.whole(schema, uses); err == nil {
-		op.spec.Output = raw
-	}
+	op.out, _ = d.defs.part(op, schema, uses)
 }

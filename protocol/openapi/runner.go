@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
-	"toolpost/host/process"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
 )
 
@@ -146,13 +146,14 @@ func (r *Runner) read(ctx context.Context) ([]byte, *url.URL, error) {
 	path := offlimits.Under(r.dir, r.o.Document)
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "the document %s cannot be read: %w", path, offlimits.Plain(err))
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "the document %s cannot be read: %w; an address begins with https://", path,
+			tool.WithoutPath(err))
 	}
 	defer f.Close()
 	if about, err := f.Stat(); err != nil || !about.Mode().IsRegular() {
 		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "the document %s is not a file", path)
 	}
-	data, err := process.ReadDocument(f, maxDocument)
+	data, err := bounded.ReadDocument(f, maxDocument)
 	if err != nil {
 		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "the document %s: %w", path, err)
 	}
@@ -244,6 +245,12 @@ func (r *Runner) find(name string) *operation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tools[name]
+}
+
+// Sound vouches for schemas that were compiled when the document was read.
+func (r *Runner) Sound(spec *tool.Spec) bool {
+	op := r.find(spec.Name)
+	return op != nil && op.spec == spec && !op.doubtful
 }
 
 // Unavailable returns why an operation cannot be called.

@@ -1,6 +1,8 @@
 package openapi
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"strings"
 
 	"toolpost/tool"
+	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -18,8 +21,13 @@ type defs struct {
 	of     *document
 	byRef  map[string]*def
 	names  map[string]bool
-	bytes  int // of all tools' schemas so far
-	values int // in all translated schemas
+	known  map[[sha256.Size]byte]json.RawMessage // the tools' schemas, by their sums: equal ones share their bytes
+	trial  trial
+	buf    []byte // of the schema that is written now
+	list   []*def // of the closure that is read now
+	walks  int    // closures read so far
+	bytes  int    // of all tools' schemas so far
+	values int    // in all translated schemas
 }
 
 // A def is a referenced schema.
@@ -28,10 +36,13 @@ type def struct {
 	raw  json.RawMessage
 	uses []string // references in it
 	err  error
+
+	walk  int  // the last closure that it was found in
+	tried bool // it is in the trial
 }
 
 func newDefs(d *document) defs {
-	return defs{of: d, byRef: map[string]*def{}, names: map[string]bool{}}
+	return defs{of: d, byRef: map[string]*def{}, names: map[string]bool{}, known: map[[sha256.Size]byte]json.RawMessage{}}
 }
 
 // named returns the entry for a reference, with its name in $defs. It does not translate the schema yet: that would
@@ -97,9 +108,31 @@ func (s *defs) translate(v any) (json.RawMessage, []string, error) {
 	return raw, slices.Sorted(maps.Keys(t.uses)), err
 }
 
-// whole returns a schema with all schemas that it refers to, directly or indirectly.
-func (s *defs) whole(schema object, uses []string) (json.RawMessage, error) {
-	found := map[string]json.RawMessage{}
+// A part is a schema of a tool without those that it refers to.
+type part struct {
+	raw  json.RawMessage
+	uses []string
+}
+
+// part encodes a schema of op, and puts it on trial with all schemas that it refers to.
+func (s *defs) part(op *operation, own object, uses []string) (*part, error) {
+	found, err := s.closure(uses)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := strictjson.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	s.try(op, raw, found)
+	return &part{raw, uses}, nil
+}
+
+// closure returns the schemas that the references lead to, directly or indirectly. The list is valid until the next
+// call.
+func (s *defs) closure(uses []string) ([]*def, error) {
+	s.walks++
+	s.list = s.list[:0]
 	todo, size := slices.Clone(uses), 0
 	for len(todo) > 0 {
 		d := s.get(todo[len(todo)-1])
@@ -107,41 +140,120 @@ func (s *defs) whole(schema object, uses []string) (json.RawMessage, error) {
 		if d.err != nil {
 			return nil, d.err
 		}
-		if _, known := found[d.name]; known {
+		if d.walk == s.walks {
 			continue
 		}
 		if size += len(d.raw); size > maxSchema {
 			return nil, errLargeSchema()
 		}
-		found[d.name] = d.raw
+		d.walk = s.walks
+		s.list = append(s.list, d)
 		todo = append(todo, d.uses...)
 	}
-	raw, err := strictjson.Marshal(schema)
-	if err == nil && len(found) > 0 {
-		raw = withDefs(raw, found, size)
-	}
-	if err == nil && len(raw) > maxSchema {
-		err = errLargeSchema()
-	}
-	if s.bytes += len(raw); err == nil && s.bytes > maxSchemas {
-		err = fmt.Errorf("the schemas of the document's tools are larger than %d MiB together: choose some with `operations`",
-			maxSchemas>>20)
-	}
-	return raw, err
+	return s.list, nil
 }
 
-// withDefs adds $defs to an encoded schema. The definitions are most of it, and each tool has a copy, so the result is
-// allocated once, at its size.
-func withDefs(raw json.RawMessage, found map[string]json.RawMessage, size int) json.RawMessage {
-	out := append(make([]byte, 0, len(raw)+size+len(found)*(tool.MaxSlug+4)), `{"$defs":{`...)
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		out = append(strictjson.AppendName(out, name), found[name]...)
+// complete sets the schemas of op's spec. This waits until the document is read, since the schemas take more memory than
+// the document.
+func (s *defs) complete(op *operation) {
+	if op.in == nil {
+		return
+	}
+	var err error
+	if op.spec.Input, err = s.whole(op.in); err != nil {
+		op.err = err
+	} else if op.out != nil {
+		op.spec.Output, _ = s.whole(op.out)
+	}
+	op.in, op.out = nil, nil
+}
+
+// whole returns a schema with all schemas that it refers to. Those are most of it, and each tool has a copy: equal ones
+// share their bytes.
+func (s *defs) whole(p *part) (json.RawMessage, error) {
+	found, err := s.closure(p.uses)
+	if err != nil {
+		return nil, err
+	}
+	s.buf = appendWithDefs(s.buf[:0], p.raw, found)
+	if len(s.buf) > maxSchema {
+		return nil, errLargeSchema()
+	}
+	if s.bytes += len(s.buf); s.bytes > maxSchemas {
+		return nil, fmt.Errorf("the schemas of the document's tools are larger than %d MiB together: choose some with `operations`",
+			maxSchemas>>20)
+	}
+	sum := sha256.Sum256(s.buf)
+	if s.known[sum] == nil {
+		s.known[sum] = bytes.Clone(s.buf)
+	}
+	return s.known[sum], nil
+}
+
+// appendWithDefs appends an encoded schema with $defs, which it sorts.
+func appendWithDefs(out, raw []byte, found []*def) []byte {
+	if len(found) == 0 {
+		return append(out, raw...)
+	}
+	size := len(`{"$defs":{},`) + len(raw)
+	for _, d := range found {
+		size += len(`"":,`) + len(d.name) + len(d.raw)
+	}
+	out = append(slices.Grow(out, size), `{"$defs":{`...)
+	slices.SortFunc(found, func(a, b *def) int { return strings.Compare(a.name, b.name) })
+	for _, d := range found {
+		out = append(strictjson.AppendName(out, d.name), d.raw...)
 	}
 	out = append(out, '}')
 	if len(raw) > len(`{}`) {
 		out = append(out, ',')
 	}
-	return slices.Clip(append(out, raw[1:]...))
+	return append(out, raw[1:]...)
+}
+
+// A trial is schemas of many tools, which are compiled as one: a definition that they share is compiled once. If that
+// succeeds, each of them compiles.
+type trial struct {
+	ops    []*operation
+	own    []json.RawMessage // the schemas without $defs
+	found  []*def
+	braces int // about as many as schemas
+}
+
+// try adds a schema to the trial, and ends the trial first if the schemas would be too many for one.
+func (s *defs) try(op *operation, raw json.RawMessage, found []*def) {
+	t, more := &s.trial, bytes.Count(raw, []byte("{"))
+	for _, d := range found {
+		if !d.tried {
+			more += bytes.Count(d.raw, []byte("{"))
+		}
+	}
+	if t.braces+more > schema.MaxSubschemas && len(t.ops) > 0 {
+		s.endTrial()
+		s.try(op, raw, found)
+		return
+	}
+	t.ops, t.own, t.braces = append(t.ops, op), append(t.own, raw), t.braces+more
+	for _, d := range found {
+		if !d.tried {
+			d.tried, t.found = true, append(t.found, d)
+		}
+	}
+}
+
+func (s *defs) endTrial() {
+	list := strictjson.AppendList([]byte(`{"prefixItems":`), s.trial.own, func(b []byte, one json.RawMessage) []byte {
+		return append(b, one...)
+	})
+	s.buf = appendWithDefs(s.buf[:0], append(list, '}'), s.trial.found)
+	_, err := schema.Compile(s.buf)
+	for _, op := range s.trial.ops {
+		op.doubtful = op.doubtful || err != nil
+	}
+	for _, d := range s.trial.found {
+		d.tried = false
+	}
+	s.trial = trial{}
 }
 
 func errLargeSchema() error {
@@ -237,6 +349,11 @@ func (t *translating) keyword(name string, v any, depth int) (any, error) {
 	switch {
 	case slices.Contains(dropped, name) || strings.HasPrefix(name, "x-"):
 		return nil, nil
+	case (name == "title" || name == "description") && t.of.from == nil:
+		if text, ok := v.(string); ok {
+			// The engine would do so in a second copy for each tool. Tools of a URL's document are pinned as they are written.
+			return tool.Visible(text), nil
+		}
 	case slices.Contains(refused, name):
 		return nil, fmt.Errorf("schemas with %s are not supported", name)
 	case slices.Contains(oneSchema, name):
@@ -260,9 +377,9 @@ func (t *translating) keyword(name string, v any, depth int) (any, error) {
 			return nil, fmt.Errorf("%s are not an object", name)
 		}
 		out := object{}
-		for key, one := range in {
+		for _, key := range slices.Sorted(maps.Keys(in)) { // the order decides the names in $defs
 			var err error
-			if out[key], err = t.schema(one, depth+1); err != nil {
+			if out[key], err = t.schema(in[key], depth+1); err != nil {
 				return nil, err
 			}
 		}

@@ -20,6 +20,7 @@ import (
 const (
 	maxDocument    = 64 << 20  // bytes
 	maxValues      = 2_000_000 // decoded values; those behind an anchor count each time
+	maxKept        = 256 << 10 // bytes of text whose decoded values are kept
 	maxDepth       = 200       // levels of nesting
 	maxOperations  = 5_000
 	maxHops        = 32       // references in a chain
@@ -69,14 +70,6 @@ func effectsOf(method string) tool.Effects {
 		return tool.Effects{Reads: true, Writes: true, Network: true, Idempotent: true, Destructive: true}
 	}
 	return tool.Effects{Reads: true, Writes: true, Network: true}
-}
-
-// add joins two effects; only the method makes a call idempotent.
-func add(a, b tool.Effects) tool.Effects {
-	return tool.Effects{
-		Reads: a.Reads || b.Reads, Writes: a.Writes || b.Writes, Network: a.Network || b.Network, Exec: a.Exec || b.Exec,
-		Idempotent: a.Idempotent, Destructive: a.Destructive || b.Destructive,
-	}
 }
 
 // The media types that are treated specially.

@@ -339,3 +339,17 @@ func TestCurlFetchesAnAsset(t *testing.T) {
 	}
 	kit.Equal(t, string(kit.Must(os.ReadFile(filepath.Join(cmd.Dir, "notes.txt")))(t)), "hello")
 }
+
+// The server chooses the size of an asset, and a client reads the asset into memory.
+func TestClientRefusesAssetsOfAnySize(t *testing.T) {
+	c := kit.Must(rest.Dial("http://127.0.0.1:1", "", ""))(t)
+	a := tool.Asset{AssetID: "map", SHA256: strings.Repeat("0", 64), Size: 1 << 40}
+	_, _, err := c.Asset(t.Context(), a)
+	kit.Fails(t, err, `the asset "map" has 1099511627776 bytes, and at most 268435456 are copied; fetch it with curl from http://127.0.0.1:1/v1/assets/000`)
+	a.Size = 256 << 20
+	_, _, err = c.Asset(t.Context(), a)
+	kit.Fails(t, err, "127.0.0.1:1") // asked for, but no one answers
+	if strings.Contains(err.Error(), "copied") {
+		t.Error(err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"toolpost/identity"
 	"toolpost/internal/kit"
+	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/web"
@@ -323,24 +325,35 @@ func TestTwoCallersMayGiveTheirCallsTheSameID(t *testing.T) {
 func TestACallInFlightIsAnsweredAfterTheEnd(t *testing.T) {
 	tooltest.NoLeaks(t)
 	p := newProbe()
-	s := setup{handler: p}
+	s := setup{handler: p, door: rest.Options{Running: func() string { return "a digest" }}}
 	s.Drain = limit
 	h := open(t, s)
-	kept, r := h.raw(t, h.head("GET", "/readyz"))
+	kept, r := h.raw(t, h.head("GET", "/v1/running"))
 	kit.MustEqual(t, readRaw(t, r).status, 200, "ready")
 	done := make(chan answer, 1)
 	go func() { done <- h.call("x", `{}`) }()
 	kit.Receive(t, "the call", p.began)
 	h.stop()
-	waitUntilClosed(t, h.addr)
-
-	ask := func(head string) answer {
-		_, _ = kept.Write([]byte(head))
+	ask := func(head string) answer { // on a new connection
+		_, r := h.raw(t, head)
 		return readRaw(t, r)
 	}
-	ask(h.head("GET", "/readyz")).refused(t, 503, tool.CodeUnavailable)
+	kit.Eventually(t, "the door takes no more calls", func() bool { return ask(h.head("GET", "/readyz")).status == 503 })
+	refused := func(a answer) {
+		t.Helper()
+		a.refused(t, 503, tool.CodeUnavailable)
+		kit.Equal(t, a.header.Get("Retry-After"), "1", "when to try again")
+	}
+	again := h.head("POST", "/v1/tools/x/call", "Content-Length: 0")
+	refused(ask(h.head("GET", "/readyz")))
+	refused(ask(h.head("GET", "/v1/running"))) // commands do without a server that ends
+	refused(ask(again))
+	_, _ = kept.Write([]byte(again))
+	refused(readRaw(t, r))
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection goes on after its last answer: %v", err)
+	}
 	kit.Equal(t, ask(h.head("GET", "/healthz")).status, 200, "alive")
-	ask(h.head("POST", "/v1/tools/x/call", "Content-Length: 0")).refused(t, 503, tool.CodeUnavailable)
 	if len(h.ended) > 0 {
 		t.Error("Serve returned before the call had ended")
 	}
@@ -349,17 +362,10 @@ func TestACallInFlightIsAnsweredAfterTheEnd(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	kit.Check(t, kit.Receive(t, "Serve", h.ended))
-}
-
-func waitUntilClosed(t *testing.T, addr string) {
-	t.Helper()
-	kit.Eventually(t, "the door takes no more connections", func() bool {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-		}
-		return err != nil
-	})
+	if conn, err := net.Dial("tcp", h.addr); err == nil {
+		conn.Close()
+		t.Error("a door that has ended takes connections")
+	}
 }
 
 func TestOverdueCallIsCancelledAndAnswered(t *testing.T) {

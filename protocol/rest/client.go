@@ -3,15 +3,16 @@ package rest
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"io"
 	"iter"
 	"mime"
 	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -19,13 +20,12 @@ import (
 	"strings"
 	"time"
 
-	"toolpost/host/process"
-	"toolpost/host/sse"
 	"toolpost/tool"
 	"toolpost/web"
-	"toolpost/web/console"
+	"toolpost/wire/bounded"
 	"toolpost/wire/envelope"
 	"toolpost/wire/listing"
+	"toolpost/wire/sse"
 	"toolpost/wire/strictjson"
 )
 
@@ -93,22 +93,39 @@ func dial(address, token string, believed *tls.Config) (*Client, error) {
 	}, nil
 }
 
-// SignIn signs in with the code of a link to the console, as a browser does: a program that shares the server's state
-// folder needs no token. SignOut ends it.
-func (c *Client) SignIn(ctx context.Context, code string) error {
-	c.http.Jar, _ = cookiejar.New(nil) // without options it cannot fail
-	return c.session(ctx, http.MethodPost, []byte(`{"code":`+string(strictjson.Quote(code))+`}`))
+// Running returns the digest of the config that the server runs, if the address is its socket for commands.
+func (c *Client) Running(ctx context.Context) (config string, err error) {
+	body, err := c.get(ctx, runningPath)
+	if err == nil {
+		err = strictjson.Unmarshal(body, &config)
+	}
+	return config, err
 }
 
-// SignOut ends what SignIn began.
-func (c *Client) SignOut(ctx context.Context) error { return c.session(ctx, http.MethodDelete, nil) }
+// maxAsset bounds the assets that are read into memory; a store keeps none that are larger.
+const maxAsset = 256 << 20
 
-func (c *Client) session(ctx context.Context, method string, body []byte) error {
-	resp, err := c.ask(ctx, method, "/v1/session", http.Header{"Content-Type": {"application/json"}}, body)
-	if err != nil {
-		return err
+// Asset returns an asset that a call of this caller has produced, whose digest it checks, and a name for its file, which is
+// safe whatever the tool has chosen.
+func (c *Client) Asset(ctx context.Context, a tool.Asset) (name string, content []byte, err error) {
+	if !isDigest(a.SHA256) {
+		return "", nil, tool.Errorf(tool.CodeProtocol, "the asset %.100q has no digest", a.AssetID)
 	}
-	return resp.Body.Close()
+	if a.Size > maxAsset { // the server chooses it
+		return "", nil, tool.Errorf(tool.CodeUnsupported, "the asset %.100q has %d bytes, and at most %d are copied; fetch it with curl from "+
+			"%s/v1/assets/%s", a.AssetID, a.Size, maxAsset, c.name, a.SHA256)
+	}
+	resp, err := c.ask(ctx, http.MethodGet, "/v1/assets/"+a.SHA256, http.Header{}, nil)
+	if err != nil {
+		return "", nil, err
+	}
+	defer resp.Body.Close()
+	content, err = io.ReadAll(io.LimitReader(resp.Body, a.Size))
+	if sum := sha256.Sum256(content); err == nil && hex.EncodeToString(sum[:]) != a.SHA256 {
+		err = tool.Errorf(tool.CodeProtocol, "the content of the asset %.100q has another digest than its event", a.AssetID)
+	}
+	_, ext, _ := shownAs(a.MediaType)
+	return fileName(a, ext), content, err
 }
 
 func parseAddress(address string) (*url.URL, error) {
@@ -151,6 +168,11 @@ func dialSocket(path string) func(ctx context.Context, network, addr string) (ne
 		if err != nil {
 			return nil, err
 		}
+		path, release, err := web.ShortPath(path)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "unix", path)
 	}
 }
@@ -276,7 +298,7 @@ func outcome(m sse.Event) (*tool.Result, error) {
 }
 
 func brokenStream(err error) error {
-	var limit *process.LimitError
+	var limit *bounded.LimitError
 	if errors.As(err, &limit) {
 		return tool.Errorf(tool.CodeProtocol, "the server's stream is out of bounds: %w", err)
 	}
@@ -407,7 +429,7 @@ func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := process.ReadDocument(resp.Body, maxListing)
+	body, err := bounded.ReadDocument(resp.Body, maxListing)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, tool.AsError(ctx.Err())
@@ -432,9 +454,6 @@ func (c *Client) ask(ctx context.Context, method, path string, h http.Header, bo
 		return nil, tool.Errorf(tool.CodeInvalidInput, "cannot ask %s: %w", c.name, err)
 	}
 	req.Header = h
-	if c.http.Jar != nil {
-		h.Set(console.Header, "1")
-	}
 	if c.token != "" {
 		h.Set("Authorization", "Bearer "+c.token)
 	}
@@ -466,7 +485,7 @@ func (c *Client) ask(ctx context.Context, method, path string, h http.Header, bo
 // failure reads the body of an answer that is not a success.
 func (c *Client) failure(resp *http.Response) error {
 	defer resp.Body.Close()
-	body, _ := process.ReadDocument(resp.Body, maxProblem)
+	body, _ := bounded.ReadDocument(resp.Body, maxProblem)
 	e, err := decodeProblem(body)
 	if err != nil {
 		return tool.Errorf(tool.CodeProtocol, "%s answered %s and not in our words: is it a toolpost server?", c.name,

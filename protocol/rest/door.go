@@ -22,8 +22,11 @@ import (
 type Options struct {
 	Log     *slog.Logger          // nil means no log
 	Metrics func(io.Writer) error // writes the metrics in Prometheus format; nil if there are none
+	Opening func() []string       // returns the sources that are still being opened; nil if there are none
 	Version string                // of this program, for clients
 	Beat    time.Duration         // between two keep-alives on a stream; default 15 s
+	// Running returns the digest of the config that runs. It is for the door of commands; nil at all others.
+	Running func() string
 }
 
 // NewDoor returns the door, to be mounted.
@@ -59,9 +62,29 @@ type server struct {
 	left    atomic.Int64 // bytes of large outputs that were sent since the last garbage collection
 }
 
+// runningPath is where commands ask which config runs.
+const runningPath = "/v1/running"
+
+// showRunning is refused while the server drains: a command then does without it.
+func (s *server) showRunning(w http.ResponseWriter, _ *http.Request, _ tool.Principal) error {
+	if err := s.leaving(); err != nil {
+		return err
+	}
+	web.Reply(w, http.StatusOK, strictjson.Quote(s.Running()))
+	return nil
+}
+
+// leaving returns an error if the server drains.
+func (s *server) leaving() error {
+	if !s.Draining() {
+		return nil
+	}
+	return tool.Errorf(tool.CodeUnavailable, "the server is shutting down").Because("draining").RetryAfter(web.RetryDrained)
+}
+
 // routes lists all routes.
 func (s *server) routes() []web.Route {
-	return []web.Route{
+	routes := []web.Route{
 		{Method: "GET", Path: "/healthz", Serve: refusing(s.healthz), Open: true},
 		{Method: "GET", Path: "/readyz", Serve: refusing(s.readyz), Open: true},
 		{Method: "GET", Path: "/metrics", Serve: refusing(s.showMetrics)},
@@ -78,6 +101,10 @@ func (s *server) routes() []web.Route {
 		{Path: "/v1/", Serve: s.nothing},            // without a token, a client cannot find out which paths exist
 		{Path: "/v1", Serve: s.nothing, Open: true}, // otherwise it would be redirected to the line before
 	}
+	if s.Running != nil {
+		routes = append(routes, web.Route{Method: "GET", Path: runningPath, Serve: refusing(s.showRunning)})
+	}
+	return routes
 }
 
 // A handler answers a request, or returns why it never became a call, or has no outcome.
@@ -110,11 +137,23 @@ func (s *server) healthz(w http.ResponseWriter, _ *http.Request, _ tool.Principa
 	return nil
 }
 
-func (s *server) readyz(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
-	if s.Draining() {
-		return tool.Errorf(tool.CodeUnavailable, "the server is shutting down").Because("draining")
+// readyz is GET /readyz. A server is ready while sources are still being opened: calls of their tools wait, others do not.
+func (s *server) readyz(w http.ResponseWriter, _ *http.Request, _ tool.Principal) error {
+	if err := s.leaving(); err != nil {
+		return err
 	}
-	return s.healthz(w, r, p)
+	ready := struct {
+		OK      bool     `json:"ok"`
+		Opening []string `json:"opening,omitempty"`
+	}{OK: true}
+	if s.Opening != nil {
+		ready.Opening = s.Opening()
+	}
+	body, err := strictjson.Marshal(ready)
+	if err == nil {
+		web.Reply(w, http.StatusOK, body)
+	}
+	return err
 }
 
 // showMetrics is GET /metrics. Metrics cover all callers: a caller that is restricted to some tools needs the role for

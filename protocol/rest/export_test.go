@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"time"
 
-	"toolpost/host/sse"
 	"toolpost/tool"
 	"toolpost/web"
+	"toolpost/wire/sse"
 )
 
 // Access to internals for the tests: shorter waits, and the readers of streams.

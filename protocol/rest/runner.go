@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
 	"toolpost/web"
@@ -57,6 +57,9 @@ func Open(ctx context.Context, src config.Source, _ *slog.Logger) (tool.Runner, 
 func Claim(src config.Source) (offlimits.Claim, error) {
 	var o SourceOptions
 	err := src.Decode(&o)
+	if err == nil && !strings.HasPrefix(o.URL, web.UnixPrefix) {
+		_, err = parseAddress(o.URL)
+	}
 	return offlimits.Claim{Keeps: offlimits.Given(src.Dir, o.Key), Starts: offlimits.Given(src.Dir, o.CA, o.Cert)}, err
 }
 

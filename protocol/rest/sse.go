@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"toolpost/host/sse"
 	"toolpost/tool"
 	"toolpost/web"
+	"toolpost/wire/sse"
 	"toolpost/wire/strictjson"
 )
 

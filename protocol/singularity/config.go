@@ -6,7 +6,7 @@ import (
 	"crypto/x509"
 	"os"
 
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/identity"
 	"toolpost/tool"
 	"toolpost/web"

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/tool"
 )
 

@@ -59,10 +59,10 @@ type doorkeeper struct {
 	callers int // limit of callers at the same time
 
 	mu       sync.Mutex
-	door     *serving          // nil if none is open
-	ours     map[uint64]bool   // connections of this process, by their ids
-	guests   map[uint64]*guest // likewise
-	of       map[string]int    // guests by caller
+	door     *serving                // nil if none is open
+	ours     map[uint64]bool         // connections of this process, by their ids
+	guests   map[uint64]*guest       // likewise
+	of       identity.PerCaller[int] // guests
 	accounts map[accountKey]*account
 	made     int       // NATS accounts
 	free     []vacancy // those that no caller has
@@ -84,7 +84,7 @@ type guest struct {
 func newDoorkeeper(o ServerOptions) *doorkeeper {
 	return &doorkeeper{
 		own: rand.Text() + rand.Text(), gate: o.Gate, log: o.Log, most: o.Bounds, idle: o.idle, none: o.Anonymous.Name,
-		ours: map[uint64]bool{}, of: map[string]int{}, guests: map[uint64]*guest{}, accounts: map[accountKey]*account{},
+		ours: map[uint64]bool{}, of: identity.PerCaller[int]{}, guests: map[uint64]*guest{}, accounts: map[accountKey]*account{},
 		callers: o.Callers, rest: o.rest,
 	}
 }
@@ -213,7 +213,7 @@ func (k *doorkeeper) enter(g *guest, p tool.Principal) (*serving, error) {
 		k.accounts[key] = a
 	}
 	a.guests++
-	k.of[p.ID]++
+	k.of.Add(p.ID, 1)
 	g.account = a
 	k.guests[g.id] = g
 	return k.door, nil
@@ -232,11 +232,7 @@ func (k *doorkeeper) drop(g *guest) {
 		return
 	}
 	delete(k.guests, g.id)
-	if id := g.account.caller.ID; k.of[id] > 1 {
-		k.of[id]--
-	} else {
-		delete(k.of, id)
-	}
+	k.of.Add(g.account.caller.ID, -1)
 	if g.account.guests--; g.account.guests == 0 {
 		g.account.empty = time.Now()
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/tool"
 	"toolpost/wire/envelope"

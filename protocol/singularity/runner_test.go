@@ -510,10 +510,6 @@ func TestARunnerHearsThatTheToolsOfANodeChanged(t *testing.T) {
 	}
 	changed := r.Changed()
 	box.become(toolbox{"a": gives(`1`), "b": gives(`2`)})
-	select {
-	case <-changed:
-	case <-time.After(patience):
-		t.Fatal("nobody said so")
-	}
+	kit.Receive(t, "the tools changed", changed)
 	kit.EqualSlices(t, names(), []string{"a", "b"})
 }

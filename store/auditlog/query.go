@@ -296,6 +296,7 @@ func (q *query) findKinds() error {
 	f := &q.f
 	of := audit.Filter{ // the part of the filter that kinds decide
 		Tool: f.Tool, Source: f.Source, Caller: f.Caller, Door: f.Door, Outcome: f.Outcome, Code: f.Code,
+		Kind: f.Kind,
 	}
 	for id, k := range all {
 		if of.Fits(k) {
@@ -313,6 +314,12 @@ func (q *query) findKinds() error {
 		if want != "" {
 			where, q.args = append(where, column+` = ?`), append(q.args, want)
 		}
+	}
+	switch f.Kind {
+	case tool.OperatorCall:
+		where = append(where, `class = '`+tool.OperatorCall+`'`)
+	case audit.OnlyCalls:
+		where = append(where, `class <> '`+tool.OperatorCall+`'`)
 	}
 	q.in = ` AND kind IN (SELECT id FROM audit_kind WHERE ` + strings.Join(where, ` AND `) + `)`
 	return nil

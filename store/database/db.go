@@ -19,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"toolpost/engine/persist"
 	"toolpost/tool"
 )
 
@@ -366,11 +367,11 @@ func (db *DB) explain(err error, verb string) error {
 		return tool.AsError(err)
 	case db.d.Down(err):
 		db.absent.forget()
-		return away(err, tool.StoreDown, "the store cannot be reached to %s", verb)
+		return away(err, persist.Down, "the store cannot be reached to %s", verb)
 	case db.d.Full(err):
 		return tool.Errorf(tool.CodeUnavailable,
 			"there is no disk space for the store to %s; free some and try again: %w", verb,
-			err).Because(tool.StoreFull)
+			err).Because(persist.Full)
 	}
 	return tool.Errorf(tool.CodeUnavailable, "the store cannot %s: %w", verb, err).Because("store")
 }

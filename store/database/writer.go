@@ -13,11 +13,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/engine/persist"
 	"toolpost/tool"
 )
 
 // How long a write waits: for other programs that write, and for an unreachable database. A caller with more time waits
-// longer by retrying; see tool.Persist.
+// longer by retrying; see persist.Write.
 const (
 	patience = 20 * time.Second
 	reach    = 5 * time.Second
@@ -328,9 +329,9 @@ func (w *writer) commit(group []*Write) {
 	for _, one := range group {
 		switch one.told = true; {
 		case w.doubt.about(one):
-			one.Err = away(err, tool.StoreUnclear, "the store went away, and nobody knows yet whether it was written")
+			one.Err = away(err, persist.Unclear, "the store went away, and nobody knows yet whether it was written")
 		case lost:
-			one.Err = away(err, tool.StoreDown, "the store cannot be reached to write")
+			one.Err = away(err, persist.Down, "the store cannot be reached to write")
 		default:
 			one.Err = w.db.explain(err, "write")
 		}

@@ -13,6 +13,7 @@ import (
 
 	"toolpost/engine/audit"
 	"toolpost/engine/job"
+	"toolpost/engine/persist"
 	"toolpost/internal/pg"
 	"toolpost/store"
 	"toolpost/store/postgres"
@@ -77,7 +78,9 @@ func (w *wire) carry(client net.Conn) {
 			}
 		}
 	}()
-	idle := false // it is the transaction of a program that has nothing to write and only keeps its connection; two that share one have savepoints
+	// It is the transaction of a program that has nothing to write and only keeps its connection; two that share one have
+	// savepoints.
+	idle := false
 	for b := make([]byte, 1<<16); ; {
 		n, err := client.Read(b)
 		if err != nil {
@@ -99,7 +102,10 @@ func (w *wire) carry(client net.Conn) {
 
 func rowsOf(t *testing.T, db *store.DB) (calls []string) {
 	t.Helper()
-	err := db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error { calls = append(calls, r.Call); return nil })
+	err := db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error {
+		calls = append(calls, r.Call)
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +124,9 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 	}
 	defer db.Close()
 	add := func(call string) error {
-		return db.Audit().Append(context.Background(), &tool.Record{Time: time.Unix(1, 0), Call: call, Tool: "t", Outcome: tool.OutcomeOK}, true)
+		return db.Audit().Append(context.Background(), &tool.Record{
+			Time: time.Unix(1, 0), Call: call, Tool: "t", Outcome: tool.OutcomeOK,
+		}, true)
 	}
 	if err := add("a"); err != nil {
 		t.Fatal(err)
@@ -131,7 +139,8 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	jobs := db.Jobs()
-	if err := jobs.Add(t.Context(), job.Job{ID: "j", Caller: "ada", Tool: "t", Made: time.Now(), Lease: "tok", Call: []byte(`{}`)}, 9, 9); err != nil {
+	made := job.Job{ID: "j", Caller: "ada", Tool: "t", Made: time.Now(), Lease: "tok", Call: []byte(`{}`)}
+	if err := jobs.Add(t.Context(), made, 9, 9); err != nil {
 		t.Fatal(err)
 	}
 	w.cutAt(t, func() error { return add("c") })
@@ -169,7 +178,7 @@ func (w *wire) cutAt(t *testing.T, write func() error) {
 	t.Helper()
 	w.sever.Store(true)
 	w.swallow.Store(true)
-	if err := write(); tool.AsError(err) == nil || tool.AsError(err).Reason != tool.StoreUnclear {
+	if err := write(); tool.AsError(err) == nil || tool.AsError(err).Reason != persist.Unclear {
 		t.Errorf("nobody knew, and was told: %v", err)
 	}
 	w.sever.Store(false)

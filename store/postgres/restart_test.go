@@ -11,6 +11,8 @@ import (
 
 	"toolpost/engine/audit"
 	"toolpost/engine/job"
+	"toolpost/engine/persist"
+	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/internal/rounds"
 	"toolpost/store"
@@ -68,14 +70,10 @@ func (l *load) goOn(t *testing.T) {
 		return len(l.records), len(l.settled)
 	}
 	records, jobs := count()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if r, j := count(); r >= records+10 && j > jobs {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("nothing is written any more")
-		}
-	}
+	kit.Eventually(t, "something is written again", func() bool {
+		r, j := count()
+		return r >= records+10 && j > jobs
+	})
 }
 
 // again retries until the store accepts a write.
@@ -85,11 +83,11 @@ func (l *load) again(t *testing.T, what string, write func() error) bool {
 		err := write()
 		l.mu.Lock()
 		l.longest = max(l.longest, time.Since(begun))
-		if e := tool.AsError(err); e != nil && e.Reason == tool.StoreUnclear {
+		if e := tool.AsError(err); e != nil && e.Reason == persist.Unclear {
 			l.unclear++
 		}
 		l.mu.Unlock()
-		if !tool.StoreAway(err) || time.Now().After(end) {
+		if !persist.Away(err) || time.Now().After(end) {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -101,7 +99,9 @@ func (l *load) again(t *testing.T, what string, write func() error) bool {
 // record makes calls that change something: a note, and a record.
 func (l *load) record(ctx context.Context, t *testing.T, worker int) {
 	for n := 0; ctx.Err() == nil; n++ {
-		r := &tool.Record{Time: time.Now(), Call: fmt.Sprintf("%d-%d", worker, n), Tool: "t", Caller: "ada", Outcome: tool.OutcomeOK}
+		r := &tool.Record{
+			Time: time.Now(), Call: fmt.Sprintf("%d-%d", worker, n), Tool: "t", Caller: "ada", Outcome: tool.OutcomeOK,
+		}
 		if n%2 == 0 {
 			if l.db.Audit().Begin(context.Background(), r) != nil {
 				continue // it is not run
@@ -143,9 +143,8 @@ func (l *load) run(ctx context.Context, t *testing.T) {
 
 func (l *load) check(t *testing.T) {
 	rows := map[string]int{}
-	if err := l.db.Audit().Log(t.Context(), audit.Filter{}, false, func(r *tool.Record) error { rows[r.Call]++; return nil }); err != nil {
-		t.Fatal(err)
-	}
+	count := func(r *tool.Record) error { rows[r.Call]++; return nil }
+	kit.OK(t, l.db.Audit().Log(t.Context(), audit.Filter{}, false, count))
 	for call, n := range rows {
 		if n != 1 {
 			t.Errorf("call %s has %d rows", call, n)
@@ -173,5 +172,6 @@ func (l *load) check(t *testing.T) {
 	if len(l.records) < 50 || len(l.settled) < 5 || l.longest > time.Minute {
 		t.Errorf("%d records, %d jobs, and somebody waited %v for a word", len(l.records), len(l.settled), l.longest)
 	}
-	t.Logf("%d records, %d jobs; %d times nobody knew; the longest wait was %v", len(l.records), len(l.settled), l.unclear, l.longest)
+	t.Logf("%d records, %d jobs; %d times it was unclear whether a write happened; the longest wait was %v",
+		len(l.records), len(l.settled), l.unclear, l.longest)
 }

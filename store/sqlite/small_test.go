@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"toolpost/engine/persist"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
@@ -23,7 +24,8 @@ func TestWALReleasesSpaceOnASmallDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		before = append(before, "--user", "--map-root-user")
 	}
-	if out, err := exec.CommandContext(t.Context(), before[0], append(before[1:], "mount", "-t", "tmpfs", "none", t.TempDir())...).CombinedOutput(); err != nil {
+	mount := append(before[1:], "mount", "-t", "tmpfs", "none", t.TempDir())
+	if out, err := exec.CommandContext(t.Context(), before[0], mount...).CombinedOutput(); err != nil {
 		t.Skipf("this machine gives no small disk: %v: %s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), before[0], append(before[1:], os.Args[0])...)
@@ -66,7 +68,7 @@ func fillWith(dir string, room int) error {
 	}
 	for full, n := 0, 0; full < 5; n++ {
 		err := patch(fmt.Sprint("s", n%7), n, strings.Repeat("x", 20_000))
-		if e := tool.AsError(err); e != nil && e.Reason == tool.StoreFull {
+		if e := tool.AsError(err); e != nil && e.Reason == persist.Full {
 			full++
 		} else if err != nil || n > 100_000 {
 			return fmt.Errorf("the disk does not become full: %w", err)

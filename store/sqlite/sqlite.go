@@ -15,7 +15,7 @@ import (
 	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 	"toolpost/store"
 	"toolpost/store/database"
 	"toolpost/tool"

@@ -59,11 +59,11 @@ func planLife(t *testing.T, k Kind) {
 		len(r.Request) == 0 && len(notes) == 3, "%+v, %v", r, err)
 	second := aPlan("two")
 	second.Made, second.Session = second.Made.Add(time.Second), "s2"
-	second.Plan = []byte(`{"requestId":"r2","narrative":"it has ,\"tools\":","tools":["` + strings.Repeat("x", 2000) + `"]}`)
+	second.Plan = []byte(`{"requestId":"r2","title":"Two","narrative":"it has ,\"tools\":","tools":["` + strings.Repeat("x", 2000) + `"]}`)
 	works(t, mine.Begin(ctx, second))
 	plansListed(t, other)
 	listed := must[[]plan.Record](t)(other.List(ctx, "ada", "s2", "", 10))
-	holds(t, len(listed) == 1 && listed[0].RequestID == "r2" && listed[0].Narrative == `it has ,"tools":` && listed[0].Plan == nil,
+	holds(t, len(listed) == 1 && listed[0].RequestID == "r2" && listed[0].Title == "Two" && listed[0].Narrative == `it has ,"tools":` && listed[0].Plan == nil,
 		"%+v", listed)
 	r, _, err = other.Find(ctx, "ada", "two")
 	holds(t, err == nil && r.RequestID == "r2" && len(r.Plan) > 2000, "%+v, %v", r, err)

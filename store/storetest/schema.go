@@ -69,7 +69,7 @@ func later() audit.Table {
 		audit.Column{
 			Name: "zone", Stored: "place", Part: audit.Row, Since: 7, Value: func(r *tool.Record) any { return &r.Run },
 		},
-		audit.Column{Name: "hint", Since: 9, Value: func(r *tool.Record) any { return &r.Asked }})
+		audit.Column{Name: "hint", Since: 10, Value: func(r *tool.Record) any { return &r.Asked }})
 }
 
 func moreColumns(t *testing.T, k Kind) {
@@ -227,7 +227,7 @@ func withoutMarks(t *testing.T, k Kind) {
 	run(t, k.Raw(t, address),
 		`DROP TABLE session_mark`, `DROP TABLE token`, `DROP TABLE asset_caller`, `DROP TABLE job`,
 		`DROP TABLE job_event`, `ALTER TABLE lease DROP COLUMN caller`, `DROP TABLE program`, `DROP TABLE pin`,
-		`DROP TABLE pin_change`, `DROP VIEW calls`, `DROP INDEX audit_parent`, `ALTER TABLE audit DROP COLUMN parent`,
+		`DROP TABLE pin_change`, `DROP VIEW calls`, `ALTER TABLE audit_kind DROP COLUMN class`, `DROP INDEX audit_parent`, `ALTER TABLE audit DROP COLUMN parent`,
 		`DROP TABLE plan`, `DROP TABLE plan_tool`, `DROP TABLE approval`,
 		`CREATE VIEW calls AS SELECT seq FROM audit`,
 		`ALTER TABLE outcome DROP COLUMN lost_at`, `DELETE FROM toolpost_schema WHERE version > 2`)

@@ -53,7 +53,7 @@ func Text(d time.Duration) string {
 // A Flag is a duration on the command line. It is a pflag.Value.
 type Flag time.Duration
 
-// Set implements pflag.Value. A plain number is seconds, as in the config.
+// Set implements pflag.Value. A plain number is seconds.
 func (f *Flag) Set(text string) error {
 	if text != "" && strings.Trim(text, "0123456789") == "" {
 		text += "s"

@@ -100,7 +100,7 @@ const (
 	tellTime = 2 * time.Second // for sending a message in the background
 )
 
-// Options of a Conn. Writer, Take and Odd are required; see the others for when they are.
+// Options of a Conn. Writer, Take and Unusable are required; see the others for when they are.
 type Options struct {
 	Writer Writer
 
@@ -108,9 +108,9 @@ type Options struct {
 	// read. An error ends Read.
 	Take func(*Incoming) error
 
-	// Odd is called with a message that cannot be used, and why: it is not strict JSON, not a message, not a valid
+	// Unusable is called with a message that cannot be used, and why: it is not strict JSON, not a message, not a valid
 	// request (an *Error), or an answer to an unknown request. The message has the parts that could be read.
-	Odd func(m *Message, line []byte, why error)
+	Unusable func(m *Message, line []byte, why error)
 
 	// Names returns the id of our request that an incoming message belongs to, or 0 if the message does not name one.
 	// Such a message belongs to the only pending request. A message that belongs to a request does not go to Take: the
@@ -393,12 +393,12 @@ func (c *Conn) Hear(scan *strictjson.Scanner, line []byte, of uint64) error {
 	switch {
 	case err != nil:
 		if id, ok := brokenAnswer(line); !ok || !c.answer(id, nil, &InvalidError{err}) {
-			c.o.Odd(&m, line, err)
+			c.o.Unusable(&m, line, err)
 		}
 	case m.Method != nil:
 		return c.takeAsked(&m, line, of)
 	case m.Result == nil && m.Err == nil:
-		c.o.Odd(&m, line, ErrNotMessage)
+		c.o.Unusable(&m, line, ErrNotMessage)
 	default:
 		c.takeAnswer(&m, line)
 	}
@@ -414,7 +414,7 @@ func (c *Conn) takeAnswer(m *Message, line []byte) {
 		result = bytes.Clone(m.Result)
 	}
 	if id, ok := m.number(); !ok || !c.answer(id, result, failed) {
-		c.o.Odd(m, line, ErrUnasked)
+		c.o.Unusable(m, line, ErrUnasked)
 	}
 }
 
@@ -451,7 +451,7 @@ func (c *Conn) answer(id uint64, result json.RawMessage, err error) bool {
 // takeAsked routes an incoming message to where it is served.
 func (c *Conn) takeAsked(m *Message, line []byte, of uint64) error {
 	if e := m.Check(); e != nil {
-		c.o.Odd(m, line, e)
+		c.o.Unusable(m, line, e)
 		return nil
 	}
 	in := &Incoming{ID: m.ReplyID(), Method: Text(m.Method), Params: bytes.Clone(m.Params)}

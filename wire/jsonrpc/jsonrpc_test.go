@@ -46,8 +46,8 @@ func pair(t *testing.T, a, b Options) (*Conn, *Conn) {
 	bIn, aOut := io.Pipe()
 	end := func(o Options, out *io.PipeWriter, in io.Reader) *Conn {
 		o.Writer = NewStream(out, func(error) {})
-		if o.Odd == nil {
-			o.Odd = func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) }
+		if o.Unusable == nil {
+			o.Unusable = func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) }
 		}
 		if o.Take == nil {
 			o.Take = func(in *Incoming) error { t.Errorf("%s is asked", in.Method); return nil }
@@ -183,13 +183,13 @@ func TestAnEndedConnectionAnswersItsRequestsAndSendsNoMore(t *testing.T) {
 func TestLinesThatCannotBeUsedAreReportedAndHarmNothing(t *testing.T) {
 	var o odds
 	taken := 0
-	c := NewConn(Options{Writer: NewStream(io.Discard, nil), Odd: o.hear, Take: func(*Incoming) error { taken++; return nil }})
+	c := NewConn(Options{Writer: NewStream(io.Discard, nil), Unusable: o.hear, Take: func(*Incoming) error { taken++; return nil }})
 	in := strings.Join([]string{
 		`nonsense`, ``, `[1]`, `{"id":1}`, `{"id":7,"result":1}`, `{"id":null,"error":{}}`, `{"method":5}`, `{"jsonrpc":"1.0","method":"m"}`,
 		`{"id":true,"method":"m"}`, `{"id":1,"method":"m","params":[]}`, `{"id":1,"id":2,"method":"m"}`, `{"id":"x","method":"m"}`, `{"method":"m","params":{}}`,
 	}, "\n")
 	if err := c.Read(t.Context(), lines{bufio.NewScanner(strings.NewReader(in))}); err != io.EOF || taken != 2 || len(o.all) != 10 {
-		t.Errorf("%v, %d taken, %d odd: %q", err, taken, len(o.all), o.all)
+		t.Errorf("%v, %d taken, %d unusable: %q", err, taken, len(o.all), o.all)
 	}
 }
 
@@ -232,9 +232,9 @@ func TestPendingMessagesOfARequestAreBounded(t *testing.T) {
 	var told bytes.Buffer
 	c := NewConn(Options{
 		Writer: NewStream(&told, nil), Names: func(*Incoming) uint64 { return 1 }, Go: func(f func()) { f() },
-		Odd:   func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) },
-		Take:  func(in *Incoming) error { t.Errorf("%s belongs to nothing", in.Method); return nil },
-		Serve: func(context.Context, *Incoming, *Request) {},
+		Unusable: func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) },
+		Take:     func(in *Incoming) error { t.Errorf("%s belongs to nothing", in.Method); return nil },
+		Serve:    func(context.Context, *Incoming, *Request) {},
 	})
 	r := kit.Must(c.enter("work", nil))(t)
 	var scan strictjson.Scanner
@@ -249,7 +249,7 @@ func TestPendingMessagesOfARequestAreBounded(t *testing.T) {
 // hears returns a connection whose messages come by Hear, as over HTTP: each request is sent separately.
 func hears(t *testing.T, o Options) (*Conn, func(of uint64, text string)) {
 	t.Helper()
-	o.Odd = func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) }
+	o.Unusable = func(_ *Message, line []byte, why error) { t.Errorf("%s: %v", line, why) }
 	c := NewConn(o)
 	return c, func(of uint64, text string) {
 		t.Helper()

@@ -46,6 +46,7 @@ type Change struct {
 	After  []byte
 	Entry  map[string]any // the current entry; nil if there is none
 
+	name   string // of the entry
 	file   *config.Own
 	backup *config.Own
 	ours   map[string]bool // values of the entry, before and after
@@ -64,7 +65,7 @@ func (c *Change) Nothing() bool { return !c.Gone && bytes.Equal(c.Before, c.Afte
 func (c *Change) Backup() string { return c.backup.Path }
 
 // open reads the file of a client.
-func open(c Client, file string) (*Change, map[string]any, error) {
+func open(c Client, file, name string) (*Change, map[string]any, error) {
 	own, err := config.OpenOwn(file)
 	if err != nil {
 		return nil, nil, err
@@ -75,8 +76,8 @@ func open(c Client, file string) (*Change, map[string]any, error) {
 		return nil, nil, err
 	}
 	ch := &Change{
-		Client: c, File: own.Path, New: !own.There(), Before: own.Text, After: own.Text, file: own, backup: backup,
-		ours: map[string]bool{},
+		Client: c, File: own.Path, New: !own.There(), Before: own.Text, After: own.Text, name: name, file: own,
+		backup: backup, ours: map[string]bool{},
 	}
 	doc, err := c.format.decode(own.Text)
 	if err == nil {
@@ -130,7 +131,7 @@ func Connect(c Client, file string, s Server) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	ch, doc, err := open(c, file)
+	ch, doc, err := open(c, file, s.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +181,7 @@ func (c Client) harmless(ch *Change, before map[string]any, name string, want ma
 // Disconnect works out how to remove a server from the file of a client. If the file has not changed otherwise since, its
 // old content is restored byte for byte.
 func Disconnect(c Client, file, name string) (*Change, error) {
-	ch, doc, err := open(c, file)
+	ch, doc, err := open(c, file, name)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +239,11 @@ func (c Client) earlier(ch *Change, name string) (map[string]any, bool) {
 
 // Ours reports whether an entry is one that Connect writes.
 func Ours(entry map[string]any) bool {
-	if args, ok := entry["args"].([]any); ok && len(args) >= 2 {
+	args, _ := entry["args"].([]any)
+	if all, ok := entry["command"].([]any); ok && len(all) > 0 { // OpenCode has one list
+		args = all[1:]
+	}
+	if len(args) >= 2 {
 		return args[0] == "as" && args[1] == "mcp"
 	}
 	return TokenOf(entry) != ""
@@ -266,7 +271,7 @@ func Masked(text string) string { return aToken().ReplaceAllString(text, tokenSt
 
 // URLOf returns the address in an entry, or "".
 func URLOf(entry map[string]any) string {
-	for _, name := range []string{"url", "httpUrl", "serverUrl"} {
+	for _, name := range []string{"url", "httpUrl", "serverUrl", "uri"} {
 		if text, ok := entry[name].(string); ok {
 			return text
 		}

@@ -57,9 +57,15 @@ func do(t *testing.T, ch *Change, err error) bool {
 func TestEveryClientIsConnectedOnceAndUndoneExactly(t *testing.T) {
 	for _, c := range Clients() {
 		texts := map[string]string{"nothing": "", "others": "{\n    \"z\": [1.50, \"//\"],\n    \"KEY\": {\n        \"mine\": {\"command\": \"x\"}\n    }\n}\n", "empty key": "{\"KEY\": {}}", "one line": "{\"a\":1}"}
-		if f, ok := c.format.(jsonFormat); ok && f.comments {
+		switch f := c.format.(type) {
+		case jsonFormat:
+			if !f.comments {
+				break
+			}
 			texts["remarks"] = "// mine\n{\n\t// and this\n\t\"KEY\": {\n\t\t\"mine\": {}, // last\n\t},\n}\n"
-		} else if !ok {
+		case yamlFormat:
+			texts = map[string]string{"nothing": "", "others": "# mine\nGOOSE_MODEL: x # why\nKEY:\n  mine:\n    enabled: true\n    cmd: x\n\n# the end\nz: 1.50\n", "none": "a: 1\n", "no newline": "a: 1", "flow": "KEY: {mine: {cmd: x}}\n"}
+		case tomlFormat:
 			texts = map[string]string{"nothing": "", "others": "# mine\nmodel = \"x\" # why\n\n[mcp_servers.mine]\ncommand = \"x\"\n\n# the end\n[z]\na = 1.50\n", "no newline": "a = 1", "several lines": "a = [\n  1, # one\n]\n"}
 		}
 		for name, before := range texts {
@@ -222,7 +228,7 @@ func TestFileWithATokenIsPrivate(t *testing.T) {
 }
 
 func TestSettingsPathsPerSystem(t *testing.T) {
-	env := map[string]string{"XDG_CONFIG_HOME": "/x", "APPDATA": "/a", "CODEX_HOME": "/c", "CLAUDE_CONFIG_DIR": "/d"}
+	env := map[string]string{"XDG_CONFIG_HOME": "/x", "APPDATA": "/a", "CODEX_HOME": "/c", "CLAUDE_CONFIG_DIR": "/d", "COPILOT_HOME": "/p"}
 	for _, c := range []struct {
 		system, id string
 		env        func(string) string
@@ -239,6 +245,17 @@ func TestSettingsPathsPerSystem(t *testing.T) {
 		{"linux", "claude-code", func(n string) string { return env[n] }, "/d/.claude.json"},
 		{"linux", "claude-code", nobody, "/h/.claude.json"},
 		{"linux", "windsurf", nobody, "/h/.codeium/windsurf/mcp_config.json"},
+		{"linux", "opencode", func(n string) string { return env[n] }, "/x/opencode/opencode.json"},
+		{"darwin", "opencode", nobody, "/h/.config/opencode/opencode.json"},
+		{"linux", "cline", nobody, "/h/.cline/data/settings/cline_mcp_settings.json"},
+		{"linux", "goose", nobody, "/h/.config/goose/config.yaml"},
+		{"windows", "goose", func(n string) string { return env[n] }, "/a/Block/goose/config/config.yaml"},
+		{"linux", "continue", nobody, "/h/.continue/mcpServers/toolpost.json"},
+		{"linux", "copilot-cli", nobody, "/h/.copilot/mcp-config.json"},
+		{"linux", "copilot-cli", func(n string) string { return env[n] }, "/p/mcp-config.json"},
+		{"linux", "jetbrains", nobody, "/h/.junie/mcp/mcp.json"},
+		{"linux", "lmstudio", nobody, "/h/.lmstudio/mcp.json"},
+		{"linux", "antigravity", nobody, "/h/.gemini/config/mcp_config.json"},
 	} {
 		client, _ := Find(c.id)
 		if got := client.File(Machine{System: c.system, Home: "/h", Env: c.env}); got != c.want {
@@ -262,14 +279,66 @@ func TestAClientIsFoundByItsFileItsFolderOrItsProgram(t *testing.T) {
 	}
 	write(t, m.Home+"/.claude.json", "{}")
 	write(t, m.Home+"/.cursor/extensions.json", "{}")
+	write(t, m.Home+"/.junie/AGENTS.md", "")
 	m.Look = func(name string) (string, error) {
 		if name == "codex" {
 			return "/bin/codex", nil
 		}
 		return noProgram(name)
 	}
-	if ids := strings.Join(found(m), " "); ids != "claude-code cursor codex" {
+	if ids := strings.Join(found(m), " "); ids != "claude-code cursor codex jetbrains" {
 		t.Error(ids)
+	}
+}
+
+// Each client's own words, as its documentation has them.
+func TestEntriesAreInTheWordsOfEachClient(t *testing.T) {
+	const argv = `"/opt/toolpost","as","mcp","--config","/w/toolpost.yaml"`
+	const stdio = `"command":"/opt/toolpost","args":["as","mcp","--config","/w/toolpost.yaml"]`
+	const bearer = `"headers":{"Authorization":"Bearer TOKEN"}`
+	const at = `"http://127.0.0.1:8700/mcp",` + bearer
+	for id, want := range map[string][2]string{
+		"opencode": {`{"type":"local","command":[` + argv + `],"enabled":true}`, `{"type":"remote","url":` + at + `}`},
+		"cline":    {`{` + stdio + `}`, `{"type":"streamableHttp","url":` + at + `}`},
+		"goose": {
+			`{"enabled":true,"type":"stdio","name":"toolpost","description":"Toolpost",` + strings.Replace(stdio, "command", "cmd", 1) + `}`,
+			`{"enabled":true,"type":"streamable_http","name":"toolpost","description":"Toolpost","uri":` + at + `}`,
+		},
+		"continue":    {`{` + stdio + `}`, `{"type":"http","url":` + at + `}`},
+		"copilot-cli": {`{"type":"local",` + stdio + `,"tools":["*"]}`, `{"type":"http","url":` + at + `,"tools":["*"]}`},
+		"jetbrains":   {`{` + stdio + `}`, `{"url":` + at + `}`},
+		"lmstudio":    {`{` + stdio + `}`, `{"url":` + at + `}`},
+		"antigravity": {`{` + stdio + `}`, `{"serverUrl":` + at + `}`},
+	} {
+		c, ok := Find(id)
+		if !ok {
+			t.Errorf("%s is unknown", id)
+			continue
+		}
+		for i, s := range []Server{program, address} {
+			entry, err := c.entry(s)
+			if got := strings.ReplaceAll(string(entry.Encode()), address.Token, "TOKEN"); err != nil || got != want[i] {
+				t.Errorf("%s: %v\n%s\n%s", id, err, got, want[i])
+			}
+		}
+	}
+}
+
+// A file at the place of an earlier version is used, unless there is one at the new place.
+func TestFilesOfEarlierVersionsAreUsed(t *testing.T) {
+	m := Machine{System: "linux", Home: t.TempDir(), Env: nobody, Look: noProgram}
+	for id, files := range map[string][2]string{
+		"opencode":    {".config/opencode/opencode.jsonc", ".config/opencode/opencode.json"},
+		"lmstudio":    {".cache/lm-studio/mcp.json", ".lmstudio/mcp.json"},
+		"antigravity": {".gemini/antigravity/mcp_config.json", ".gemini/config/mcp_config.json"},
+	} {
+		c, _ := Find(id)
+		for _, file := range files {
+			write(t, filepath.Join(m.Home, file), "{}")
+			if got := c.File(m); got != filepath.Join(m.Home, file) {
+				t.Errorf("%s: %s", id, got)
+			}
+		}
 	}
 }
 
@@ -279,6 +348,7 @@ func TestTheDifferenceShowsNoValuesOfOthers(t *testing.T) {
 	for name, text := range map[string]string{
 		"cursor": "{\n  \"mcpServers\": {\n    \"github\": {\n      \"env\": {\"TOKEN\": \"" + secret + "\"}\n    }\n  }\n}\n",
 		"gemini": `{"mcpServers":{"github":{"env":{"TOKEN":"` + secret + `"}}}}`,
+		"goose":  "extensions:\n  github:\n    envs:\n      TOKEN: " + secret + "\n    note: |\n      " + secret + "\n",
 		"codex": "[mcp_servers.github]\ncommand = \"x\"\n[mcp_servers.github.env]\nA = '" + secret + "'\nB = \"" + secret + "\"\nC = \"\"\"" +
 			secret + "\n\"\"\"\n",
 	} {

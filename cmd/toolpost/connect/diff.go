@@ -48,9 +48,15 @@ func split(text []byte) []string { return slices.Collect(strings.Lines(string(te
 // aString matches a string of JSON or TOML, with the : or = that follows if it is a name.
 var aString = regex.Lazy(`("(?:[^"\\]|\\.)*"|'[^']*')(\s*[:=])?`)
 
+// aKey matches the name at the start of a line of YAML.
+var aKey = regex.Lazy(`^ *([A-Za-z0-9_.-]+:)?`)
+
 // Shown returns a line of the difference for screens that others may see. It hides all values that are not part of the
 // entry: they are unrelated to the change, and often tokens.
 func (c *Change) Shown(text string) string {
+	if _, ok := c.Client.format.(yamlFormat); ok && !strings.HasPrefix(strings.TrimSpace(text), c.name+": {") { // values need no quotes
+		return aKey().FindString(text) + " ..."
+	}
 	shown := aString().ReplaceAllStringFunc(text, func(part string) string {
 		if end := part[len(part)-1]; end == ':' || end == '=' || c.ours[plainText(part)] {
 			return part

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"toolpost/host/offlimits"
 	"toolpost/tool"
 	jsonschema "toolpost/wire/schema"
 	"toolpost/wire/strictjson"
@@ -41,7 +40,7 @@ func Arguments(words []string, input json.RawMessage, stdin io.Reader) (json.Raw
 func openArguments(path string) (json.RawMessage, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", path, offlimits.Plain(err))
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", path, tool.WithoutPath(err))
 	}
 	defer f.Close()
 	return readArguments(path, f)
@@ -100,13 +99,13 @@ func pairs(words []string, s Schema) (json.RawMessage, error) {
 func fileText(name, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, offlimits.Plain(err))
+		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, tool.WithoutPath(err))
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, MaxArguments+1))
 	switch {
 	case err != nil:
-		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, offlimits.Plain(err))
+		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, tool.WithoutPath(err))
 	case len(b) > MaxArguments:
 		return "", tool.Errorf(tool.CodeInvalidInput, "%s holds more than %d bytes", path, MaxArguments)
 	}

@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"toolpost/cmd/toolpost/npm"
+	"toolpost/cmd/toolpost/packages"
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/secret"
 	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
@@ -120,6 +120,17 @@ func (e *Edit) Add(ctx context.Context, s *Server, dry bool) error {
 	return nil
 }
 
+// AddOther adds a source that is no MCP server.
+func (e *Edit) AddOther(name string, source config.Fields) (err error) {
+	if e.Taken(name) {
+		return tool.Errorf(tool.CodeConflict, "there is a source %q already; give this one another name", name)
+	}
+	if e.text, err = config.AddSource(e.Config.Path, e.text, "", source); err == nil {
+		e.Added = append(e.Added, name)
+	}
+	return err
+}
+
 // SecretsDir holds imported values, each in a file of its own. No tool sees the state folder.
 func (e *Edit) SecretsDir() string { return filepath.Join(e.Config.StateDir(), "secrets") }
 
@@ -169,7 +180,7 @@ func (e *Edit) newSecret(one *secretValue, dry bool) (err error) {
 			}
 		}
 	}
-	e.text, err = config.AddSecret(e.Config.Path, e.text, one.name, from)
+	e.text, err = config.AddEntry(e.Config.Path, e.text, "secrets", one.name, from)
 	return err
 }
 
@@ -203,15 +214,22 @@ func (e *Edit) writeSecret(path, value string) error {
 	return nil
 }
 
-// install installs the package of a server into the state folder, and makes the server start from there.
+// install installs the package of a server into the state folder, or fetches its image, and makes the server start from
+// there.
 func (e *Edit) install(ctx context.Context, s *Server, dry bool) error {
-	if s.pkg == nil {
+	switch {
+	case s.box != nil && !dry:
+		s.note = "from " + tool.VisibleName(s.box.image)
+		defer e.screen.Progress("fetching "+tool.VisibleName(s.box.image)+" once", "fetching")()
+		return s.box.pin(ctx)
+	case s.pkg == nil:
 		return nil
 	}
-	dir := unused(filepath.Join(e.Config.StateDir(), "npm", s.Name))
+	dir := unused(filepath.Join(e.Config.StateDir(), string(s.pkg.index), s.Name))
 	s.dir = e.written(dir)
 	if dry {
-		s.note, s.command = "from npm: "+tool.VisibleName(s.pkg.spec), append([]string{"node", "(the program of " + s.pkg.spec + ")"}, s.pkg.args...)
+		s.note = fmt.Sprintf("from %s: %s", s.pkg.index, tool.VisibleName(s.pkg.spec))
+		s.command = append([]string{"(the program of " + s.pkg.spec + ")"}, s.pkg.args...)
 		return nil
 	}
 	base, err := os.Getwd()
@@ -220,14 +238,16 @@ func (e *Edit) install(ctx context.Context, s *Server, dry bool) error {
 	}
 	name := tool.VisibleName(s.pkg.spec)
 	done := e.screen.Progress(fmt.Sprintf("installing %s once, into %s%s", name, dir,
-		map[bool]string{false: ", without its install scripts", true: ""}[s.scripts]), "installing "+name) // npm reports nothing
-	p, err := npm.Install(ctx, npm.Request{Spec: s.pkg.spec, Bin: s.pkg.bin, Dir: dir, Base: base, Scripts: s.scripts})
+		map[bool]string{false: ", without its install scripts", true: ""}[s.scripts]), "installing "+name) // installers report nothing
+	p, err := packages.Install(ctx, packages.Request{
+		Index: s.pkg.index, Spec: s.pkg.spec, Bin: s.pkg.bin, Dir: dir, Base: base, Scripts: s.scripts,
+	})
 	done()
 	if err != nil {
 		return err
 	}
 	e.made = append(e.made, dir)
-	s.note = "from npm: " + tool.VisibleName(p.Name+" "+p.Version) // in the package's own words
+	s.note = fmt.Sprintf("from %s: %s", s.pkg.index, tool.VisibleName(p.Name+" "+p.Version)) // in the package's own words
 	s.command = slices.Concat(p.Argv, s.pkg.args)
 	if len(p.Scripts) > 0 {
 		s.Remarks = append(s.Remarks, fmt.Sprintf("the install scripts of %s were not run; if it does not work without them, "+
@@ -259,12 +279,11 @@ func (e *Edit) Forget(src config.Source) (secrets []string, err error) {
 		return nil, err
 	}
 	var o runner.SourceOptions
-	packages := filepath.Join(e.Config.StateDir(), "npm")
-	if err := src.Decode(&o); err == nil && filepath.Dir(offlimits.Under(src.Dir, o.Dir)) == packages {
+	if err := src.Decode(&o); err == nil && e.installed(src.Dir, o.Dir) {
 		e.gone = append(e.gone, offlimits.Under(src.Dir, o.Dir))
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if e.text, err = config.RemoveSecret(e.Config.Path, e.text, name); err != nil {
+		if e.text, err = config.RemoveEntry(e.Config.Path, e.text, "secrets", name); err != nil {
 			return nil, err
 		}
 		secrets, e.gone = append(secrets, name), append(e.gone, known[name])
@@ -310,14 +329,22 @@ func (e *Edit) has(s *Server, name string) bool {
 	case s.URL != "":
 		return o.URL == s.URL
 	case s.pkg == nil:
-		return slices.Equal(o.Command, s.command)
+		return slices.Equal(o.Command, s.command) && (o.Container.Image == "") == (s.box == nil)
 	}
-	spec := s.pkg.spec
-	if at := strings.LastIndex(spec, "@"); at > 0 {
-		spec = spec[:at]
+	where := filepath.Join("node_modules", s.pkg.name())
+	if s.pkg.index == packages.PyPI {
+		where = strings.ReplaceAll(s.pkg.name(), "-", "_") + "-*.dist-info"
 	}
-	return len(o.Command) > 1 && strings.HasPrefix(o.Command[1], "node_modules/"+spec+"/") &&
-		slices.Equal(o.Command[2:], s.pkg.args)
+	found, err := filepath.Glob(filepath.Join(offlimits.Under(src.Dir, o.Dir), where))
+	return err == nil && len(found) > 0 && slices.Equal(o.Command[min(2, len(o.Command)):], s.pkg.args)
+}
+
+// installed reports whether a folder holds an installed package.
+func (e *Edit) installed(base, dir string) bool {
+	parent := filepath.Dir(offlimits.Under(base, dir))
+	return slices.ContainsFunc([]packages.Index{packages.NPM, packages.PyPI}, func(i packages.Index) bool {
+		return parent == filepath.Join(e.Config.StateDir(), string(i))
+	})
 }
 
 // Source returns the source of an MCP server.

@@ -5,10 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
 	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/regex"
@@ -30,20 +30,29 @@ func (q *Request) Server(args []string, program bool) (*Server, error) {
 		return s, q.remote(s, args)
 	}
 	var err error
-	if s.pkg, err = parseNPX(args); err != nil {
+	if s.pkg, err = parseFetched(args); err != nil {
+		return nil, err
+	}
+	if s.box, s.command, err = parseBoxed(args); err != nil {
 		return nil, err
 	}
 	if s.Name == "" {
-		s.Name = named(args, s.pkg)
+		s.Name = named(args, s.pkg, s.box)
 	}
-	switch s.command = args; {
-	case s.pkg != nil && q.Dir != "":
-		return nil, tool.Errorf(tool.CodeInvalidInput, "--dir does not go with npx: the server runs where it is installed")
+	if len(q.Headers) > 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "--header is for a server at a URL; a program gets --secret and --env")
+	}
+	switch {
+	case (s.pkg != nil || s.box != nil) && q.Dir != "":
+		return nil, tool.Errorf(tool.CodeInvalidInput, "--dir does not go with %s: the server runs where it is installed", args[0])
+	case s.box != nil:
+		if err := q.contained(s); err != nil {
+			return nil, err
+		}
 	case s.pkg != nil:
 		s.pkg.args = absolute(s.pkg.args)
-	case len(q.Headers) > 0:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "--header is for a server at a URL; a program gets --secret and --env")
 	default:
+		s.command = args
 		if why := fetches(args); why != "" {
 			s.Remarks = append(s.Remarks, why)
 		}
@@ -53,6 +62,28 @@ func (q *Request) Server(args []string, program bool) (*Server, error) {
 		}
 	}
 	return s, q.variables(s)
+}
+
+// contained checks the walls of a container, and takes its variables over.
+func (q *Request) contained(s *Server) error {
+	switch {
+	case len(q.Read)+len(q.Write) > 0:
+		return tool.Errorf(tool.CodeInvalidInput, "--read and --write do not go with a container; mount a folder: `%s run -v DIR:DIR:ro`", s.box.engine)
+	case len(q.Network) > 0 && !slices.Equal(q.Network, []string{"all"}):
+		return tool.Errorf(tool.CodeInvalidInput, "a container has a network or none; write --network all, or leave it out")
+	}
+	for _, pair := range s.box.env {
+		switch name, value, given := strings.Cut(pair, "="); {
+		case !given:
+			q.Secrets = append(q.Secrets, name)
+		case isCredential(name, value):
+			return tool.Errorf(tool.CodeInvalidInput, "-e %s=VALUE would be in the config in clear; export %[1]s in your shell and write "+
+				"-e %[1]s alone: its value is kept as a secret", name)
+		default:
+			q.Env = append(q.Env, pair)
+		}
+	}
+	return nil
 }
 
 // absolute makes paths absolute if they are written as paths, because the server runs in another folder.
@@ -146,7 +177,7 @@ func (q *Request) Walls(cfg *config.Config, s *Server) error {
 				return err
 			}
 			if _, err := os.Stat(full); err != nil && !q.NoTry {
-				return tool.Errorf(tool.CodeInvalidInput, "%s %s: %w; make it first", list.flag, path, offlimits.Plain(err))
+				return tool.Errorf(tool.CodeInvalidInput, "%s %s: %w; make it first", list.flag, path, tool.WithoutPath(err))
 			}
 			*list.to = append(*list.to, fromConfig(cfg, full))
 		}

@@ -1,5 +1,5 @@
 // Package mcpadd makes MCP servers sources of a config: from the words of a command line, or from the settings of another
-// program. It installs packages of npm, keeps secrets out of the config, and changes the config in one step.
+// program. It installs packages, fetches images, keeps secrets out of the config, and changes the config in one step.
 package mcpadd
 
 import (
@@ -8,13 +8,14 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/regex"
@@ -36,7 +37,8 @@ type Server struct {
 
 	Read, Write, Network []string // of its walls
 
-	pkg     *npx // a package that is installed first
+	pkg     *fetched // a package that is installed first
+	box     *boxed   // the container that it runs in
 	scripts bool
 	Remarks []string // what its owner should know
 }
@@ -61,6 +63,9 @@ func (s *Server) Source() config.Fields {
 	add("url", s.URL, s.URL != "")
 	add("headers", texts(s.filledHeaders()), len(s.headers) > 0)
 	add("command", s.command, len(s.command) > 0)
+	if s.box != nil {
+		add("container", s.box.fields(s.Network), true)
+	}
 	add("dir", s.dir, s.dir != "")
 	add("env", texts(s.env), len(s.env) > 0)
 	var names []string
@@ -84,6 +89,7 @@ func (s *Server) Source() config.Fields {
 		}
 	}
 	switch {
+	case s.box != nil:
 	case slices.Equal(s.Network, []string{"all"}):
 		walls = append(walls, config.Field{Name: "network", Value: "all"})
 	case len(s.Network) > 0:
@@ -115,72 +121,6 @@ func texts(m map[string]string) config.Fields {
 	return fields
 }
 
-// An npx is a parsed npx command.
-type npx struct {
-	spec, bin string
-	args      []string
-}
-
-// parseNPX reads a command that has npm fetch a package and run it, or returns nil for any other command.
-func parseNPX(argv []string) (*npx, error) {
-	var rest []string
-	switch program := filepath.Base(argv[0]); {
-	case program == "npx":
-		rest = argv[1:]
-	case program == "npm" && len(argv) > 1 && (argv[1] == "exec" || argv[1] == "x"):
-		rest = argv[2:]
-	default:
-		return nil, nil //nolint:nilnil // another command is no mistake
-	}
-	call := &npx{}
-	for end := false; !end && len(rest) > 0 && strings.HasPrefix(rest[0], "-"); {
-		flag, value, given := strings.Cut(rest[0], "=")
-		rest = rest[1:]
-		switch flag {
-		case "--":
-			end = true
-		case "-y", "--yes", "-q", "--quiet", "--prefer-online", "--prefer-offline":
-		case "-p", "--package":
-			if !given && len(rest) > 0 {
-				value, rest = rest[0], rest[1:]
-			}
-			if value == "" || call.spec != "" {
-				return nil, tool.Errorf(tool.CodeUnsupported, "npx %s names one package; where a server needs several, install them "+
-					"yourself, and add the program that they bring", flag)
-			}
-			call.spec = value
-		default:
-			return nil, tool.Errorf(tool.CodeUnsupported, "npx %s is not understood here; write `npx -y PACKAGE ARGUMENTS`", flag)
-		}
-	}
-	if len(rest) == 0 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "npx has no package to run; write `npx -y PACKAGE`")
-	}
-	if call.spec == "" {
-		call.spec = rest[0]
-	} else {
-		call.bin = rest[0]
-	}
-	call.args = rest[1:]
-	return call, nil
-}
-
-// fetches advises against a program that needs more than its walls at each start, or returns "" for other programs.
-func fetches(argv []string) string {
-	const open = "; or let it reach out at each start, with --network and the hosts that it needs"
-	switch program := filepath.Base(argv[0]); {
-	case program == "uvx" || program == "uv" || program == "pipx":
-		return program + " fetches what it runs, and behind its walls a server has no network and cannot write: install the " +
-			"server once, such as with `uv tool install NAME`, and add the program that it brings" + open
-	case slices.Contains([]string{"bunx", "pnpx", "pnpm", "yarn", "bun", "deno"}, program):
-		return program + " may fetch what it runs, and behind its walls a server has no network: add it with `npx -y PACKAGE`, " +
-			"which is installed once" + open
-	case program == "docker" || program == "podman":
-		return program + " cannot be reached from behind walls: write a source with `container: {image: IMAGE}` by hand"
-	}
-	return ""
-}
-
 var notInNames = regex.Lazy(`[^a-z0-9_-]+`)
 
 // slug makes the name of a source from any name.
@@ -210,17 +150,18 @@ func secretName(name string) string {
 }
 
 // named returns a short name for a command.
-func named(argv []string, call *npx) string {
-	if call != nil {
-		name := strings.TrimSuffix(filepath.Base(call.spec), ".tgz")
-		if at := strings.LastIndex(name, "@"); at > 0 {
-			name = name[:at]
-		}
-		return shortName(name)
+func named(argv []string, call *fetched, box *boxed) string {
+	switch {
+	case call != nil:
+		return shortName(filepath.Base(call.name()))
+	case box != nil:
+		image, _, _ := strings.Cut(path.Base(box.image), ":")
+		image, _, _ = strings.Cut(image, "@")
+		return shortName(image)
 	}
 	words := slices.DeleteFunc(slices.Clone(argv[1:]), func(w string) bool { return strings.HasPrefix(w, "-") || w == "run" })
 	program := filepath.Base(argv[0])
-	interpreters := regexp.MustCompile(`^(python[0-9.]*|node|uvx?|pipx|deno|bunx?|pnpx|ruby|java|sh|bash|docker|podman)$`)
+	interpreters := regexp.MustCompile(`^(python[0-9.]*|node|uv|deno|bunx?|pnpx|ruby|java|sh|bash)$`)
 	if interpreters.MatchString(program) && len(words) > 0 {
 		program = filepath.Base(words[0])
 	}
@@ -310,6 +251,9 @@ func (s *Server) SecretNames() []string {
 	}
 	return names
 }
+
+// Contained reports whether the server runs in a container.
+func (s *Server) Contained() bool { return s.box != nil }
 
 // Bare reports whether the program gets no variables of its own.
 func (s *Server) Bare() bool { return len(s.secrets)+len(s.env) == 0 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"toolpost/cmd/toolpost/connect"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/tool"
 	"toolpost/wire/regex"
 )
@@ -91,15 +91,22 @@ func (q *Import) program(s *Server, l connect.Listed) (err error) {
 				"if that is too much, give it another `dir` in the config", s.dir))
 		}
 	}
-	if s.pkg, err = parseNPX(argv); err != nil {
+	if s.pkg, err = parseFetched(argv); err != nil {
 		return err
 	}
-	if s.pkg == nil {
+	if s.box, s.command, err = parseBoxed(argv); err != nil {
+		return err
+	}
+	switch {
+	case s.box != nil:
+		for _, pair := range s.box.env { // a name alone is the client's own variable
+			if name, value, given := strings.Cut(pair, "="); given {
+				l.Env[name] = value
+			}
+		}
+	case s.pkg == nil:
 		s.command = argv
 		if why := fetches(argv); why != "" {
-			if base := filepath.Base(argv[0]); base == "docker" || base == "podman" {
-				return tool.Errorf(tool.CodeUnsupported, "%s", why)
-			}
 			s.Remarks = append(s.Remarks, why)
 		}
 	}

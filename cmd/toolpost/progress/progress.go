@@ -11,10 +11,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 )
 
 // The timing of the line. On a terminal it appears after a moment. Elsewhere a line appears after plainFirst, and each
@@ -152,12 +154,39 @@ func (l *Line) draw() {
 	frames := []rune(spinner)
 	l.frame = (l.frame + 1) % len(frames)
 	width := l.out.Width()
-	text := []rune(join(fmt.Sprintf("%s %.1fs", l.name, time.Since(l.start).Seconds()), l.bar(width), l.words()))
-	if most := width - 3; most > 0 && len(text) > most {
-		text = append(text[:most-1], '…')
+	text := join(fmt.Sprintf("%s %.1fs", l.name, time.Since(l.start).Seconds()), l.bar(width), l.words())
+	if most := width - 3; most > 0 {
+		text = Fit(text, most)
 	}
-	fmt.Fprintf(l.out, "%c %s", frames[l.frame], l.out.Dim(string(text)))
+	fmt.Fprintf(l.out, "%c %s", frames[l.frame], l.out.Dim(text))
 	l.shown = true
+}
+
+// Fit shortens a text to a number of columns.
+func Fit(text string, columns int) string {
+	used, end := 0, 0 // end is where the text would be cut, with a column for the sign of that
+	for i, r := range text {
+		if used += Columns(r); used > columns {
+			return text[:end] + "…"
+		}
+		if used < columns {
+			end = i + utf8.RuneLen(r)
+		}
+	}
+	return text
+}
+
+// Columns returns how many columns of a terminal a character takes: none if it joins the one before it, two if it is one of
+// the wide ones of East Asia or a picture.
+func Columns(r rune) int {
+	switch {
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	case r >= 0x1100 && r <= 0x115f, r >= 0x2e80 && r <= 0xa4cf, r >= 0xac00 && r <= 0xd7a3, r >= 0xf900 && r <= 0xfaff,
+		r >= 0xfe30 && r <= 0xfe6f, r >= 0xff00 && r <= 0xff60, r >= 0xffe0 && r <= 0xffe6, r >= 0x1f300 && r <= 0x1faff, r >= 0x20000 && r <= 0x3fffd:
+		return 2
+	}
+	return 1
 }
 
 // plain shows a line on other streams, if there is news.

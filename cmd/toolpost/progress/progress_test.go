@@ -80,6 +80,16 @@ func TestALineFitsIntoATerminal(t *testing.T) {
 	})
 }
 
+func TestWideCharactersTakeTwoColumns(t *testing.T) {
+	for text, want := range map[string]string{
+		"abcdef": "abcdef", "abcdefg": "abcde…", "漢字漢": "漢字漢", "漢字漢字": "漢字…", "a漢字漢": "a漢字…", "e\u0301\u0301bcdef": "e\u0301\u0301bcdef", "": "",
+	} {
+		if got := progress.Fit(text, 6); got != want {
+			t.Errorf("%q became %q, not %q", text, got, want)
+		}
+	}
+}
+
 func TestProgressIsPlainLinesWithoutATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out screen

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"toolpost/host/kernel"
+	"toolpost/kernel"
 	"toolpost/tool"
 )
 
@@ -65,6 +65,13 @@ func NewReader(in *os.File, prompt io.Writer) *Reader {
 
 // ErrNotAnswered is the end of the input: the person does not answer.
 var ErrNotAnswered = tool.Errorf(tool.CodeCancelled, "the question was not answered").Because("not_answered")
+
+// Fresh drops what was typed already: it was not meant for the next question.
+func (r *Reader) Fresh() {
+	if now, err := unix.IoctlGetTermios(int(r.in.Fd()), kernel.TermGet); err == nil {
+		_ = unix.IoctlSetTermios(int(r.in.Fd()), kernel.TermSetFresh, now)
+	}
+}
 
 // Line reads a line.
 func (r *Reader) Line(ctx context.Context) (string, error) {

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"toolpost/engine"
 	"toolpost/engine/ask"
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
 	"toolpost/protocol/mcp/mcptest"
 	"toolpost/tool"
@@ -438,7 +441,7 @@ func (c *legacyClient) call(method, params string) string {
 	c.mu.Lock()
 	reply := c.replies[id]
 	c.mu.Unlock()
-	return awaits(c.t, method, reply)
+	return kit.Receive(c.t, method, reply)
 }
 
 // works calls a tool that must succeed.
@@ -478,9 +481,9 @@ func TestServerLearnsThatItsQuestionFailed(t *testing.T) {
 				client := newLegacyClient(t, asking(t, more), c.capabilities, func(string, json.RawMessage) string { return c.answer })
 				if name == "cancel" {
 					id := client.start("tools/call", `{"name":"ask"}`)
-					awaits(t, "the question", client.asked)
+					kit.Receive(t, "the question", client.asked)
 					_, _ = io.WriteString(client.in, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+"}}\n")
-					wait(t, "the server hears that the call is cancelled, and an answer", func() bool {
+					kit.Eventually(t, "the server hears that the call is cancelled, and an answer", func() bool {
 						seen := client.works("seen")
 						return strings.Contains(seen, "notifications/cancelled") && strings.Contains(seen, "an error")
 					})
@@ -503,13 +506,73 @@ func TestAnswerDoesNotQueueBehindOtherCalls(t *testing.T) {
 	other := ""
 	client = newLegacyClient(t, e, `{"elicitation":{}}`, func(string, json.RawMessage) string {
 		other = client.start("tools/call", `{"name":"pid"}`)
-		wait(t, "another call waits for the server", func() bool { return e.Crowds()[0].Running == 1 })
+		kit.Eventually(t, "another call waits for the server", func() bool { return e.Crowds()[0].Running == 1 })
 		return `"result":{"action":"decline"}`
 	})
 	client.works("ask")
-	if got := awaits(t, "the other answer", client.replies[other]); !strings.Contains(got, `"result"`) {
+	if got := kit.Receive(t, "the other answer", client.replies[other]); !strings.Contains(got, `"result"`) {
 		t.Error(got)
 	}
+}
+
+// A modern server gets the answer in a request of its own, which needs a place like any other.
+func TestAnswerToAModernServerTakesAPlace(t *testing.T) {
+	tooltest.NoLeaks(t)
+	arrived, release := make(chan struct{}, 9), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+			Params struct {
+				Responses json.RawMessage `json:"inputResponses"`
+			} `json:"params"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			t.Error(err)
+		}
+		result := `"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"elicitation/create","params":` +
+			`{"message":"Which?","requestedSchema":{"type":"object","properties":{}}}}}`
+		switch {
+		case m.Method == "server/discover":
+			result = `"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}`
+		case m.Method == "tools/list":
+			result = `"resultType":"complete","tools":[{"name":"ask","inputSchema":{"type":"object"}}]`
+		case m.Params.Responses != nil:
+			arrived <- struct{}{}
+			<-release
+			result = `"resultType":"complete","content":[]`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{%s}}`, m.ID, result)
+	}))
+	t.Cleanup(s.Close)
+	q := ask.New(ask.Options{})
+	e := engineWith(t, engine.Options{Stages: map[string]engine.Stage{"answers": q.Answers, "ask": q.Carry}}, "",
+		map[string]string{"one": fmt.Sprintf("url: %q, era: modern, concurrency: 1", s.URL)})
+	calls := make([]*tool.Call, 3)
+	for i := range calls {
+		calls[i] = &tool.Call{Tool: "ask", Args: json.RawMessage(`{}`), Caller: tool.Principal{ID: "tester"}}
+		r, err := e.Invoke(t.Context(), calls[i], tool.Discard)
+		if err != nil || r.Ask == nil {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		calls[i].Resume, calls[i].Answers = r.Ask.ID, json.RawMessage(`{"q":{"action":"accept","content":{}}}`)
+	}
+	var answers sync.WaitGroup
+	for _, c := range calls {
+		answers.Go(func() {
+			if _, err := e.Invoke(t.Context(), c, tool.Discard); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	kit.Receive(t, "the first answer", arrived)
+	kit.Eventually(t, "the others wait", func() bool { return len(arrived) > 0 || e.Crowds()[0].Waiting == 2 })
+	if len(arrived) > 0 {
+		t.Error("two answers are at the server at once")
+	}
+	close(release)
+	answers.Wait()
 }
 
 // A question reaches the client as the server wrote it, and the answer reaches the server as the client wrote it.
@@ -522,7 +585,7 @@ func TestQuestionsAndAnswersAreUnchanged(t *testing.T) {
 	} {
 		client := newLegacyClient(t, asking(t, ""), `{"elicitation":{"form":{},"url":{}}}`, func(string, json.RawMessage) string { return `"result":` + answer })
 		got := client.call("tools/call", `{"name":"ask","arguments":{"params":`+question+`}}`)
-		if asked := strings.NewReplacer(": ", ":", ", ", ",").Replace(awaits(t, "the question", client.asked)); asked != question {
+		if asked := strings.NewReplacer(": ", ":", ", ", ",").Replace(kit.Receive(t, "the question", client.asked)); asked != question {
 			t.Errorf("asked %s", asked)
 		}
 		if text := string(strictjson.Quote(answer)); !strings.Contains(got, text) {

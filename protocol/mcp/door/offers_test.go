@@ -20,6 +20,7 @@ import (
 	"toolpost/engine"
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
 	"toolpost/protocol/mcp/mcptest"
 	"toolpost/tool"
@@ -106,26 +107,13 @@ func engineWith(t *testing.T, with engine.Options, rules string, sources map[str
 	}
 	e.Replace(t.Context(), all)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Hang)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	return e
-}
-
-// patience is how long a test waits for an event that must happen.
-const patience = time.Minute
-
-// wait waits until a condition holds.
-func wait(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in vain: %s", what)
-		}
-	}
 }
 
 func bound(t *testing.T, name, fields string) engine.Binding {
@@ -158,18 +146,24 @@ func clientOf(t *testing.T, over, version string, e *engine.Engine, o *sdk.Clien
 	return s
 }
 
-// awaits waits for a value that must come.
-func awaits[T any](t *testing.T, what string, from <-chan T) (got T) {
-	t.Helper()
-	select {
-	case got = <-from:
-	case <-time.After(patience):
-		t.Fatalf("%s did not come", what)
-	}
-	return got
-}
-
 const notes = "toolpost://sources/one/mem://"
+
+// untilUpdated calls tools that change the note, again and again, until a client is notified.
+func untilUpdated(t *testing.T, s *sdk.ClientSession, updated <-chan string, tools ...string) {
+	t.Helper()
+	kit.Eventually(t, "resources/updated", func() bool {
+		for _, name := range tools {
+			kit.OK(t, kit.Err(s.CallTool(t.Context(), &sdk.CallToolParams{Name: name})))
+		}
+		select {
+		case got := <-updated:
+			kit.Equal(t, got, notes+"note", "the changed resource")
+			return true
+		case <-time.After(100 * time.Millisecond): // then it is called again
+			return false
+		}
+	})
+}
 
 // An MCP client behind the door gets the prompts and resources of MCP servers as it would get them directly, whatever
 // the eras of the client and the server and the transport of the client.
@@ -208,23 +202,9 @@ func useLibrary(t *testing.T, era, version, over string) {
 		if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: notes + "note"}); err != nil {
 			t.Fatal(err)
 		}
-		end := time.After(patience)
-		for got := ""; got == ""; { // this client does not wait for the acknowledgement of its subscription
-			for _, name := range []string{"two_touch", "touch"} { // changes in the other source are not reported
-				if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: name}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			select {
-			case got = <-updated:
-			case <-end:
-				t.Fatal("resources/updated did not come")
-			case <-time.After(100 * time.Millisecond):
-			}
-			if got != "" && got != notes+"note" {
-				t.Errorf("%s has changed", got)
-			}
-		}
+		// This client does not wait for the acknowledgement of its subscription. Changes in the other source are not
+		// reported.
+		untilUpdated(t, s, updated, "two_touch", "touch")
 	})
 	t.Run("tells of new ones", func(t *testing.T) {
 		for len(prompts)+len(resources) > 0 { // those from the beginning
@@ -236,8 +216,8 @@ func useLibrary(t *testing.T, era, version, over string) {
 		if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "grow"}); err != nil {
 			t.Fatal(err)
 		}
-		awaits(t, "prompts/list_changed", prompts)
-		awaits(t, "resources/list_changed", resources)
+		kit.Receive(t, "prompts/list_changed", prompts)
+		kit.Receive(t, "resources/list_changed", resources)
 		if got, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "grown"}); err != nil || len(got.Messages) != 2 {
 			t.Errorf("the new prompt: %+v, %v", got, err)
 		}
@@ -297,7 +277,7 @@ func readsAll(t *testing.T, s *sdk.ClientSession, logged <-chan *sdk.LoggingMess
 		if err != nil || len(got.Contents) != 1 || got.Contents[0].URI != notes+uri || got.Contents[0].Text != "text of mem://"+uri {
 			t.Errorf("%s: %+v, %v", uri, got, err)
 		}
-		said := awaits(t, "the server's message", logged)
+		said := kit.Receive(t, "the server's message", logged)
 		if said.Level != "critical" || said.Logger != "shelf" || fmt.Sprint(said.Data) != "map[read:mem://"+uri+"]" {
 			t.Errorf("the server said %+v", said)
 		}
@@ -393,7 +373,7 @@ func TestPromptsAndResourcesOfTheOfficialServerAreOffered(t *testing.T) {
 			if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"}); err != nil { // one every 5 s
 				t.Fatal(err)
 			}
-			if got := awaits(t, "resources/updated", updated); got != uri {
+			if got := kit.Receive(t, "resources/updated", updated); got != uri {
 				t.Errorf("%s has changed", got)
 			}
 			if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"}); err != nil {
@@ -445,7 +425,7 @@ func TestServersWithHostileOffers(t *testing.T) {
 			if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: bad + "followed"}); err != nil {
 				t.Fatal(err)
 			}
-			if got := awaits(t, "resources/updated", updated); got != bad+"followed" {
+			if got := kit.Receive(t, "resources/updated", updated); got != bad+"followed" {
 				t.Errorf("%s has changed", got)
 			}
 			if got, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo"}); err != nil || textOf(got) != "ok" {
@@ -574,15 +554,15 @@ func TestOffersPassTheChain(t *testing.T) {
 		return nil, fmt.Errorf("not asked for")
 	}) // its pin differs
 	for offered(ada) != 1 {
-		awaits(t, "prompts/list_changed", changed)
+		kit.Receive(t, "prompts/list_changed", changed)
 	}
 	e.Replace(t.Context(), []engine.Binding{{Name: "one", Protocol: "mcp", Err: fmt.Errorf("down"), Upstream: true}})
 	for offered(ada) != 0 {
-		awaits(t, "list_changed of a source that is down", changed)
+		kit.Receive(t, "list_changed of a source that is down", changed)
 	}
 	e.Replace(t.Context(), []engine.Binding{bound(t, "one", fields)})
 	for offered(ada) != 1 {
-		awaits(t, "list_changed of a source that is back", changed)
+		kit.Receive(t, "list_changed of a source that is back", changed)
 	}
 }
 
@@ -627,32 +607,19 @@ func TestUpdatesReachOnlySubscribers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			touch := func(r reader) { // until the client is notified: it may still be opening its stream
-				for end := time.After(patience); ; {
-					if _, err := readers[2].CallTool(t.Context(), &sdk.CallToolParams{Name: "touch"}); err != nil {
-						t.Fatal(err)
-					}
-					select {
-					case got := <-r.updated:
-						if got != notes+"note" {
-							t.Errorf("%s has changed", got)
-						}
-						return
-					case <-end:
-						t.Fatal("resources/updated did not come")
-					case <-time.After(100 * time.Millisecond):
-					}
-				}
-			}
-			touch(readers[0])
+			touch := func(r reader) { untilUpdated(t, readers[2].ClientSession, r.updated, "touch") }
+			touch(readers[0]) // the client may still be opening its stream
 			touch(readers[1])
 			if err := readers[0].Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: notes + "note"}); err != nil {
 				t.Fatal(err)
 			}
-			for len(readers[0].updated) > 0 { // from before
+			touch(readers[1]) // what was sent to the other stream before is there by then
+			for len(readers[0].updated) > 0 {
 				<-readers[0].updated
 			}
-			touch(readers[1])
+			for range 3 {
+				touch(readers[1])
+			}
 			if n := len(readers[0].updated) + len(readers[2].updated); n > 0 {
 				t.Errorf("%d updates came to those who did not want them", n)
 			}

@@ -26,6 +26,7 @@ type request struct {
 	task                 string // by its id
 	state                string // opaque state of an earlier answer, which the client sent back
 	meta                 meta
+	client               json.RawMessage     // the clientInfo, as the client wrote it; nil if absent
 	header               map[string][]string // the headers over HTTP, or nil
 
 	// The called tool, under its name in the engine, once resolve has run. spec is nil if there is no such tool.
@@ -46,7 +47,7 @@ type request struct {
 // detach copies the parts of a long-lived request that are still needed, so that its body can be freed.
 func (r *request) detach() {
 	r.id = slices.Clone(r.id)
-	r.params, r.arguments, r.responses = nil, nil, nil
+	r.params, r.arguments, r.responses, r.client, r.meta.client = nil, nil, nil, nil, nil
 	r.meta.capabilities, r.meta.progress = slices.Clone(r.meta.capabilities), slices.Clone(r.meta.progress)
 }
 
@@ -56,6 +57,7 @@ type meta struct {
 	capabilities json.RawMessage // nil if absent
 	logLevel     string
 	progress     json.RawMessage // a string or a number; nil if the client wants no progress
+	client       json.RawMessage // as in a request; nil if absent
 	envelope     map[string][]string
 }
 
@@ -126,6 +128,8 @@ func (r *request) readParams(scan *strictjson.Scanner) error {
 			r.arguments = value
 		case "inputResponses":
 			r.responses = value
+		case "clientInfo":
+			r.client = value
 		case "_meta":
 			raw = value
 		}
@@ -134,7 +138,10 @@ func (r *request) readParams(scan *strictjson.Scanner) error {
 	if err != nil || raw == nil {
 		return err
 	}
-	return r.meta.read(scan, raw)
+	if err = r.meta.read(scan, raw); r.meta.client != nil {
+		r.client = r.meta.client
+	}
+	return err
 }
 
 // read decodes _meta. Its members about the call (session, key, lease and so on) have the names of our headers.
@@ -150,6 +157,8 @@ func (m *meta) read(scan *strictjson.Scanner, raw []byte) error {
 				return errors.New(key + " must be an object")
 			}
 			m.capabilities = value
+		case mcp.MetaClient:
+			m.client = value
 		case mcp.MetaProgress:
 			if kind := strictjson.KindOf(value); kind != "string" && kind != "number" {
 				return errors.New("progressToken must be a string or a number")

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
@@ -68,7 +69,7 @@ func (s *session) take(text []byte) {
 // newConn returns a connection for our questions to a client. It ignores the client's requests and malformed messages.
 func newConn() *jsonrpc.Conn {
 	return jsonrpc.NewConn(jsonrpc.Options{
-		Lenient: true, Take: func(*jsonrpc.Incoming) error { return nil }, Odd: func(*jsonrpc.Message, []byte, error) {},
+		Lenient: true, Take: func(*jsonrpc.Incoming) error { return nil }, Unusable: func(*jsonrpc.Message, []byte, error) {},
 	})
 }
 
@@ -135,11 +136,11 @@ const (
 type sessions struct {
 	mu        sync.Mutex
 	all       map[string]*session
-	perCaller map[string]int // sessions per caller
+	perCaller identity.PerCaller[int]
 }
 
 func newSessions() *sessions {
-	return &sessions{all: map[string]*session{}, perCaller: map[string]int{}}
+	return &sessions{all: map[string]*session{}, perCaller: identity.PerCaller[int]{}}
 }
 
 var errSessions = errors.New("too many sessions are open: end some with DELETE, or wait")
@@ -156,7 +157,7 @@ func (s *sessions) add(one *session) error {
 	}
 	one.id, one.used = rand.Text(), time.Now()
 	s.all[one.id] = one
-	s.perCaller[one.owner]++
+	s.perCaller.Add(one.owner, 1)
 	return nil
 }
 
@@ -186,9 +187,7 @@ func (s *sessions) drop(one *session) {
 		return
 	}
 	delete(s.all, one.id)
-	if s.perCaller[one.owner]--; s.perCaller[one.owner] == 0 {
-		delete(s.perCaller, one.owner)
-	}
+	s.perCaller.Add(one.owner, -1)
 }
 
 // sweep ends the sessions that have been idle for too long.

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"toolpost/host/process"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
@@ -23,6 +23,9 @@ type Door struct {
 	In     io.Reader
 	Out    io.Writer // one message per Write, and nothing else
 	Caller tool.Principal
+	// Agent, if it is set, returns the caller by the name that the client calls itself, "" if it has none. It is asked once:
+	// a client cannot change its name later.
+	Agent func(client string) (tool.Principal, error)
 }
 
 var _ tool.Door = (*Door)(nil)
@@ -41,10 +44,10 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 	defer over()
 	open := &stdioDoor{
 		live: live, unwatch: func() {},
-		server: newServer(d.Options, h, c), caller: d.Caller, out: jsonrpc.NewStream(d.Out, cancel),
+		server: newServer(d.Options, h, c), caller: d.Caller, agent: d.Agent, out: jsonrpc.NewStream(d.Out, cancel),
 		slots: make(chan struct{}, maxInFlight),
 	}
-	lines := process.NewLines(d.In, process.LineLimits{Line: maxLine, Open: true})
+	lines := bounded.NewLines(d.In, bounded.LineLimits{Line: maxLine, Open: true})
 	err := jsonrpc.ReadLines(ctx, lines, func(line []byte) error {
 		if len(bytes.TrimSpace(line)) > 0 {
 			open.take(ctx, bytes.Clone(line))
@@ -52,7 +55,7 @@ func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error 
 		return nil
 	})
 	over()
-	var limit *process.LimitError
+	var limit *bounded.LimitError
 	if errors.As(err, &limit) {
 		open.send(withoutID(jsonrpc.Errorf(jsonrpc.CodeParse, "Parse error: %v", limit)))
 	}
@@ -76,6 +79,7 @@ type stdioDoor struct {
 	// Used only by the goroutine that reads:
 	session *session // of a legacy client, once it has introduced itself
 	unwatch func()   // stops notifying it of changes
+	agent   func(client string) (tool.Principal, error)
 
 	watching sync.WaitGroup
 }
@@ -101,6 +105,9 @@ func (d *stdioDoor) send(b []byte) {
 // take handles one message.
 func (d *stdioDoor) take(ctx context.Context, text []byte) {
 	r, bad := decode(text)
+	if bad == nil && r.id != nil && r.method != "" && r.method != mcp.MethodPing {
+		bad = d.identify(r)
+	}
 	r.caller = d.caller
 	r.session = d.session
 	r.modern = r.meta.version != "" || r.session == nil && r.method != mcp.MethodInitialize
@@ -120,6 +127,23 @@ func (d *stdioDoor) take(ctx context.Context, text []byte) {
 	default:
 		d.serve(ctx, r)
 	}
+}
+
+// identify finds out, by the first request, who the client is.
+func (d *stdioDoor) identify(r *request) *jsonrpc.Error {
+	if d.agent == nil {
+		return nil
+	}
+	var client struct {
+		Name string `json:"name"`
+	}
+	_ = strictjson.Unmarshal(strictjson.OrEmpty(r.client), &client) // one that cannot be read has no name
+	who, err := d.agent(client.Name)
+	if err != nil {
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "%s", tool.AsError(err).Message)
+	}
+	d.caller, d.agent = who, nil
+	return nil
 }
 
 // handleInitialize answers initialize.

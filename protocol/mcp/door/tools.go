@@ -92,7 +92,7 @@ func annotations(spec *tool.Spec) json.RawMessage {
 		name string
 		is   bool
 	}{
-		{"readOnlyHint", e.ReadOnly()},
+		{"readOnlyHint", e.ChangesNothing()},
 		{"destructiveHint", e.Destructive},
 		{"idempotentHint", e.Idempotent},
 		{"openWorldHint", e.Network || e.Exec},

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/wire/jsonrpc"
@@ -277,7 +278,7 @@ type questions struct {
 
 	mu        sync.Mutex
 	open      map[string]*question
-	perCaller map[string]int // questions per caller
+	perCaller identity.PerCaller[int]
 	closed    bool
 }
 
@@ -287,15 +288,16 @@ type question struct {
 	needs  []tool.Need
 	resume continuation
 	drop   func() // called if it is not answered
+	kept   bool   // the server waits for the answer
 	timer  *time.Timer
 }
 
-// ask ends a call with a question.
+// ask ends a call with a question. drop is nil if the server does not wait for the answer.
 func (q *questions) ask(c *tool.Call, needs []tool.Need, then continuation, drop func()) (*tool.Result, error) {
+	one := &question{caller: c.Caller.ID, needs: needs, resume: then, drop: drop, kept: drop != nil}
 	if drop == nil {
-		drop = func() {}
+		drop, one.drop = func() {}, func() {}
 	}
-	one := &question{caller: c.Caller.ID, needs: needs, resume: then, drop: drop}
 	id := rand.Text()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -308,10 +310,10 @@ func (q *questions) ask(c *tool.Call, needs []tool.Need, then continuation, drop
 		return nil, tool.Errorf(tool.CodeQuotaExceeded, "%s asks something, and too many questions wait for their answers: "+
 			"answer some of them first", c.Tool).Because("questions")
 	case q.open == nil:
-		q.open, q.perCaller = map[string]*question{}, map[string]int{}
+		q.open, q.perCaller = map[string]*question{}, identity.PerCaller[int]{}
 	}
 	q.open[id] = one
-	q.perCaller[one.caller]++
+	q.perCaller.Add(one.caller, 1)
 	unanswered := func() {
 		if q.remove(id, one) {
 			drop()
@@ -332,9 +334,7 @@ func (q *questions) remove(id string, one *question) bool {
 		return false
 	}
 	delete(q.open, id)
-	if q.perCaller[one.caller]--; q.perCaller[one.caller] == 0 {
-		delete(q.perCaller, one.caller)
-	}
+	q.perCaller.Add(one.caller, -1)
 	one.timer.Stop()
 	return true
 }

@@ -184,7 +184,7 @@ func (info *serverInfo) lists() (f mcp.Filter, some bool) {
 }
 
 func listenQuery(f mcp.Filter) *query {
-	return &query{method: mcp.MethodListen, lasting: true, params: func(_ *serverInfo, w *strictjson.Writer) {
+	return &query{method: mcp.MethodListen, stream: true, params: func(_ *serverInfo, w *strictjson.Writer) {
 		b, _ := strictjson.Marshal(f) // booleans and strings
 		w.Raw("notifications", b)
 	}}

@@ -19,12 +19,12 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/backoff"
-	"toolpost/host/process"
-	"toolpost/host/sse"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/web"
+	"toolpost/wire/bounded"
 	"toolpost/wire/jsonrpc"
+	"toolpost/wire/sse"
 	"toolpost/wire/strictjson"
 )
 
@@ -95,7 +95,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.conn = jsonrpc.NewConn(jsonrpc.Options{
-		Writer: replies{h}, Take: h.takeUnrelated, Odd: h.logSkipped, Names: progressOf, Serve: h.serveFor, Early: h.early,
+		Writer: replies{h}, Take: h.takeUnrelated, Unusable: h.logSkipped, Names: progressOf, Serve: h.serveFor, Early: h.early,
 		Owns:      func(q *jsonrpc.Request) bool { u, _ := q.Tag.(*upstreamCall); return u != nil && !u.Paused() },
 		Abandoned: h.abandoned, Forget: true, Lenient: true, Go: h.running.Go,
 	})
@@ -273,7 +273,7 @@ func (h *remote) exchange(ctx context.Context, s *upstreamSession, q *query, id 
 	if mediaType(resp) == web.TypeStream {
 		return h.readStream(ctx, s, resp, id)
 	}
-	body, err := process.ReadDocument(resp.Body, h.r.o.MaxMessage)
+	body, err := bounded.ReadDocument(resp.Body, h.r.o.MaxMessage)
 	if err != nil {
 		return tooLarge(err)
 	}
@@ -301,7 +301,7 @@ func (h *remote) readStream(ctx context.Context, s *upstreamSession, resp *http.
 		if events.LastID != "" && events.LastID != last {
 			last, failed = events.LastID, 0
 		}
-		_, bad := errors.AsType[*process.LimitError](err)
+		_, bad := errors.AsType[*bounded.LimitError](err)
 		if err == nil || bad || last == "" || s.modern || ctx.Err() != nil {
 			return tooLarge(err)
 		}
@@ -341,7 +341,7 @@ func (h *remote) readEvents(events *sse.Reader, scan *strictjson.Scanner, id uin
 
 // tooLarge returns the error for an answer that exceeds a limit, and other errors as they are.
 func tooLarge(err error) error {
-	if _, ok := errors.AsType[*process.LimitError](err); ok {
+	if _, ok := errors.AsType[*bounded.LimitError](err); ok {
 		return tool.Errorf(tool.CodeProtocol, "the answer of the server is out of bounds: %w", err)
 	}
 	return err
@@ -471,7 +471,7 @@ func (e *refusalError) legacy() bool {
 // readRefusal reads an answer that is not a success.
 func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 	defer resp.Body.Close()
-	body, _ := process.ReadDocument(resp.Body, maxRefusal)
+	body, _ := bounded.ReadDocument(resp.Body, maxRefusal)
 	switch challenge := strings.Join(resp.Header.Values("Www-Authenticate"), ", "); {
 	case resp.StatusCode == http.StatusUnauthorized,
 		resp.StatusCode == http.StatusForbidden && strings.Contains(challenge, "insufficient_scope"):

@@ -13,10 +13,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/mcptest"
 	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
@@ -110,11 +110,7 @@ func TestServersOfTheTypeScriptSDKs(t *testing.T) {
 			}
 			changed := r.Changed()
 			works(t, r, "grow", `{}`)
-			select {
-			case <-changed:
-			case <-time.After(patience):
-				t.Fatal("nobody said that the tools changed")
-			}
+			kit.Receive(t, "the tools changed", changed)
 			if list(t, r)["grown"] == nil {
 				t.Error("the new tool is not there")
 			}

@@ -77,7 +77,7 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 			return nil, err
 		}
 		q.server = serverInfoOf(w)
-		if q.lasting {
+		if q.stream {
 			w.Release()
 			return w.Ask(ctx, q.method, q.server.encode(q, 0), nil)
 		}

@@ -8,8 +8,8 @@ import (
 	"io"
 	"strings"
 
-	"toolpost/host/kernel"
 	"toolpost/host/walls"
+	"toolpost/kernel"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )

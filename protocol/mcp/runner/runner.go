@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"toolpost/config"
-	"toolpost/host/offlimits"
+	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
 	"toolpost/host/secret"
 	"toolpost/host/spawn"
@@ -258,8 +258,18 @@ func (r *Runner) Places(string) (pool string, calls int) {
 	return "server", r.o.Concurrency
 }
 
-// KeepsAsking says that a legacy server continues the call that asked.
-func (r *Runner) KeepsAsking() {}
+// KeepsAsking reports whether the server continues calls that asked, as one of the legacy era does. A modern one gets
+// another request.
+func (r *Runner) KeepsAsking() bool {
+	r.questions.mu.Lock()
+	defer r.questions.mu.Unlock()
+	for _, one := range r.questions.open {
+		if one.kept {
+			return true
+		}
+	}
+	return false
+}
 
 // changed marks the tools as stale.
 func (r *Runner) changed() {

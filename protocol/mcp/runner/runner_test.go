@@ -17,14 +17,12 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/ask"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/mcptest"
 	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
-
-// patience is how long a test waits for an event that must happen.
-const patience = time.Minute
 
 // pyHTTP starts that server over HTTP, at a given port or any, and returns its address and a function that ends it.
 func pyHTTP(t testing.TB, era, port string) (url string, end func()) {
@@ -55,7 +53,7 @@ func open(t testing.TB, fields string) *runner.Runner {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Hang)
 		defer cancel()
 		if err := r.Close(ctx); err != nil {
 			t.Error(err)
@@ -110,7 +108,7 @@ func (k *kept) of(kind tool.Kind) (datas []string) {
 
 func invoke(t testing.TB, r tool.Handler, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Hang)
 	defer cancel()
 	return r.Invoke(ctx, c, out)
 }
@@ -135,7 +133,7 @@ func fails(t testing.TB, r tool.Handler, c *tool.Call, code tool.Code, says stri
 
 func list(t testing.TB, r *runner.Runner) map[string]*tool.Spec {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Hang)
 	defer cancel()
 	specs, err := r.Tools(ctx)
 	if err != nil {
@@ -352,7 +350,9 @@ func TestUnansweredQuestionEndsItsCall(t *testing.T) {
 	if err != nil || res.Ask == nil {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	wait(t, "the server was told", func() bool { return strings.Contains(works(t, r, "seen", `{}`), "notifications/cancelled") })
+	kit.Eventually(t, "the server was told", func() bool {
+		return strings.Contains(works(t, r, "seen", `{}`), "notifications/cancelled")
+	})
 	fails(t, r, &tool.Call{Tool: "ask", Resume: res.Ask.ID, Answers: json.RawMessage(`{"answer":{"action":"accept"}}`)},
 		tool.CodeInvalidInput, "time is up")
 }
@@ -378,7 +378,9 @@ func TestAWithdrawnQuestionIsNotWaitedFor(t *testing.T) {
 	if err != nil || res.Ask == nil {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	time.Sleep(600 * time.Millisecond) // the server continues by itself
+	kit.Eventually(t, "the server continues by itself", func() bool {
+		return strings.Contains(works(t, r, "seen", `{}`), "withdrawn")
+	})
 	res, err = invoke(t, r, &tool.Call{
 		Tool: "withdraw", Resume: res.Ask.ID, Answers: json.RawMessage(`{"answer":{"action":"decline"}}`),
 	}, tool.Discard)
@@ -414,7 +416,7 @@ func TestCallsAreCancelled(t *testing.T) {
 // on a busy machine the limit may expire before the server has the call.
 func endless(t *testing.T, r *runner.Runner, c *tool.Call, heard string) {
 	t.Helper()
-	for limit := 300 * time.Millisecond; limit < patience; limit *= 2 {
+	for limit := 300 * time.Millisecond; limit < kit.Hang; limit *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := r.Invoke(ctx, c, tool.Discard)
 		cancel()
@@ -428,21 +430,13 @@ func endless(t *testing.T, r *runner.Runner, c *tool.Call, heard string) {
 	t.Error("the server was not told")
 }
 
-// wait waits until a condition holds.
-func wait(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in vain: %s", what)
-		}
-	}
-}
-
 func TestChangesOfTheToolsAreHeardAtOnce(t *testing.T) {
 	ways(t, "", func(t *testing.T, r *runner.Runner, modern bool) {
 		list(t, r)
 		if modern { // it must be asked to report changes, which takes a moment
-			wait(t, "the server was asked", func() bool { return strings.Contains(works(t, r, "seen", `{}`), "subscriptions/listen") })
+			kit.Eventually(t, "the server was asked", func() bool {
+				return strings.Contains(works(t, r, "seen", `{}`), "subscriptions/listen")
+			})
 		}
 		for round := range 2 {
 			changed := r.Changed()
@@ -454,11 +448,7 @@ func TestChangesOfTheToolsAreHeardAtOnce(t *testing.T) {
 					break
 				}
 			}
-			select {
-			case <-changed:
-			case <-time.After(patience):
-				t.Fatal("nobody said that the tools changed")
-			}
+			kit.Receive(t, "the tools changed", changed)
 			if all := list(t, r); all["late"] == nil || all["fail"] != nil {
 				t.Errorf("the tools are %v", len(all))
 			}
@@ -540,11 +530,7 @@ for line in sys.stdin:
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			if _, err := os.Stat(filepath.Join(dir, "asked")); err == nil {
-				return
-			}
-		}
+		kit.Until(t, func() error { return kit.Err(os.Stat(filepath.Join(dir, "asked"))) })
 	}()
 	if _, err := r.Tools(ctx); err == nil || !strings.Contains(err.Error(), "tools/list was given up") ||
 		!strings.Contains(err.Error(), "the last it wrote to stderr: waiting for the database") {

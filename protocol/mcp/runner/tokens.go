@@ -18,8 +18,8 @@ import (
 	"golang.org/x/oauth2"
 
 	"toolpost/config"
-	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
@@ -94,7 +94,7 @@ func (t *tokenStore) load() *storedTokens {
 	if t.cached == nil || !info.ModTime().Equal(t.modTime) {
 		var found storedTokens
 		if f, err := os.Open(t.path); err == nil {
-			body, err := process.ReadDocument(f, maxTokenFile)
+			body, err := bounded.ReadDocument(f, maxTokenFile)
 			_ = f.Close()
 			if err != nil || strictjson.Unmarshal(body, &found) != nil {
 				found = storedTokens{}
@@ -193,7 +193,7 @@ func (t *tokenStore) renew(ctx context.Context, now *storedTokens) (string, erro
 		return "", tool.Errorf(tool.CodeUnavailable, "the authorization server cannot be reached: %w", withoutURL(err))
 	}
 	defer resp.Body.Close()
-	body, err := process.ReadDocument(resp.Body, maxTokenFile)
+	body, err := bounded.ReadDocument(resp.Body, maxTokenFile)
 	var got struct {
 		Access  string          `json:"access_token"`
 		Refresh string          `json:"refresh_token"`

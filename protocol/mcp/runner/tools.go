@@ -252,7 +252,7 @@ func (r *Runner) effects(h *toolHints) tool.Effects {
 	}
 	if r.o.TrustHints {
 		harmless := hintOr(h.ReadOnly, false)
-		return add(r.o.Effects, tool.Effects{
+		return r.o.Effects.Add(tool.Effects{
 			Reads: true, Writes: !harmless, Destructive: !harmless && hintOr(h.Destructive, true),
 			Network: hintOr(h.OpenWorld, true), Idempotent: harmless || hintOr(h.Idempotent, false),
 		})
@@ -261,7 +261,7 @@ func (r *Runner) effects(h *toolHints) tool.Effects {
 	if e == (tool.Effects{}) {
 		e = tool.Effects{Reads: true, Writes: true, Network: true, Destructive: true}
 	}
-	return add(e, h.admitted())
+	return e.Add(h.admitted())
 }
 
 // hintOr returns a hint, or a default if it is missing.
@@ -286,13 +286,6 @@ func (h *toolHints) admitted() tool.Effects {
 // unset reports whether no hint about effects is set.
 func (h *toolHints) unset() bool {
 	return h == nil || h.ReadOnly == nil && h.Destructive == nil && h.Idempotent == nil && h.OpenWorld == nil
-}
-
-func add(a, b tool.Effects) tool.Effects {
-	return tool.Effects{
-		Reads: a.Reads || b.Reads, Writes: a.Writes || b.Writes, Network: a.Network || b.Network, Exec: a.Exec || b.Exec,
-		Idempotent: a.Idempotent || b.Idempotent, Destructive: a.Destructive || b.Destructive,
-	}
 }
 
 // mirrorHeaders returns the headers that repeat arguments.

@@ -31,7 +31,7 @@ type query struct {
 	// params writes the members of params. The server may be of either era, and may have been replaced after each try.
 	params     func(info *serverInfo, w *strictjson.Writer)
 	header     http.Header   // additional ones
-	lasting    bool          // it lasts as long as there is something to receive, and occupies no place of a program
+	stream     bool          // it lasts as long as there is something to receive, and occupies no place of a program
 	call       *tool.Call    // that it belongs to, or nil
 	owner      *upstreamCall // gets the server's messages and questions, or nil
 	server     *serverInfo   // of the server that got it; set by ask
@@ -83,11 +83,8 @@ func legacyCapabilities(roots bool) string {
 	return `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
 }
 
-// metaClient is the member of _meta for clientInfo, ours, which a server may show to people.
-const (
-	metaClient = "io.modelcontextprotocol/clientInfo"
-	clientInfo = `{"name":"toolpost","version":"1"}`
-)
+// clientInfo is ours, which a server may show to people.
+const clientInfo = `{"name":"toolpost","version":"1"}`
 
 // encode writes the params of a query for this server.
 func (info *serverInfo) encode(q *query, id uint64) []byte {
@@ -99,7 +96,7 @@ func (info *serverInfo) encode(q *query, id uint64) []byte {
 	some := info.modern
 	if info.modern {
 		m.Text(mcp.MetaVersion, info.version)
-		m.Raw(metaClient, []byte(clientInfo))
+		m.Raw(mcp.MetaClient, []byte(clientInfo))
 		m.Raw(mcp.MetaCapabilities, []byte(modernCapabilities))
 	}
 	if q.owner != nil {

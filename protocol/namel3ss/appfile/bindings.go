@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"toolpost/config"
-	"toolpost/host/process"
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 	"toolpost/wire/regex"
 )
 
@@ -71,7 +71,7 @@ type Choice struct {
 func CheckChoices(fields ...Choice) error {
 	for _, f := range fields {
 		if f.Value != "" && !slices.Contains(f.Known, f.Value) {
-			return fmt.Errorf("%s is one of %s, not %.40q", f.Name, tool.Words(f.Known), f.Value)
+			return fmt.Errorf("%s is one of %s, not %.40q", f.Name, strings.Join(f.Known, ", "), f.Value)
 		}
 	}
 	return nil
@@ -167,7 +167,7 @@ func Read(dir, name string) ([]byte, error) {
 		return nil, tool.Errorf(tool.CodeUnavailable, "%s cannot be read: %w", name, err)
 	}
 	defer f.Close()
-	data, err := process.ReadDocument(f, maxFile)
+	data, err := bounded.ReadDocument(f, maxFile)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w", name, err)
 	}

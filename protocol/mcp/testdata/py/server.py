@@ -147,6 +147,7 @@ def call(wire, rid, params):
         asked, answer = ask(wire, "elicitation/create", {"message": "Which?", "requestedSchema": FORM})
         time.sleep(0.3)
         note(wire, "notifications/cancelled", {"requestId": asked, "reason": "never mind"})
+        SEEN.append("withdrawn")
         return text("went on without")
     if name == "flood":
         for n in range(args.get("count", 20000)):

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"toolpost/cmd/toolpost/connect"
+	"toolpost/config"
+	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A proposal is something in a folder that can be a source: with its fields, or with the command that adds it.
+type proposal struct {
+	found  string
+	source config.Fields
+	next   string
+}
+
+// A project is the folder of --from. Its paths are shown as the config names them.
+type project struct{ dir, home string }
+
+func (p project) path(name string) string {
+	full := filepath.Join(p.dir, name)
+	rel, err := filepath.Rel(p.home, full)
+	switch {
+	case err != nil || strings.HasPrefix(rel, "../../../"):
+		return full
+	case rel == "." || strings.HasPrefix(rel, ".."):
+		return rel
+	}
+	return "./" + rel
+}
+
+// proposed returns a config with a source for each part of the folder of --from that can be one, and reports what it found.
+func (q *initialising) proposed() (files []sampleFile, next []string, err error) {
+	if info, err := os.Stat(q.from); err != nil || !info.IsDir() {
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "--from %s is not a folder; name the folder to look into", q.from)
+	}
+	var p project
+	if p.dir, err = filepath.Abs(q.from); err == nil {
+		p.home, err = filepath.Abs(q.dir)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	text := fmt.Appendf([]byte(emptyConfig), "  - name: files # reads and searches the folder\n    protocol: builtin\n    roots: [{path: %s}]\n",
+		strconv.Quote(p.path(".")))
+	next = []string{"toolpost config check", "toolpost tools"}
+	for _, one := range slices.Concat(p.clientSettings(), p.apiDocuments(), p.skillFolders(), p.packageScripts()) {
+		what := one.next
+		if one.source != nil {
+			what = fmt.Sprintf("source %s", one.source[0].Value)
+			if text, err = config.AddSource(config.FileName, text, one.found, one.source); err != nil {
+				return nil, nil, err
+			}
+		} else {
+			next = append(next, one.next)
+		}
+		fmt.Fprintf(q.out, "%s %s: %s\n", q.out.green("found"), clean(one.found), clean(what))
+	}
+	return []sampleFile{{config.FileName, text}}, next, nil
+}
+
+// clientSettings finds MCP servers in the settings of other programs. They may hold secrets, so `mcp import` reads them.
+func (p project) clientSettings() (found []proposal) {
+	for _, name := range []string{
+		".mcp.json", "mcp.json", ".cursor/mcp.json", ".vscode/mcp.json", ".gemini/settings.json", ".codex/config.toml",
+		".zed/settings.json", "opencode.json", "claude_desktop_config.json",
+	} {
+		text, err := readBounded(filepath.Join(p.dir, name))
+		if err != nil {
+			continue
+		}
+		if list, err := connect.Servers(name, text); err == nil && len(list) > 0 {
+			found = append(found, proposal{found: plural(len(list), "MCP server") + " in " + name, next: "toolpost mcp import " + p.path(name)})
+		}
+	}
+	return found
+}
+
+// apiDocuments finds OpenAPI documents of version 3.
+func (p project) apiDocuments() (found []proposal) {
+	for _, dir := range []string{".", "api", "docs", "openapi"} {
+		for _, name := range []string{"openapi.json", "openapi.yaml", "openapi.yml", "api.json", "api.yaml", "api.yml"} {
+			name = filepath.Join(dir, name)
+			text, err := readBounded(filepath.Join(p.dir, name))
+			if err == nil && (bytes.Contains(text, []byte(`"openapi"`)) || bytes.Contains(text, []byte("openapi:"))) {
+				found = append(found, proposal{found: "the API of " + name, source: proposedSource("api", len(found), "openapi",
+					config.Field{Name: "document", Value: p.path(name)})})
+			}
+		}
+	}
+	return found
+}
+
+func (p project) skillFolders() (found []proposal) {
+	for _, name := range []string{skillsDir, ".claude/skills", ".agents/skills"} {
+		if list, err := (node.Skills{}).List(filepath.Join(p.dir, name)); err == nil && len(list) > 0 {
+			found = append(found, proposal{found: plural(len(list), "skill") + " in " + name, source: proposedSource(skillsDir, len(found),
+				"alphahuman", config.Field{Name: "skills", Value: p.path(name)})})
+		}
+	}
+	return found
+}
+
+// packageScripts proposes the scripts of a package.json that look at the code: others may publish or deploy.
+func (p project) packageScripts() (found []proposal) {
+	var pkg struct {
+		Scripts map[string]string `json:"scripts"`
+	}
+	text, err := readBounded(filepath.Join(p.dir, "package.json"))
+	if err != nil || strictjson.Unmarshal(text, &pkg) != nil {
+		return nil
+	}
+	for _, name := range []string{"test", "lint", "check", "typecheck"} {
+		if script := pkg.Scripts[name]; script != "" {
+			found = append(found, proposal{found: "the script " + name + " in package.json", source: proposedSource("npm-"+name, 0, "command",
+				config.Field{Name: "tool", Value: "npm_" + name}, config.Field{Name: "description", Value: "Runs `npm run " + name + "`."},
+				config.Field{Name: "command", Value: []string{"npm", "run", "--silent", name}}, config.Field{Name: "dir", Value: p.path(".")})})
+		}
+	}
+	return found
+}
+
+// proposedSource returns a source; those after the first with this name have a number.
+func proposedSource(name string, before int, protocol string, more ...config.Field) config.Fields {
+	if before > 0 {
+		name += "-" + strconv.Itoa(before+1)
+	}
+	return append(config.Fields{{Name: "name", Value: name}, {Name: "protocol", Value: protocol}}, more...)
+}

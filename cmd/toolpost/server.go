@@ -1,0 +1,190 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"toolpost/node"
+	"toolpost/tool"
+	"toolpost/wire/regex"
+)
+
+// A server names the backend of a command; if it has no URL, the backend is this process. Before locate, it has the flags
+// of the command line alone.
+type server struct {
+	url, token, ca string
+	context        string // its name
+	local          bool   // use this process
+
+	located bool
+	flags   string // as they were given
+	found   bool   // it is the running server of this config, at its socket
+}
+
+// withServer adds the flags that name a server to a command.
+func (a *app) withServer(c *cobra.Command) *cobra.Command {
+	f := c.Flags()
+	f.StringVar(&a.server.url, "server", "",
+		"URL of a server (default: $TOOLPOST_URL, the context, or the config's running server)")
+	f.StringVar(&a.server.token, "token", "",
+		"token for --server (better: $TOOLPOST_TOKEN, which does not appear in process lists)")
+	f.StringVar(&a.server.ca, "ca", "", "PEM file with the CA certificate for --server (default: the CAs of this machine)")
+	f.StringVar(&a.server.context, "context", "", "use the server of this context (see toolpost context)")
+	f.BoolVar(&a.server.local, "local", false, "use the config's tools in a process of its own, without a server")
+	c.MarkFlagsMutuallyExclusive("server", "context", "local")
+	_ = c.RegisterFlagCompletionFunc("context", completeContext)
+	return c
+}
+
+// locate decides, once, which server a command uses. Flags come before variables, and variables before the context in use;
+// otherwise it is the running server of the config. A cassette is for this process alone.
+func (a *app) locate(ctx context.Context) error {
+	s := &a.server
+	if s.located {
+		return nil
+	}
+	s.located, s.flags = true, s.given()
+	variable, token := os.Getenv("TOOLPOST_URL"), os.Getenv("TOOLPOST_TOKEN")
+	alone := s.local || a.recorder != nil || a.played != nil
+	here := alone || a.config != "" || a.state != ""
+	switch {
+	case s.url != "":
+		s.token = cmp.Or(s.token, token)
+		return nil
+	case s.context != "":
+		return s.use(s.context)
+	case !here && variable != "":
+		s.url, s.token = variable, cmp.Or(s.token, token)
+		return nil
+	case !here && os.Getenv("TOOLPOST_CONFIG") == "":
+		if err := s.use(""); err != nil || s.url != "" {
+			return err
+		}
+	}
+	if alone {
+		return nil
+	}
+	return a.findRunning(ctx)
+}
+
+// away reports whether the server is another than that of this config.
+func (a *app) away() bool { return a.server.url != "" && !a.server.found }
+
+// findWithin bounds the wait for the server of this config, and for its reading of a config that has just changed.
+const findWithin = 2 * time.Second
+
+// findRunning finds the running server of this config by its socket. A socket of another user is not used, nor one without
+// an answer: its server was killed, is shutting down, or hangs.
+func (a *app) findRunning(ctx context.Context) error {
+	cfg, err := a.load()
+	if err != nil {
+		return err
+	}
+	var stat syscall.Stat_t
+	address := "unix:" + cfg.Socket()
+	if syscall.Lstat(cfg.Socket(), &stat) != nil || stat.Mode&syscall.S_IFMT != syscall.S_IFSOCK || int(stat.Uid) != os.Getuid() {
+		return nil
+	}
+	remote, err := node.Dial(address, "", "")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, findWithin)
+	defer cancel()
+	running, err := remote.Running(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the command runs without the server
+	}
+	file, err := os.Stat(cfg.Path)
+	changed := err == nil && time.Since(file.ModTime()) < findWithin
+	for changed && running != cfg.Digest() && tool.Sleep(ctx, 50*time.Millisecond) {
+		if now, err := remote.Running(ctx); err == nil {
+			running = now
+		}
+	}
+	if running != cfg.Digest() && running != "" {
+		a.note("the running server has not taken the current " + cfg.Path + "; `toolpost config show` says why, and --local " +
+			"uses the file as it is")
+	}
+	a.server = server{url: address, found: true, located: true, flags: a.server.flags}
+	return nil
+}
+
+// open opens the server, or the config's tools in this process with the options, on behalf of the user who runs it.
+func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
+	if err := a.locate(ctx); err != nil {
+		return nil, err
+	}
+	if s := a.server; s.url != "" {
+		remote, err := node.Dial(s.url, s.token, s.ca)
+		return &backend{Handler: remote, Catalog: remote, close: func() {}}, err
+	}
+	cfg, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	return a.openAt(ctx, cfg, me().Door, o)
+}
+
+// ownCommand matches a command of ours in a message.
+var ownCommand = regex.Lazy("`toolpost ([a-z][^`\n]*)`")
+
+// here adds the flags of the server in use to the commands that a message advises, so that a copied command asks the same
+// server. It does not repeat a token, only that there was one. A header that the server asks for becomes a flag.
+func (a *app) here(text string) string {
+	if a.server.url != "" {
+		text = strings.Replace(text, "send the header Authorization: Bearer TOKEN",
+			"give a token in $TOOLPOST_TOKEN or with --token", 1)
+	}
+	flags := a.server.given()
+	if flags == "" {
+		return text
+	}
+	return ownCommand().ReplaceAllStringFunc(text, func(command string) string {
+		words := strings.Fields(strings.Trim(command, "`"))[1:]
+		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)
+		if err != nil || c.Flags().Lookup("server") == nil || slices.Contains(words, "--server") ||
+			slices.Contains(words, "--help") {
+			return command
+		}
+		return strings.TrimSuffix(command, "`") + flags + "`"
+	})
+}
+
+// given returns the flags of the command line that name a server.
+func (s server) given() string {
+	switch {
+	case s.located:
+		return s.flags
+	case s.context != "":
+		return " --context " + shellWord(s.context)
+	case s.local:
+		return " --local"
+	case s.url == "":
+		return ""
+	}
+	flags := " --server " + shellWord(withoutPassword(s.url))
+	if s.token != "" {
+		flags += " --token TOKEN"
+	}
+	if s.ca != "" {
+		flags += " --ca " + shellWord(s.ca)
+	}
+	return flags
+}
+
+// withoutPassword returns a URL that may be shown.
+func withoutPassword(text string) string {
+	if u, err := url.Parse(text); err == nil {
+		return u.Redacted()
+	}
+	return "URL"
+}

@@ -1,0 +1,264 @@
+// Package storage keeps what outlives a call: the records of calls, leases, assets, sessions, approvals, pins, jobs and
+// plans. They are in the store of the config, or in memory if it has none.
+package storage
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"toolpost/config"
+	"toolpost/config/offlimits"
+	"toolpost/engine/audit"
+	"toolpost/engine/idempotency"
+	"toolpost/host/secret"
+	"toolpost/store"
+	"toolpost/store/postgres"
+	"toolpost/store/sqlite"
+	"toolpost/tool"
+)
+
+// Options is the store section of a config.
+type Options struct {
+	URL string `yaml:"url" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:toolpost.db in the state folder"`
+	// How long things are kept. A serving program removes them.
+	Retention config.Duration `yaml:"retention" doc:"how long records of calls are kept; default: forever"`
+	Sessions  config.Duration `yaml:"sessions" doc:"how long an unchanged session is kept; default: forever"`
+	Assets    config.Duration `yaml:"assets" doc:"how long an asset is kept after the last call that produced it; default: forever"`
+
+	Jobs  config.Duration `yaml:"jobs" schema:"default=24h" doc:"how long a finished job is kept"`
+	Plans config.Duration `yaml:"plans" doc:"how long a finished plan is kept; default: forever"`
+
+	Audit       audit.Settings       `yaml:"audit" doc:"what is recorded about calls"`
+	Idempotency idempotency.Settings `yaml:"idempotency" doc:"how repeated calls are recognised"`
+}
+
+// optionsOf reads the store section of a config. Without a config file there is no store.
+func optionsOf(cfg *config.Config) (o Options, err error) {
+	if err := cfg.Store.Decode(&o); err != nil {
+		return o, err
+	}
+	usual := noStore
+	if cfg.Path != "" {
+		usual = usualStore(cfg)
+	}
+	o.URL = cmp.Or(o.URL, usual)
+	return o, nil
+}
+
+// storeFile is the default store of a config, in its state folder.
+const storeFile = "toolpost.db"
+
+// usualStore returns the URL of that store as people would write it: relative to the config's folder, if it is below that.
+func usualStore(cfg *config.Config) string {
+	path := filepath.Join(cfg.StateDir(), storeFile)
+	if rel, err := filepath.Rel(cfg.Dir, path); err == nil && filepath.IsLocal(rel) {
+		path = rel
+	}
+	return "sqlite:" + path
+}
+
+// noStore is the URL that means no store.
+const noStore = "none"
+
+// HasStore reports whether the effects of a config's tools outlive the program.
+func HasStore(cfg *config.Config) (bool, error) {
+	o, err := optionsOf(cfg)
+	return o.URL != noStore, err
+}
+
+// Open returns the store of a config, or nil if there is none. It opens nothing before the first use.
+func Open(cfg *config.Config) (*store.DB, Options, error) {
+	o, err := optionsOf(cfg)
+	if err != nil {
+		return nil, o, err
+	}
+	db, err := openAt(cfg, &o)
+	return db, o, err
+}
+
+func openAt(cfg *config.Config, o *Options) (*store.DB, error) {
+	options := store.Options{
+		Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }, Mark: auditMark(cfg, o.URL),
+	}
+	switch scheme, rest, _ := strings.Cut(o.URL, ":"); scheme {
+	case noStore:
+		return nil, nil
+	case "sqlite":
+		return sqlite.Open(offlimits.Under(cfg.Dir, rest), options)
+	case "postgres", "postgresql":
+		return postgres.Open(o.URL, options)
+	default:
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"%.40q does not begin as the URL of a store does: write sqlite:FILE, postgres://... or none", scheme)
+	}
+}
+
+// Copy copies the store of a config to another URL, at which there must be none yet, and verifies the audit log of the
+// copy. The key that signs the log stays the same.
+func Copy(ctx context.Context, cfg *config.Config, url string) (*audit.Report, error) {
+	if err := copyIsPrivate(cfg, url); err != nil {
+		return nil, err
+	}
+	from, o, err := Open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o.URL = url
+	to, err := openAt(cfg, &o)
+	if err == nil && (from == nil || to == nil) {
+		err = tool.Errorf(tool.CodeInvalidInput, "there is no store to copy; a store has a URL such as sqlite:FILE")
+	}
+	for _, db := range []*store.DB{from, to} {
+		if db != nil {
+			defer func() { _ = db.Close() }()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := from.CopyTo(ctx, to); err != nil {
+		return nil, err
+	}
+	return to.Audit().Verify(ctx)
+}
+
+// copyIsPrivate refuses an existing file that others can read: a copy contains everything that callers said.
+func copyIsPrivate(cfg *config.Config, url string) error {
+	file, ok := strings.CutPrefix(url, "sqlite:")
+	if !ok {
+		return nil
+	}
+	file = offlimits.Under(cfg.Dir, file)
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil // it is created for its owner alone, or creating it fails with the reason
+	}
+	own, ok := info.Sys().(*syscall.Stat_t)
+	if info.Mode().Perm()&0o077 == 0 && ok && int(own.Uid) == os.Geteuid() {
+		return nil
+	}
+	return tool.Errorf(tool.CodeConflict, "%s is there, and others than you can read it; name a file that is not there yet", file)
+}
+
+// Claim returns the files of the store of a config: the key of its log, and the files of SQLite, which come and go. Some of those
+// are beside the target of a link.
+func Claim(cfg *config.Config) offlimits.Claim {
+	var o Options
+	_ = cfg.Store.Decode(&o)
+	c := postgresClaim(o.URL)
+	c.Keeps = append(c.Keeps, offlimits.Given(cfg.Dir, o.Audit.Key)...)
+	file, ok := strings.CutPrefix(o.URL, "sqlite:")
+	if !ok || file == "" {
+		return c
+	}
+	file = offlimits.Under(cfg.Dir, file)
+	if real, err := filepath.EvalSymlinks(file); err == nil && real != filepath.Clean(file) {
+		c.Keeps = append(c.Keeps, sqlite.Files(real)...)
+	}
+	if !offlimits.Within(filepath.Clean(file), cfg.StateDir()) { // otherwise the folder is kept as a whole
+		c.Keeps = append(c.Keeps, sqlite.Files(file)...)
+	}
+	return c
+}
+
+// postgresClaim returns the files in a PostgreSQL URL, which are relative to the working folder of this program.
+func postgresClaim(text string) (c offlimits.Claim) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return c
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return c
+	}
+	q := u.Query()
+	c.Keeps = offlimits.Given(dir, q.Get("sslkey"), q.Get("passfile"), q.Get("servicefile"))
+	c.Starts = offlimits.Given(dir, q.Get("sslcert"))
+	if root := q.Get("sslrootcert"); root != "system" { // not a file, but the machine's own
+		c.Starts = append(c.Starts, offlimits.Given(dir, root)...)
+	}
+	return c
+}
+
+// auditMark names the file that holds the last known position of a store's audit log. For the usual store the name does not
+// depend on the place of the state folder, which can be moved as a whole.
+func auditMark(cfg *config.Config, url string) string {
+	if url == usualStore(cfg) {
+		url = "sqlite:" + filepath.Join(config.StateName, storeFile)
+	}
+	sum := sha256.Sum256([]byte(url))
+	return offlimits.Under(cfg.Dir, filepath.Join(cfg.StateDir(), "audit-"+hex.EncodeToString(sum[:4])+".mark"))
+}
+
+// auditKey reads the key that signs the audit log, or makes one.
+func auditKey(cfg *config.Config, path string) ([]byte, error) {
+	path = offlimits.Under(cfg.Dir, cmp.Or(path, filepath.Join(cfg.StateDir(), "audit.key")))
+	for {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+			if err != nil || len(key) < 16 {
+				return nil, tool.Errorf(tool.CodeUnavailable,
+					"%s has no key for the audit log; expected 16 bytes or more, as hexadecimal digits", path)
+			}
+			return key, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be read: %w", err)
+		}
+		if target, err := os.Readlink(path); err == nil { // no key can be created in its place
+			return nil, tool.Errorf(tool.CodeUnavailable,
+				"the key of the audit log cannot be read: %s is a link to %s, which is not there", path, target)
+		}
+		if err := makeKey(path); err != nil {
+			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be made: %w", err)
+		}
+	}
+}
+
+// digestKey returns the key for digests of arguments. It is derived from the key that signs the log: programs that share a
+// store have that one in common, since none accepts a log that another key has signed. A key in the store itself would be
+// available to all readers of the digests.
+func digestKey(cfg *config.Config, path string) ([]byte, error) {
+	key, err := auditKey(cfg, path)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := secret.NewKeyed(func() ([]byte, error) { return key, nil }).Sum("key for digests")
+	return sum[:], err
+}
+
+// makeKey makes a new key. If another program is faster, its key stays.
+func makeKey(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails: it ends the program instead
+	if err := offlimits.WriteNew(path, hex.EncodeToString(key)+"\n"); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// Problem returns an error if the config names a key for the audit log that exists but cannot be used.
+func (s *Storage) Problem() error {
+	if s.DB == nil || s.o.Audit.Key == "" {
+		return nil
+	}
+	if _, err := os.Lstat(offlimits.Under(s.cfg.Dir, s.o.Audit.Key)); errors.Is(err, fs.ErrNotExist) {
+		return nil // it is created on first use
+	}
+	_, err := auditKey(s.cfg, s.o.Audit.Key)
+	return err
+}
