@@ -28,8 +28,9 @@ run: build ## build, and serve the examples (CONFIG=FILE serves another config)
 	./bin/toolpost serve --config $(CONFIG)
 
 build: ## build ./bin/toolpost, one static file
-	CGO_ENABLED=0 go build -buildvcs=false -trimpath \
-		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)' -o bin/toolpost ./cmd/toolpost
+	@echo 'compiling ./bin/toolpost: minutes the first time, seconds after that'
+	CGO_ENABLED=0 go build -v -buildvcs=false -trimpath \
+		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)' -o bin/toolpost ./cmd/toolpost 2>&1 | .ci/compiling
 
 console: ## build the console's page into web/console/dist, which the program embeds
 	@.ci/setup node console
@@ -74,19 +75,19 @@ SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|matrix|mcps
 # each of them slow, and a tool has its ten seconds on a slow machine too.
 test: ## install what the tests need, vet, and run every test
 	@echo '== 1 of 4: what the tests need'
-	@.ci/setup python3 curl cc git jq sqlite3 node js console chromium podman postgres tmux
+	@.ci/setup python3 venv curl cc git jq sqlite3 node js console chromium podman postgres tmux
 	@where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else print(os.path.dirname(sys.executable))'; \
 	python=$$(/usr/bin/python3 -c "$$where" 2>/dev/null || python3 -c "$$where" 2>/dev/null || true); \
 	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
 	PATH=$$keep$${python:+$$python:}$$PATH; unset NODE_EXTRA_CA_CERTS; export GORACE=atexit_sleep_ms=50; \
 	race='$(RACE)'; .ci/setup --check cc || { race=-trimpath; echo 'no C compiler: the tests run without the race detector'; }; \
-	echo '== 2 of 4: vet'; \
-	echo "go vet $${race%% *} ./..."; go vet $$race ./...; \
+	echo '== 2 of 4: vet, which compiles every package with its tests: minutes the first time'; \
+	echo "go vet $${race%% *} ./..."; go vet -v $$race ./... 2>&1 | .ci/compiling; \
 	echo '== 3 of 4: the layout of the house'; \
 	go test -count=1 ./internal/house; \
 	packages=$$(go list ./... | grep -v '/internal/house$$'); \
 	packages=$$(grep -E '$(SLOW)' <<<"$$packages"; grep -vE '$(SLOW)' <<<"$$packages"); plain=$$(grep -E '$(PLAIN)' <<<"$$packages"); \
-	echo "== 4 of 4: the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take minutes"; \
+	echo "== 4 of 4: linking and running the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take minutes"; \
 	run() { go test -vet=off -ldflags='-s -w' -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
 	echo "go test $${race%% *} ./..."; ok=0; \
 	CGO_ENABLED=0 run -p $$(($$(nproc) * 3 / 2)) -trimpath $$plain & others=$$!; \
@@ -94,7 +95,7 @@ test: ## install what the tests need, vet, and run every test
 	wait $$others || ok=$$?; exit $$ok
 
 long: ## run every test with all its rounds, without the race detector, and then those with it that `make test` runs without (an hour)
-	@.ci/setup python3 curl cc git jq sqlite3 node js console agents chromium podman postgres tmux
+	@.ci/setup python3 venv curl cc git jq sqlite3 node js console agents chromium podman postgres tmux
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v ./internal/hogs
 	TOOLPOST_LONG=1 go test -count=1 -timeout 60m $$(go list ./... | grep -v /internal/hogs$$)
 	GORACE=atexit_sleep_ms=50 go test $(RACE) -count=1 -timeout 60m $$(go list ./... | grep -E '$(PLAIN)')

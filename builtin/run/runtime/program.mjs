@@ -59,8 +59,19 @@ function call(name, args) {
     sendNext()
   })
   answer.catch(() => {}) // one that nobody waits for is nobody's business
-  return answer
+  return Object.setPrototypeOf(answer, unawaited)
 }
+
+// unawaited is the prototype of answers: a use of one before it is there would be undefined, or [object Promise]. Node looks
+// for symbols of its own; those that a program uses are the three here.
+const used = [Symbol.iterator, Symbol.asyncIterator, Symbol.toPrimitive]
+const unawaited = new Proxy(Promise.prototype, {
+  get(target, key, answer) {
+    if (key in target) return Reflect.get(target, key, answer)
+    if (typeof key === 'symbol' && !used.includes(key)) return undefined
+    throw new TypeError('a call that was not awaited: write await in front of it')
+  },
+})
 
 function sendNext() {
   while (next < waiting.length && open.size < most.calls) {

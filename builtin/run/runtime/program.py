@@ -77,11 +77,23 @@ class Tool:
 class Answer(asyncio.Future):
     """What will come of a call. The host is told when nobody wants it any more."""
 
+    tool = "the tool"
+
     def cancel(self, *args, **named):
         if not super().cancel(*args, **named):
             return False
         self.channel.cancelled(self.number)
         return True
+
+    def _unawaited(self, *_):
+        raise TypeError(f"{self.tool}() was not awaited: write await in front of the call")
+
+    # A use of the answer before it is there would fail with words about futures, or, as a condition, not at all.
+    __getitem__ = __iter__ = __len__ = __contains__ = __bool__ = __str__ = __format__ = __call__ = _unawaited
+    __add__ = __radd__ = __sub__ = __mul__ = __mod__ = __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = _unawaited
+
+    def __getattr__(self, name):
+        raise AttributeError(f"{self.tool}() was not awaited: write await in front of the call")
 
 
 class Channel:
@@ -104,7 +116,7 @@ class Channel:
             raise RuntimeError("tools are called from the thread that the program began in")
         self.last += 1
         number, answer = self.last, Answer(loop=self.loop)
-        answer.number, answer.channel = number, self
+        answer.number, answer.channel, answer.tool = number, self, name
         try:
             line = encode({"id": number, "tool": name, "args": args}, of_arguments)
         except ValueError as err:
