@@ -75,7 +75,7 @@ SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|matrix|mcps
 # each of them slow, and a tool has its ten seconds on a slow machine too.
 test: ## install what the tests need, vet, and run every test
 	@echo '== 1 of 4: what the tests need'
-	@.ci/setup python3 venv curl cc git jq sqlite3 node js console chromium podman postgres tmux
+	@.ci/setup python3 venv curl cc git jq sqlite3 rg node js console chromium podman postgres tmux
 	@where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else print(os.path.dirname(sys.executable))'; \
 	python=$$(/usr/bin/python3 -c "$$where" 2>/dev/null || python3 -c "$$where" 2>/dev/null || true); \
 	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
@@ -95,7 +95,7 @@ test: ## install what the tests need, vet, and run every test
 	wait $$others || ok=$$?; exit $$ok
 
 long: ## run every test with all its rounds, without the race detector, and then those with it that `make test` runs without (an hour)
-	@.ci/setup python3 venv curl cc git jq sqlite3 node js console agents chromium podman postgres tmux
+	@.ci/setup python3 venv curl cc git jq sqlite3 rg node js console agents chromium podman postgres tmux
 	TOOLPOST_LONG=1 go test -count=1 -timeout 10m -v ./internal/hogs
 	TOOLPOST_LONG=1 go test -count=1 -timeout 60m $$(go list ./... | grep -v /internal/hogs$$)
 	GORACE=atexit_sleep_ms=50 go test $(RACE) -count=1 -timeout 60m $$(go list ./... | grep -E '$(PLAIN)')
