@@ -123,7 +123,7 @@ func noSuchFlag(c *cobra.Command, err error) error {
 	}
 	var names []string
 	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	return fmt.Errorf("%w%s", err, meant("--"+wrong.GetSpecifiedName(), names, ""))
+	return fmt.Errorf("%w%s", err, nearest.Suggest("--"+wrong.GetSpecifiedName(), names, ""))
 }
 
 // commands makes the commands in their groups, in the order of the help. If the first word names a command, it makes only
@@ -207,15 +207,7 @@ func noSubcommand(c *cobra.Command, word, otherwise string) error {
 			otherwise = "; did you mean " + sub.Name() + "?"
 		}
 	}
-	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), word, meant(word, names, otherwise))
-}
-
-// meant suggests the names that are similar to name, and returns otherwise if there are none.
-func meant(name string, names []string, otherwise string) string {
-	if near := nearest.Of(name, names); len(near) > 0 {
-		return "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return otherwise
+	return fmt.Errorf("%s has no command %q%s", c.CommandPath(), word, nearest.Suggest(word, names, otherwise))
 }
 
 // words requires between least and most words; a negative most means no limit.

@@ -14,6 +14,7 @@ import (
 	"toolpost/cmd/toolpost/form"
 	"toolpost/node"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 	jsonschema "toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
@@ -227,7 +228,7 @@ func suggest(ctx context.Context, c tool.Catalog, name string, err error) error 
 			dead = append(dead, fmt.Sprintf("\n  source %s is unavailable: %s", s.Source, because(why)))
 		}
 	}
-	e.Message += meant(name, names, "; `toolpost tools` lists what there is") + strings.Join(dead, "")
+	e.Message += nearest.Suggest(name, names, "; `toolpost tools` lists what there is") + strings.Join(dead, "")
 	return &e
 }
 

@@ -20,6 +20,7 @@ import (
 	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 )
 
 // A connecting is one run of `toolpost connect`.
@@ -170,7 +171,7 @@ func (q *connecting) clients(ids []string) (found []connect.Client, err error) {
 		c, ok := connect.Find(id)
 		if !ok {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "no client is called %q%s", id,
-				meant(id, known, "; known are "+strings.Join(known, ", ")))
+				nearest.Suggest(id, known, "; known are "+strings.Join(known, ", ")))
 		}
 		found = append(found, c)
 	}

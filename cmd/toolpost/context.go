@@ -15,6 +15,7 @@ import (
 	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 	"toolpost/wire/strictjson"
 )
 
@@ -60,7 +61,7 @@ func readContexts() (known contexts, err error) {
 func (c contexts) get(name string) (namedServer, error) {
 	one, ok := c.Contexts[name]
 	if !ok {
-		return one, tool.Errorf(tool.CodeNotFound, "there is no context %q%s", name, meant(name,
+		return one, tool.Errorf(tool.CodeNotFound, "there is no context %q%s", name, nearest.Suggest(name,
 			slices.Sorted(maps.Keys(c.Contexts)), "; `toolpost context add` makes one"))
 	}
 	return one, nil

@@ -17,6 +17,7 @@ import (
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/duration"
+	"toolpost/wire/nearest"
 	"toolpost/wire/strictjson"
 )
 
@@ -82,7 +83,7 @@ func (f *flag) Set(text string) (err error) {
 func (f *flag) check(flag string) error {
 	if text, _ := f.value.(string); len(f.Enum) > 0 && text != "" && !slices.Contains(f.Enum, text) {
 		return tool.Errorf(tool.CodeInvalidInput, "--%s is one of %s, not %q%s", flag, strings.Join(f.Enum, ", "), text,
-			meant(text, f.Enum, ""))
+			nearest.Suggest(text, f.Enum, ""))
 	}
 	n, ok := f.value.(int64)
 	shown := func(n int64) any {

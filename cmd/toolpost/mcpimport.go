@@ -17,6 +17,7 @@ import (
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/tool"
 	"toolpost/wire/bounded"
+	"toolpost/wire/nearest"
 )
 
 // An mcpImporting is one run of `toolpost mcp import`.
@@ -115,7 +116,7 @@ func (q *mcpImporting) read(path string) ([]connect.Listed, error) {
 	for _, name := range q.only {
 		if !slices.Contains(names, name) {
 			return nil, tool.Errorf(tool.CodeNotFound, "%s has no server %q%s", path, name,
-				meant(name, names, "; it has "+strings.Join(names, ", ")))
+				nearest.Suggest(name, names, "; it has "+strings.Join(names, ", ")))
 		}
 	}
 	return slices.DeleteFunc(list, func(l connect.Listed) bool {

@@ -23,6 +23,7 @@ import (
 	"toolpost/engine/policy"
 	"toolpost/node"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 )
 
 func (a *app) policyCommand() *cobra.Command {
@@ -91,7 +92,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 func (a *app) explainHere(ctx context.Context, n *node.Node, ask operate.ExplainArgs, words []string) error {
 	if !n.Knows(ask.Caller) {
 		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s\n",
-			clean(ask.Caller), meant(ask.Caller, n.CallerNames(), ""))
+			clean(ask.Caller), nearest.Suggest(ask.Caller, n.CallerNames(), ""))
 	}
 	spec, err := n.Spec(ask.Tool)
 	if err != nil {

@@ -31,6 +31,14 @@ func Hint(word string, known []string) string {
 	return ""
 }
 
+// Suggest ends a message about an unknown word with the known words that are near, or with otherwise if none is.
+func Suggest(word string, known []string, otherwise string) string {
+	if near := Of(word, known); len(near) > 0 {
+		return "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return otherwise
+}
+
 // Of returns at most three of the known words that are near the given one, the nearest first. A word is near if few
 // letters differ, whatever the case, or if one starts with the other.
 func Of(word string, known []string) []string {

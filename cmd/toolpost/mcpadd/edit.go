@@ -362,10 +362,8 @@ func Source(cfg *config.Config, name string) (config.Source, error) {
 		}
 	}
 	known := "; the config has none"
-	if near := nearest.Of(name, names); len(near) > 0 {
-		known = "; did you mean " + strings.Join(near, " or ") + "?"
-	} else if len(names) > 0 {
+	if len(names) > 0 {
 		known = "; there are " + strings.Join(names, ", ")
 	}
-	return config.Source{}, tool.Errorf(tool.CodeNotFound, "no MCP server is called %q%s", name, known)
+	return config.Source{}, tool.Errorf(tool.CodeNotFound, "no MCP server is called %q%s", name, nearest.Suggest(name, names, known))
 }
