@@ -171,15 +171,7 @@ func (a *app) showApproval(p approval.Approval) {
 	}
 	for _, c := range p.Changes {
 		fmt.Fprintf(a.out, "  %-10s %s\n", c.Kind+"s", tool.VisibleName(c.Path))
-		for line := range strings.Lines(cleanLines(c.Diff)) {
-			switch line = strings.TrimSuffix(line, "\n"); {
-			case strings.HasPrefix(line, "+"):
-				line = a.out.green(line)
-			case strings.HasPrefix(line, "-"):
-				line = a.out.red(line)
-			}
-			fmt.Fprintln(a.out, "    "+line)
-		}
+		a.out.diff("    ", slices.Collect(strings.Lines(c.Diff)))
 	}
 }
 

@@ -432,16 +432,5 @@ func (q *connecting) show(ch *connect.Change) {
 	if q.json {
 		return
 	}
-	for _, line := range ch.Diff() {
-		text := cleanLines(ch.Shown(line.Text))
-		switch line.Op {
-		case '+':
-			text = q.out.green("+ " + text)
-		case '-':
-			text = q.out.red("- " + text)
-		default:
-			text = "  " + text
-		}
-		fmt.Fprintln(q.out, "  "+text)
-	}
+	q.out.diff("  ", ch.Diff())
 }

@@ -172,6 +172,19 @@ func (s *screen) facts(margin string, width int, known [][2]string) {
 	}
 }
 
+// diff prints lines that begin with their sign, + or - if they change.
+func (s *screen) diff(margin string, lines []string) {
+	for _, line := range lines {
+		switch line = cleanLines(strings.TrimSuffix(line, "\n")); {
+		case strings.HasPrefix(line, "+"):
+			line = s.green(line)
+		case strings.HasPrefix(line, "-"):
+			line = s.red(line)
+		}
+		fmt.Fprintln(s, margin+line)
+	}
+}
+
 // height returns how many lines a terminal has.
 func (s *screen) height() int {
 	lines, _ := progress.Size(s.File)

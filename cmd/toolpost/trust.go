@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"toolpost/builtin/trust"
 	"toolpost/tool"
+	"toolpost/wire/textdiff"
 )
 
 // reviewHint names the command for tools that are held back.
@@ -75,10 +75,10 @@ func (a *app) showHeld(out trust.Reviewed) {
 			{"first seen", when(h.Seen, time.Now())}, {"approved", approvedWhen(h)},
 		})
 		for _, c := range h.Changes {
-			was, now := diffWords(c.Was, c.Now)
 			fmt.Fprintf(a.out, "  %s\n", clean(c.Part))
-			a.showSide("-", was, a.out.red)
-			a.showSide("+", now, a.out.green)
+			runs := textdiff.Words(cleanLines(c.Was), cleanLines(c.Now))
+			a.showSide('-', runs, a.out.red)
+			a.showSide('+', runs, a.out.green)
 		}
 		if h.Digest != "" {
 			held[h.Source]++
@@ -123,98 +123,22 @@ func (a *app) notLasting(lasting bool) {
 	}
 }
 
-// A stretch is a run of words that the other text also has, or does not have.
-type stretch struct {
-	text  string
-	other bool
-}
-
 // showSide shows one of two texts, line by line, with the words that the other lacks in brackets.
-func (a *app) showSide(mark string, side []stretch, color func(string) string) {
+func (a *app) showSide(sign byte, runs []textdiff.Run, color func(string) string) {
 	var b strings.Builder
-	for _, s := range side {
-		text := strings.TrimSpace(s.text)
-		if s.other && text != "" { // brackets enclose words, not the newlines and blanks around them
-			s.text = strings.Replace(s.text, text, color("["+text+"]"), 1)
+	for _, r := range runs {
+		text := strings.Join(r.Pieces, "")
+		if words := strings.TrimSpace(text); r.Sign == sign && words != "" { // brackets enclose words, not the blanks around them
+			text = strings.Replace(text, words, color("["+words+"]"), 1)
 		}
-		b.WriteString(s.text)
+		if r.Sign == sign || r.Sign == ' ' {
+			b.WriteString(text)
+		}
 	}
 	if b.Len() == 0 {
 		b.WriteString(a.out.dim("(nothing)"))
 	}
 	for line := range strings.SplitSeq(b.String(), "\n") {
-		fmt.Fprintf(a.out, "    %s %s\n", mark, line)
+		fmt.Fprintf(a.out, "    %c %s\n", sign, line)
 	}
-}
-
-// diffWords compares two texts word by word.
-func diffWords(was, now string) (before, after []stretch) {
-	a, b := pieces(cleanLines(was)), pieces(cleanLines(now))
-	start := 0
-	for start < min(len(a), len(b)) && a[start] == b[start] {
-		start++
-	}
-	end := 0
-	for end < min(len(a), len(b))-start && a[len(a)-1-end] == b[len(b)-1-end] {
-		end++
-	}
-	head, tail := a[:start], a[len(a)-end:]
-	inA, inB := inCommon(a[start:len(a)-end], b[start:len(b)-end])
-	return stretches(head, a[start:len(a)-end], inA, tail), stretches(head, b[start:len(b)-end], inB, tail)
-}
-
-// pieces splits a text into words and the blanks between them.
-func pieces(text string) []string { return regexp.MustCompile(`\s+|\S+`).FindAllString(text, -1) }
-
-// maxCompared bounds a comparison. A longer text is shown as changed from the first word that differs to the last.
-const maxCompared = 4_000_000
-
-// inCommon marks the words of a longest common subsequence.
-func inCommon(a, b []string) (inA, inB []bool) {
-	inA, inB = make([]bool, len(a)), make([]bool, len(b))
-	if len(a)*len(b) > maxCompared {
-		return inA, inB
-	}
-	long := make([][]int32, len(a)+1) // of the rest after i and j
-	for i := range long {
-		long[i] = make([]int32, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				long[i][j] = long[i+1][j+1] + 1
-			} else {
-				long[i][j] = max(long[i+1][j], long[i][j+1])
-			}
-		}
-	}
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		switch {
-		case a[i] == b[j]:
-			inA[i], inB[j] = true, true
-			i, j = i+1, j+1
-		case long[i+1][j] >= long[i][j+1]:
-			i++
-		default:
-			j++
-		}
-	}
-	return inA, inB
-}
-
-// stretches joins the words of one text into stretches.
-func stretches(head, words []string, common []bool, tail []string) (list []stretch) {
-	add := func(text string, other bool) {
-		if n := len(list); n > 0 && list[n-1].other == other {
-			list[n-1].text += text
-		} else if text != "" {
-			list = append(list, stretch{text, other})
-		}
-	}
-	add(strings.Join(head, ""), false)
-	for i, w := range words {
-		add(w, !common[i])
-	}
-	add(strings.Join(tail, ""), false)
-	return list
 }

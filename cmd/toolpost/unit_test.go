@@ -155,34 +155,6 @@ func TestAnAssetOfAnyTypeIsShownByNameAndPlace(t *testing.T) {
 	}
 }
 
-func TestTwoTextsAreComparedWordByWord(t *testing.T) {
-	shown := func(side []stretch) string {
-		var b strings.Builder
-		for _, s := range side {
-			if s.other {
-				s.text = "[" + s.text + "]"
-			}
-			b.WriteString(s.text)
-		}
-		return b.String()
-	}
-	long := strings.Repeat("word ", 5000)
-	for was, c := range map[string]struct{ now, before, after string }{
-		"a b c":         {"a x c", "a [b] c", "a [x] c"},
-		"":              {"a b", "", "[a b]"},
-		"same":          {"same", "same", "same"},
-		"a b c d":       {"b d e", "[a ]b [c ]d", "b d[ e]"},
-		"x " + long:     {"y " + strings.ReplaceAll(long, "word", "sword"), "[x " + long + "]", ""},
-		"a\u200bb":      {"ab", "[a\u200bb]", "[ab]"},
-		"evil \x1b[2Jx": {"evil", "evil[ \\u001b[2Jx]", "evil"},
-	} {
-		before, after := diffWords(was, c.now)
-		if shown(before) != c.before && len(was) < 100 || shown(after) != c.after && len(was) < 100 {
-			t.Errorf("%q and %q: %s, %s", was, c.now, shown(before), shown(after))
-		}
-	}
-}
-
 func TestLastSignOfACallFitsIntoALine(t *testing.T) {
 	for want, s := range map[string]*calls.Sign{
 		"-": nil, "50% half": {Message: "half", Progress: 2, Total: 4}, "25%": {Progress: 1, Total: 4}, `a b\u001b`: {Message: "a\nb\x1b"},
@@ -303,18 +275,5 @@ func TestNestedPlanEventsDoNotChangeTheOuterPlan(t *testing.T) {
 	}
 	if got, want := text(), "plan out: 2 tools\n  a: said\n  a: said\n✗ b  nest  failed\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-func TestInputLinesShowTypesAndChoices(t *testing.T) {
-	got := inputLines([]byte(`{"properties": {"language": {"enum": ["python", "javascript"], "description": "which"},
-		"body": {"$ref": "#/$defs/Order"}, "free": {}},
-		"$defs": {"Order": {"type": "object", "properties": {"qty": {}, "item": {}}, "required": ["item"]}},
-		"required": ["body"]}`))
-	want := "  body      object             required  {item, qty?}\n" +
-		"  free                         optional\n" +
-		"  language  python|javascript  optional  which"
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

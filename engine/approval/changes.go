@@ -6,12 +6,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
+	"toolpost/wire/textdiff"
 )
 
 // A Change is what a call would do to a file, for people: as far as its arguments tell, and as the file is now.
@@ -28,9 +28,8 @@ const (
 	maxFile = 256 << 10 // bytes of a file that is compared
 	maxDiff = 200       // lines
 	maxLine = 400       // bytes of one
-	// pairs of lines that are compared to find what two texts have in common
-	maxCompared = 1 << 20
-	diffAround  = 3 // lines that stay, before and after
+
+	diffAround = 3 // lines that stay, before and after
 )
 
 // changes returns the changes of a call, without secrets. It knows the arguments that tools for files usually have. It reads
@@ -102,60 +101,16 @@ func read(path string) (string, error) {
 	return string(b), err
 }
 
-// compare adds the lines of two texts, those that both have only once. It finds the most that they have in common, unless that
-// would take too long.
-func compare(a, b []string, add func(sign string, lines []string)) {
-	if len(a)*len(b) > maxCompared {
-		add("-", a)
-		add("+", b)
-		return
-	}
-	common := make([][]int, len(a)+1) // of what follows two lines
-	for i := range common {
-		common[i] = make([]int, len(b)+1)
-	}
-	for i, line := range slices.Backward(a) {
-		for j, other := range slices.Backward(b) {
-			if common[i][j] = max(common[i+1][j], common[i][j+1]); line == other {
-				common[i][j] = common[i+1][j+1] + 1
-			}
-		}
-	}
-	i, j := 0, 0
-	for i < len(a) && j < len(b) {
-		switch {
-		case a[i] == b[j]:
-			add(" ", a[i:i+1])
-			i, j = i+1, j+1
-		case common[i+1][j] >= common[i][j+1]:
-			add("-", a[i:i+1])
-			i++
-		default:
-			add("+", b[j:j+1])
-			j++
-		}
-	}
-	add("-", a[i:])
-	add("+", b[j:])
-}
-
 // difference returns the lines around and between the first and the last that differ.
 func difference(was, now string) string {
-	if was == now {
+	from, runs := textdiff.Lines(was, now, diffAround)
+	if len(runs) == 0 {
 		return ""
 	}
-	a, b := slices.Collect(strings.Lines(was)), slices.Collect(strings.Lines(now))
-	head, tail := 0, 0
-	for head < min(len(a), len(b)) && a[head] == b[head] {
-		head++
-	}
-	for tail < min(len(a), len(b))-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
-		tail++
-	}
-	from, left := max(0, head-diffAround), 0
+	left := 0
 	lines := []string{fmt.Sprintf("@@ line %d @@", from+1)}
-	add := func(sign string, some []string) {
-		for _, line := range some {
+	for _, r := range runs {
+		for _, line := range r.Pieces {
 			if len(lines) > maxDiff {
 				left++
 				continue
@@ -164,12 +119,9 @@ func difference(was, now string) string {
 				head, tail := line[:maxLine/2], line[len(line)-maxLine/2:] // neither end can hide
 				line = strings.ToValidUTF8(fmt.Sprintf("%s [%d bytes] %s", head, len(line)-maxLine, tail), "")
 			}
-			lines = append(lines, sign+line)
+			lines = append(lines, string(r.Sign)+line)
 		}
 	}
-	add(" ", a[from:head])
-	compare(a[head:len(a)-tail], b[head:len(b)-tail], add)
-	add(" ", a[len(a)-tail:min(len(a), len(a)-tail+diffAround)])
 	if left > 0 {
 		lines = append(lines, fmt.Sprintf("... %d more lines", left))
 	}

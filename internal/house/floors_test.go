@@ -29,7 +29,7 @@ func floors() []floor {
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
 		{name: "wire", rooms: []string{
 			"wire/regex", "wire/nearest", "wire/duration", "wire/bounded", "wire/sse", "wire/strictjson", "wire/schema",
-			"wire/typeschema", "wire/envelope", "wire/listing", "wire/modeltext", "wire/jsonrpc",
+			"wire/typeschema", "wire/textdiff", "wire/envelope", "wire/listing", "wire/modeltext", "wire/jsonrpc",
 		}, ordered: true},
 		{name: "kernel", rooms: []string{"kernel"}},
 		{name: "config", rooms: []string{"config/offlimits", "config", "examples"}, ordered: true},
@@ -52,7 +52,7 @@ func floors() []floor {
 		{name: "node", rooms: []string{"node/storage", "node/access", "node/catalogue", "node"}, ordered: true},
 		{name: "measuring", rooms: []string{"bench/attempt"}},
 		{name: "parts of the command line", rooms: []string{
-			"cmd/toolpost/connect", "cmd/toolpost/packages", "cmd/toolpost/*",
+			"cmd/toolpost/connect", "cmd/toolpost/packages", "cmd/toolpost/form", "cmd/toolpost/*",
 		}, ordered: true},
 		{name: "top", rooms: []string{"cmd/*", "bench/embeddings", "bench", "packaging/*"}},
 	}

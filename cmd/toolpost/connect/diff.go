@@ -1,49 +1,31 @@
 package connect
 
 import (
-	"slices"
 	"strings"
 
 	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
+	"toolpost/wire/textdiff"
 )
 
-// A Line is a line of a difference: '+' is added, '-' is removed, and a blank stays.
-type Line struct {
-	Op   byte
-	Text string
-}
+// diffAround is how many lines are shown around a change.
+const diffAround = 2
 
-// context is how many lines are shown around a change.
-const context = 2
-
-// Diff shows the change as one block: from the first to the last line that differs.
-func (c *Change) Diff() (lines []Line) {
-	old, now := split(c.Before), split(c.After)
+// Diff returns the lines of the change for screens that others may see. They begin with a sign: + is added, - is removed, and
+// a blank stays.
+func (c *Change) Diff() (lines []string) {
+	now := string(c.After)
 	if c.Gone {
-		now = nil
+		now = ""
 	}
-	head := 0
-	for head < len(old) && head < len(now) && old[head] == now[head] {
-		head++
-	}
-	tail := 0
-	for tail < len(old)-head && tail < len(now)-head && old[len(old)-1-tail] == now[len(now)-1-tail] {
-		tail++
-	}
-	add := func(op byte, text []string) {
-		for _, t := range text {
-			lines = append(lines, Line{op, strings.TrimRight(t, "\r\n")})
+	_, runs := textdiff.Lines(string(c.Before), now, diffAround)
+	for _, r := range runs {
+		for _, line := range r.Pieces {
+			lines = append(lines, string(r.Sign)+" "+c.shown(strings.TrimRight(line, "\r\n")))
 		}
 	}
-	add(' ', old[max(0, head-context):head])
-	add('-', old[head:len(old)-tail])
-	add('+', now[head:len(now)-tail])
-	add(' ', old[len(old)-tail:min(len(old), len(old)-tail+context)])
 	return lines
 }
-
-func split(text []byte) []string { return slices.Collect(strings.Lines(string(text))) }
 
 // aString matches a string of JSON or TOML, with the : or = that follows if it is a name.
 var aString = regex.Lazy(`("(?:[^"\\]|\\.)*"|'[^']*')(\s*[:=])?`)
@@ -51,9 +33,8 @@ var aString = regex.Lazy(`("(?:[^"\\]|\\.)*"|'[^']*')(\s*[:=])?`)
 // aKey matches the name at the start of a line of YAML.
 var aKey = regex.Lazy(`^ *([A-Za-z0-9_.-]+:)?`)
 
-// Shown returns a line of the difference for screens that others may see. It hides all values that are not part of the
-// entry: they are unrelated to the change, and often tokens.
-func (c *Change) Shown(text string) string {
+// shown hides all values in a line that are not part of the entry: they are unrelated to the change, and often tokens.
+func (c *Change) shown(text string) string {
 	if _, ok := c.Client.format.(yamlFormat); ok && !strings.HasPrefix(strings.TrimSpace(text), c.name+": {") { // values need no quotes
 		return aKey().FindString(text) + " ..."
 	}
