@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/cmd/toolpost/cache"
 	"toolpost/cmd/toolpost/form"
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/cmd/toolpost/terminal"
@@ -245,7 +246,7 @@ func (a *app) unanswered(name, job string, r *tool.Result) error {
 	if len(examples) > 0 {
 		example = "{" + strings.Join(examples, ", ") + "}"
 	}
-	fmt.Fprintf(a.err, "Answer by calling it again with the same arguments and\n  --answers '%s' --resume %s\n", example, abbreviate(q.ID))
+	fmt.Fprintf(a.err, "Answer by calling it again with the same arguments and\n  --answers '%s' --resume %s\n", example, cache.Abbreviate(q.ID))
 	return exitAsks
 }
 
@@ -258,7 +259,7 @@ var answerForms = map[tool.NeedKind]string{
 }
 
 func (a *app) showInputs(schema json.RawMessage) {
-	if lines := inputLines(schema); lines != "" {
+	if lines := form.InputLines(schema); lines != "" {
 		fmt.Fprintln(a.err, lines)
 	} else if len(schema) > 0 {
 		fmt.Fprintln(a.err, "  "+clean(string(schema)))

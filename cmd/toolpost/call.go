@@ -4,18 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/cmd/toolpost/cache"
 	"toolpost/cmd/toolpost/form"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
-	jsonschema "toolpost/wire/schema"
 	"toolpost/wire/strictjson"
 )
 
@@ -135,9 +133,9 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 	}
 	defer b.close()
 	if a.away() {
-		b.Handler = fetching{b.Handler.(node.Remote)}
+		b.Handler = cache.Fetching{Remote: b.Handler.(node.Remote)}
 	}
-	req.call.Caller, req.call.Resume = me(), expand(req.call.Resume)
+	req.call.Caller, req.call.Resume = me(), cache.Expand(req.call.Resume)
 	spec, err := b.Lookup(ctx, me(), req.call.Tool)
 	if err != nil {
 		if a.server.url != "" && tool.CodeOf(err) != tool.CodeNotFound { // the server does not answer
@@ -238,75 +236,11 @@ func withInputs(spec *tool.Spec, err error) error {
 		return err
 	}
 	e := *tool.AsError(err)
-	if lines := inputLines(spec.Input); lines != "" {
+	if lines := form.InputLines(spec.Input); lines != "" {
 		e.Message += "\n" + clean(spec.Name) + " takes:\n" + lines
 	}
 	return &e
 }
 
-// An input is one property of a tool's arguments.
-type input struct {
-	Name, Type, Description string
-	Need                    string // required or optional
-}
-
-// inputLines returns a line for each property of a schema.
-func inputLines(schema json.RawMessage) string {
-	width, types := 0, 8
-	inputs := inputsOf(schema)
-	for _, in := range inputs {
-		width, types = max(width, utf8.RuneCountInString(in.Name)), max(types, utf8.RuneCountInString(in.Type))
-	}
-	var lines []string
-	for _, in := range inputs {
-		line := fmt.Sprintf("  %-*s  %-*s  %s  %s", width, in.Name, types, in.Type, in.Need, in.Description)
-		lines = append(lines, strings.TrimRight(line, " "))
-	}
-	return strings.Join(lines, "\n")
-}
-
 // because returns the reason of an error, for people.
 func because(err error) string { return cleanLines(tool.AsError(err).Message) }
-
-// inputsOf reads the simple properties of a schema, the required ones first.
-func inputsOf(schema json.RawMessage) (inputs []input) {
-	for _, p := range jsonschema.Properties(schema) {
-		need := "optional"
-		if p.Required {
-			need = "required"
-		}
-		inputs = append(inputs, input{clean(p.Name), clean(typeOf(p)), clean(about(schema, p)), need})
-	}
-	return inputs
-}
-
-// typeOf describes what a property may be: one of a few values, or types.
-func typeOf(p jsonschema.Property) string {
-	var values []string
-	for _, v := range p.Enum {
-		values = append(values, form.PlainText(v))
-	}
-	if text := strings.Join(values, "|"); text != "" && utf8.RuneCountInString(text) <= 40 {
-		return text
-	}
-	return strings.Join(p.Type, "|")
-}
-
-// about returns the description of a property, or the members of an object that has none.
-func about(whole json.RawMessage, p jsonschema.Property) string {
-	if p.Description != "" || !slices.Contains(p.Type, "object") {
-		return p.Description
-	}
-	var names []string
-	for _, m := range jsonschema.PropertiesIn(whole, p.Schema) {
-		name := m.Name
-		if !m.Required {
-			name += "?"
-		}
-		names = append(names, name)
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return short("{"+strings.Join(names, ", ")+"}", 100)
-}

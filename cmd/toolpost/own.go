@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/cmd/toolpost/flags"
 	"toolpost/engine/approval"
 	"toolpost/node"
 	"toolpost/node/storage"
@@ -123,7 +124,7 @@ func (a *app) missing(ctx context.Context, b *backend, name, does string, err er
 }
 
 // over makes c a command that calls a tool, and shows its output: with --json as it is. The words and flags of c come from
-// the tool's arguments A, as given says (see inputs). The exit code is 1 if the output is bad.
+// the tool's arguments A, as given says (see flags.Add). The exit code is 1 if the output is bad.
 func over[A, O any](a *app, o own, given string, c *cobra.Command, show func(O), bad ...func(O) bool) *cobra.Command {
 	takes[A](c, given, func(ctx context.Context, args map[string]any) error {
 		b, err := o.open(ctx, a)
@@ -144,11 +145,14 @@ func over[A, O any](a *app, o own, given string, c *cobra.Command, show func(O),
 	return a.withServer(a.withJSON("print JSON", c))
 }
 
-// takes makes c run with the arguments A of a tool, read from its words and flags as given says (see inputs).
+// takes makes c run with the arguments A of a tool, read from its words and flags as given says (see flags.Add).
 func takes[A any](c *cobra.Command, given string, run func(ctx context.Context, args map[string]any) error) {
-	read := inputs[A](c, given)
+	in := flags.Add[A](c, given)
+	if c.Args == nil {
+		c.Args = words(in.Least, in.Most)
+	}
 	c.RunE = func(c *cobra.Command, words []string) error {
-		args, err := read(words)
+		args, err := in.Read(words)
 		if err != nil {
 			return err
 		}

@@ -127,8 +127,8 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 		fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is not shown again\n",
 			t.ID, clean(t.Caller), cmp.Or(when(t.Expires, time.Now()), "it is revoked"))
 	}), func(c *cobra.Command, words []string) ([]string, error) {
-		ms, _ := c.Flags().Lookup("ttl").Value.(*flag).value.(int64)
-		if ttl := time.Duration(ms) * time.Millisecond; ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
+		ttl, _ := duration.Parse(c.Flag("ttl").Value.String())
+		if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
 			return nil, tool.Errorf(tool.CodeInvalidInput,
 				"--ttl is from 1s to %s, or 0 for ever, not %s", duration.Text(identity.MaxTokenTTL), duration.Text(ttl))
 		}

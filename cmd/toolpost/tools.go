@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/cmd/toolpost/form"
 	"toolpost/codesearch/toolfind"
 	"toolpost/node"
 	"toolpost/tool"
@@ -179,7 +180,7 @@ func (a *app) describe(t listed) {
 		title  string
 		schema json.RawMessage
 	}{{"Takes", s.Input}, {"Gives", s.Output}} {
-		if lines := inputLines(part.schema); lines != "" {
+		if lines := form.InputLines(part.schema); lines != "" {
 			fmt.Fprintf(a.out, "\n%s\n%s\n", a.out.bold(part.title), lines)
 		}
 	}

@@ -1,10 +1,10 @@
-package main
+// Package flags makes the words and flags of a command from the arguments of the tool that it calls.
+package flags
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
-	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +14,6 @@ import (
 
 	"toolpost/builtin/define"
 	"toolpost/cmd/toolpost/form"
-	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/duration"
 	"toolpost/wire/nearest"
@@ -114,83 +113,87 @@ func (f *flag) usage() string {
 	return text
 }
 
-// inputs gives a command the words and flags for the arguments A of a tool, and returns a function that reads them. The
-// text given lists them:
+// Inputs are the words and flags of a command for the arguments of a tool.
+type Inputs struct {
+	Least, Most int // how many words there may be; a negative Most means no limit
+
+	properties map[string]*flag
+	names      []string // of the words
+	fixed      map[string]any
+	flags      map[string]*flag
+}
+
+// Add gives a command the words and flags for the arguments A of a tool. The text given lists them:
 //
 //	job --all                the word JOB and the flag --all
 //	tools...  tool?          any number of words; a word that may be missing
 //	--limit,n:20             a flag with a short form and another default than the tool's
 //	--role=roles             a flag with another name than its argument; --ttl=ttl_ms takes a duration
 //	approve=true             a value that is always the same
-func inputs[A any](c *cobra.Command, given string) func(words []string) (map[string]any, error) {
+func Add[A any](c *cobra.Command, given string) *Inputs {
 	var schema struct {
 		Properties map[string]*flag `json:"properties"`
 	}
 	if err := strictjson.Unmarshal(define.Input[A](nil), &schema); err != nil {
 		panic(err) // a schema of our own has another form
 	}
-	var names []string
-	least, most, fixed, flags := 0, 0, map[string]any{}, map[string]*flag{}
+	in := &Inputs{properties: schema.Properties, fixed: map[string]any{}, flags: map[string]*flag{}}
 	for word := range strings.FieldsSeq(given) {
 		long, isFlag := strings.CutPrefix(word, "--")
 		name, value, isFixed := strings.Cut(word, "=")
 		switch {
 		case isFlag:
-			name, f := addFlag(c, long, schema.Properties)
-			flags[name] = f
+			in.addFlag(c, long)
 			continue
 		case isFixed:
-			fixed[name] = json.RawMessage(value)
+			in.fixed[name] = json.RawMessage(value)
 			continue
 		case strings.HasSuffix(name, "..."):
-			most = -1
+			in.Most = -1
 		case strings.HasSuffix(name, "?"):
-			most++
+			in.Most++
 		default:
-			least, most = least+1, most+1
+			in.Least, in.Most = in.Least+1, in.Most+1
 		}
-		names = append(names, strings.TrimRight(name, "?."))
+		in.names = append(in.names, strings.TrimRight(name, "?."))
 	}
-	if c.Args == nil {
-		c.Args = words(least, most)
-	}
-	return func(words []string) (map[string]any, error) {
-		args := map[string]any{}
-		for name, value := range fixed {
-			args[name] = value
-		}
-		for i, name := range names {
-			switch {
-			case i >= len(words):
-			case words[i] == "":
-				return nil, tool.Errorf(tool.CodeInvalidInput, "%s is empty", strings.ToUpper(name))
-			case schema.Properties[name].Kind == "array":
-				args[name] = words[i:]
-			case schema.Properties[name].Kind == "object":
-				args[name] = json.RawMessage(words[i])
-			default:
-				args[name] = words[i]
-			}
-		}
-		for name, f := range flags {
-			if err := f.check(name); err != nil {
-				return nil, err
-			}
-			if f.value != nil && (f.value != "" || len(f.Enum) == 0) {
-				args[f.name] = f.value
-			}
-		}
-		return args, nil
-	}
+	return in
 }
 
-// addFlag adds a flag that is written as inputs describes.
-func addFlag(c *cobra.Command, word string, properties map[string]*flag) (string, *flag) {
+// Read returns the arguments of the tool.
+func (in *Inputs) Read(words []string) (map[string]any, error) {
+	args := maps.Clone(in.fixed)
+	for i, name := range in.names {
+		switch {
+		case i >= len(words):
+		case words[i] == "":
+			return nil, tool.Errorf(tool.CodeInvalidInput, "%s is empty", strings.ToUpper(name))
+		case in.properties[name].Kind == "array":
+			args[name] = words[i:]
+		case in.properties[name].Kind == "object":
+			args[name] = json.RawMessage(words[i])
+		default:
+			args[name] = words[i]
+		}
+	}
+	for name, f := range in.flags {
+		if err := f.check(name); err != nil {
+			return nil, err
+		}
+		if f.value != nil && (f.value != "" || len(f.Enum) == 0) {
+			args[f.name] = f.value
+		}
+	}
+	return args, nil
+}
+
+// addFlag adds a flag that is written as Add describes.
+func (in *Inputs) addFlag(c *cobra.Command, word string) {
 	word, otherwise, ours := strings.Cut(word, ":")
 	word, property, _ := strings.Cut(word, "=")
 	name, short, _ := strings.Cut(word, ",")
 	property = cmp.Or(property, strings.ReplaceAll(name, "-", "_"))
-	f := properties[property]
+	f := in.properties[property]
 	if f.name, f.ours = property, ours; ours {
 		if err := f.Set(otherwise); err != nil {
 			panic(err)
@@ -206,7 +209,7 @@ func addFlag(c *cobra.Command, word string, properties map[string]*flag) (string
 	if len(f.Enum) > 0 {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(f.Enum, cobra.ShellCompDirectiveNoFileComp))
 	}
-	return name, f
+	in.flags[name] = f
 }
 
 // moment reads a time, or how long ago it was. An empty text is the zero time.
@@ -225,87 +228,4 @@ func moment(text string, now time.Time) (time.Time, error) {
 	}
 	return time.Time{}, tool.Errorf(tool.CodeInvalidInput,
 		"%q is neither a time such as 2026-01-31 or 2026-01-31T08:00:00Z nor an age such as 90m or 7d", text)
-}
-
-// completeTool completes the first word with names of tools, and later words with names of their inputs. Without
-// a server it knows them from the last time that all tools were listed; a name that is new since then opens the sources.
-func (a *app) completeTool(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
-	defer cancel()
-	if err := a.locate(ctx); err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	complete := func(known completions) []string { return known.names(word) }
-	directive := cobra.ShellCompDirectiveNoFileComp
-	if len(args) > 0 {
-		complete = func(known completions) []string { return known.inputs(args[0], word) }
-		directive |= cobra.ShellCompDirectiveNoSpace
-	}
-	if known, age, ok := a.remembered(); ok {
-		if found := complete(known); len(found) > 0 || age < renewedAfter {
-			return found, directive
-		}
-	}
-	b, err := a.open(ctx, node.Options{})
-	if err != nil {
-		return nil, directive
-	}
-	defer b.close()
-	tools, _ := a.catalogue(ctx, b) // without tools there is nothing to complete
-	return complete(a.remember(tools)), directive
-}
-
-func (c completions) names(word string) (names []string) {
-	for _, t := range c.Tools {
-		if strings.HasPrefix(t.Name, word) {
-			names = append(names, cobra.CompletionWithDesc(t.Name, t.About))
-		}
-	}
-	return names
-}
-
-// inputs completes the name of an input.
-func (c completions) inputs(name, word string) (found []string) {
-	i := slices.IndexFunc(c.Tools, func(t completableTool) bool {
-		return t.Name == name || slices.Contains(t.Also, name)
-	})
-	if i < 0 {
-		return nil
-	}
-	for _, in := range c.Tools[i].Inputs {
-		if strings.HasPrefix(in.Name, word) {
-			found = append(found, cobra.CompletionWithDesc(in.Name+"=", in.Description))
-		}
-	}
-	return found
-}
-
-// completeTimeout bounds how long a person waits for Tab.
-const completeTimeout = 2 * time.Second
-
-// completeFrom completes the only word of a command with the ids in the list that a tool gives. In about, names of the
-// list's members stand for their values. Things with a state must be in the state only, unless that is empty.
-func (a *app) completeFrom(o own, id, about, only string) cobra.CompletionFunc {
-	return func(c *cobra.Command, args []string, _ string) (ids []string, _ cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
-		defer cancel()
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		lists, _ := ask[map[string][]map[string]any](ctx, a, o, struct{}{}) // an empty list is not an error
-		for _, list := range lists {
-			for _, one := range list {
-				words := strings.Fields(about)
-				for i, word := range words {
-					if value, ok := one[word]; ok {
-						words[i] = fmt.Sprint(value)
-					}
-				}
-				if only == "" || one["state"] == only {
-					ids = append(ids, cobra.CompletionWithDesc(clean(fmt.Sprint(one[id])), clean(strings.Join(words, " "))))
-				}
-			}
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
-	}
 }
