@@ -1,17 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"os"
-	"slices"
-	"strings"
 
 	"toolpost/builtin/operate"
 	"toolpost/cmd/toolpost/mcpadd"
-	"toolpost/config"
 	"toolpost/tool"
-	"toolpost/wire/regex"
 )
 
 // addSource adds a source to the config of a running server, for an operator, as `toolpost mcp add` does for the user of a
@@ -32,7 +27,7 @@ func (a *app) addSource(ctx context.Context, args operate.AddArgs) (added operat
 	if added.Config = e.Config.Path; args.Tool == "" && args.API == "" {
 		return added, a.addServer(ctx, e, args, &added)
 	}
-	source := otherSource(&args)
+	source := mcpadd.Other(&args)
 	added.Name, added.Text = args.Name, source.String()
 	if err := e.AddOther(args.Name, source); err != nil {
 		return added, err
@@ -69,35 +64,4 @@ func (a *app) addServer(ctx context.Context, e *mcpadd.Edit, args operate.AddArg
 	tried, err := q.add(ctx, e, s)
 	added.Name, added.Text, added.Tools, added.Notes = s.Name, s.Source().String(), len(tried.Tools), s.Remarks
 	return err
-}
-
-// argument matches an argument in a command.
-var argument = regex.Lazy(`\{(\w+)\}`)
-
-// otherSource returns a source that is no MCP server, and names it if its operator did not.
-func otherSource(a *operate.AddArgs) config.Fields {
-	source := func(protocol, name string, more ...any) config.Fields {
-		a.Name = cmp.Or(a.Name, name)
-		return fields(append([]any{"name", a.Name, "protocol", protocol}, more...)...)
-	}
-	if a.API != "" {
-		return source("openapi", "api", "document", a.API)
-	}
-	var names []string
-	members := config.Fields{}
-	for _, found := range argument().FindAllStringSubmatch(strings.Join(a.Command, " "), -1) {
-		if name := found[1]; !slices.Contains(names, name) {
-			names, members = append(names, name), append(members, fields(name, fields("type", "string"))...)
-		}
-	}
-	return source("command", a.Tool, "tool", a.Tool, "description", cmp.Or(a.About, a.Tool), "command", a.Command,
-		"input", fields("type", "object", "required", names, "properties", members))
-}
-
-// fields makes fields of names and values.
-func fields(pairs ...any) (all config.Fields) {
-	for pair := range slices.Chunk(pairs, 2) {
-		all = append(all, config.Field{Name: pair[0].(string), Value: pair[1]})
-	}
-	return all
 }

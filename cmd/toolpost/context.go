@@ -2,80 +2,26 @@ package main
 
 import (
 	"cmp"
-	"errors"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"toolpost/config"
+	"toolpost/cmd/toolpost/contexts"
 	"toolpost/node"
 	"toolpost/tool"
-	"toolpost/wire/nearest"
-	"toolpost/wire/strictjson"
 )
-
-// contexts are the servers that a user has named, in a file that only this user can read.
-type contexts struct {
-	Current  string                 `json:"current,omitempty"`
-	Contexts map[string]namedServer `json:"contexts"`
-}
-
-type namedServer struct {
-	URL   string `json:"url"`
-	Token string `json:"token,omitempty"` // never printed
-	CA    string `json:"ca,omitempty"`
-}
-
-// readContexts reads the file of contexts; without one, or with the empty one that hides it from tools, there are none.
-func readContexts() (known contexts, err error) {
-	path := config.ContextsFile()
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return contexts{Contexts: map[string]namedServer{}}, nil
-	}
-	if err == nil && info.Size() > 0 && info.Mode().Perm()&0o077 != 0 {
-		err = errors.New("other users can read the tokens in it; `chmod 600` it, and get new tokens")
-	}
-	var text []byte
-	if err == nil {
-		text, err = os.ReadFile(path)
-	}
-	if err == nil && len(text) > 0 {
-		err = strictjson.Unmarshal(text, &known)
-	}
-	if known.Contexts == nil { // the file can say null
-		known.Contexts = map[string]namedServer{}
-	}
-	if err != nil {
-		err = tool.Errorf(tool.CodeInvalidInput, "the file of contexts, %s, cannot be used: %w", path, err)
-	}
-	return known, err
-}
-
-// get returns a context that exists.
-func (c contexts) get(name string) (namedServer, error) {
-	one, ok := c.Contexts[name]
-	if !ok {
-		return one, tool.Errorf(tool.CodeNotFound, "there is no context %q%s", name, nearest.Suggest(name,
-			slices.Sorted(maps.Keys(c.Contexts)), "; `toolpost context add` makes one"))
-	}
-	return one, nil
-}
 
 // use sets the server to that of a context; "" means the one in use, if there is one. A token of the environment is for
 // another server, so it is not sent.
 func (s *server) use(name string) error {
-	known, err := readContexts()
+	known, err := contexts.Read()
 	name = cmp.Or(name, known.Current)
 	if err != nil || name == "" {
 		return err
 	}
-	one, err := known.get(name)
+	one, err := known.Get(name)
 	if err != nil {
 		return err
 	}
@@ -85,8 +31,8 @@ func (s *server) use(name string) error {
 
 // completeContext completes the name of a context.
 func completeContext(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
-	known, _ := readContexts()
-	for _, name := range slices.Sorted(maps.Keys(known.Contexts)) {
+	known, _ := contexts.Read()
+	for _, name := range known.Names() {
 		names = append(names, cobra.CompletionWithDesc(name, withoutPassword(known.Contexts[name].URL)))
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
@@ -102,10 +48,10 @@ func (a *app) contextCommand() *cobra.Command {
 			"  toolpost call greet name=Ada --context work\n  toolpost context use --none",
 		RunE: func(*cobra.Command, []string) error { return a.listContexts() },
 	})
-	var one namedServer
+	var one contexts.Server
 	add := a.changing("added", &cobra.Command{
 		Use: "add NAME URL", Short: "Name a server, or change the server of a name", Args: words(2, 2),
-	}, func(known *contexts, args []string) (err error) {
+	}, func(known *contexts.Contexts, args []string) (err error) {
 		given := one.Token != ""
 		one.URL, one.Token = args[1], cmp.Or(one.Token, os.Getenv("TOOLPOST_TOKEN"))
 		if one.CA != "" {
@@ -124,19 +70,19 @@ func (a *app) contextCommand() *cobra.Command {
 	none := false
 	use := a.changing("using", &cobra.Command{
 		Use: "use [NAME]", Short: "Let commands use the server of a context, or none", Args: words(0, 1),
-	}, func(known *contexts, args []string) (err error) {
+	}, func(known *contexts.Contexts, args []string) (err error) {
 		if known.Current = strings.Join(args, ""); none && len(args) > 0 {
 			return tool.Errorf(tool.CodeInvalidInput, "context use takes a name or --none, not both; leave one out")
 		} else if len(args) > 0 {
-			_, err = known.get(known.Current)
+			_, err = known.Get(known.Current)
 		}
 		return err
 	})
 	use.Flags().BoolVar(&none, "none", false, "use no context, as without NAME: commands use the config again")
 	c.AddCommand(add, use, a.changing("removed", &cobra.Command{
 		Use: "remove NAME", Short: "Forget a context and its token", Args: words(1, 1),
-	}, func(known *contexts, args []string) error {
-		_, err := known.get(args[0])
+	}, func(known *contexts.Contexts, args []string) error {
+		_, err := known.Get(args[0])
 		if delete(known.Contexts, args[0]); known.Current == args[0] {
 			known.Current = ""
 		}
@@ -146,15 +92,15 @@ func (a *app) contextCommand() *cobra.Command {
 }
 
 // changing makes c a command that changes the contexts.
-func (a *app) changing(done string, c *cobra.Command, change func(known *contexts, args []string) error) *cobra.Command {
+func (a *app) changing(done string, c *cobra.Command, change func(known *contexts.Contexts, args []string) error) *cobra.Command {
 	c.ValidArgsFunction = completeContext
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		known, err := readContexts()
+		known, err := contexts.Read()
 		if err == nil {
 			err = change(&known, args)
 		}
 		if err == nil {
-			err = config.WritePrivate(config.ContextsFile(), raw(known))
+			err = known.Write()
 		}
 		if err != nil {
 			return err
@@ -173,9 +119,9 @@ type shownContext struct {
 }
 
 func (a *app) listContexts() error {
-	known, err := readContexts()
+	known, err := contexts.Read()
 	all := []shownContext{}
-	for _, name := range slices.Sorted(maps.Keys(known.Contexts)) {
+	for _, name := range known.Names() {
 		one := known.Contexts[name]
 		use := map[bool]string{true: "*"}[name == known.Current]
 		all = append(all, shownContext{use, name, withoutPassword(one.URL), one.Token != ""})

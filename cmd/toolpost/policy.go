@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,7 +16,7 @@ import (
 
 	"toolpost/builtin/operate"
 	"toolpost/cmd/toolpost/form"
-	"toolpost/config"
+	"toolpost/cmd/toolpost/judge"
 	"toolpost/engine/policy"
 	"toolpost/node"
 	"toolpost/tool"
@@ -179,49 +176,6 @@ func (a *app) printExplanation(x operate.Explanation) {
 	columns[policy.Finding]("rule effect matches=matched why", nil).print(a, "rules", x.Rules)
 }
 
-// A policyCase is a line of the table for `policy test`.
-type policyCase struct {
-	Name    string      `yaml:"name"`
-	Caller  string      `yaml:"caller"`
-	Door    string      `yaml:"door"`
-	Session string      `yaml:"session"`
-	Tool    string      `yaml:"tool"`
-	Args    config.JSON `yaml:"args"`
-	Time    string      `yaml:"time"`
-	Want    string      `yaml:"want"`
-	Rule    string      `yaml:"rule"`
-
-	at time.Time
-}
-
-// Validate implements config's validator.
-func (p *policyCase) Validate() error {
-	switch {
-	case p.Tool == "":
-		return errors.New("a case has no tool")
-	case p.Want != "allow" && p.Want != "ask" && p.Want != "deny":
-		return errors.New("a case says `want: allow`, `want: ask` or `want: deny`")
-	case p.Time == "":
-		p.at = time.Now()
-		return nil
-	}
-	var err error
-	if p.at, err = time.Parse(time.RFC3339, p.Time); err != nil {
-		return fmt.Errorf("%q is not a time such as 2026-01-31T08:00:00Z", p.Time)
-	}
-	return nil
-}
-
-// A caseResult is the outcome of a case.
-type caseResult struct {
-	Name  string           `json:"name"`
-	OK    bool             `json:"ok"`
-	Want  string           `json:"want"`
-	Rule  string           `json:"rule,omitempty"` // the expected rule
-	Got   *policy.Decision `json:"got,omitempty"`
-	Error *tool.Error      `json:"error,omitempty"` // why nothing was decided
-}
-
 func (a *app) policyTestCommand() *cobra.Command {
 	return a.withJSON("print every case as JSON", &cobra.Command{
 		Use: "test FILE", Short: "Run a table of cases against the policy",
@@ -233,57 +187,21 @@ func (a *app) policyTestCommand() *cobra.Command {
 			"caller defaults to local, door to cli, and time (such as 2026-01-31T08:00:00Z) to now.",
 		Args: words(1, 1),
 		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
-			cases, err := readCases(args[0])
+			cases, err := judge.ReadCases(args[0])
 			if err != nil {
 				return err
 			}
-			results := []caseResult{}
+			results := []judge.Result{}
 			for _, p := range cases {
-				results = append(results, runCase(n, p))
+				results = append(results, p.Run(n, me()))
 			}
 			return a.showCases(results)
 		}),
 	})
 }
 
-func readCases(path string) ([]policyCase, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, cannotRead(path, err)
-	}
-	var file struct {
-		Cases []policyCase `yaml:"cases"`
-	}
-	if err := config.DecodeYAML(path, data, &file); err != nil {
-		return nil, err
-	}
-	if len(file.Cases) == 0 {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s has no cases; see `toolpost policy test --help`", path)
-	}
-	return file.Cases, nil
-}
-
-func cannotRead(path string, err error) error {
-	return tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, tool.WithoutPath(err))
-}
-
-func runCase(n *node.Node, p policyCase) caseResult {
-	res := caseResult{Name: cmp.Or(p.Name, p.Tool), Want: p.Want, Rule: p.Rule}
-	x, err := n.Explain(&tool.Call{
-		Tool: p.Tool, Session: p.Session, Args: []byte(cmp.Or(string(p.Args), "{}")),
-		Caller: n.Caller(cmp.Or(p.Caller, me().ID), cmp.Or(p.Door, me().Door)), // with the roles that the config gives it
-	}, p.at)
-	if err != nil {
-		res.Error = tool.AsError(err)
-		return res
-	}
-	res.Got = &x.Decision
-	res.OK = string(x.Effect()) == p.Want && (p.Rule == "" || p.Rule == x.Rule)
-	return res
-}
-
-func (a *app) showCases(results []caseResult) error {
-	failed := slices.DeleteFunc(slices.Clone(results), func(r caseResult) bool { return r.OK })
+func (a *app) showCases(results []judge.Result) error {
+	failed := slices.DeleteFunc(slices.Clone(results), func(r judge.Result) bool { return r.OK })
 	return a.conclude(map[string]any{"cases": results, "failed": len(failed)}, func() {
 		for _, r := range failed {
 			want := r.Want
@@ -296,19 +214,11 @@ func (a *app) showCases(results []caseResult) error {
 	}, len(failed) > 0)
 }
 
-func actual(r caseResult) string {
+func actual(r judge.Result) string {
 	if r.Error != nil {
 		return "no decision: " + clean(r.Error.Message)
 	}
 	return fmt.Sprintf("%s by %s: %s", r.Got.Effect(), clean(r.Got.Rule), clean(r.Got.Reason))
-}
-
-// A replayed call is one that would be decided differently now.
-type replayed struct {
-	Line int `json:"line"`
-	policy.Record
-	Now   *policy.Decision `json:"now,omitempty"`
-	Error *tool.Error      `json:"error,omitempty"` // why nothing was decided
 }
 
 func (a *app) policyReplayCommand() *cobra.Command {
@@ -323,12 +233,12 @@ func (a *app) policyReplayCommand() *cobra.Command {
 			if args[0] != "-" {
 				f, err := os.Open(args[0])
 				if err != nil {
-					return cannotRead(args[0], err)
+					return judge.CannotRead(args[0], err)
 				}
 				defer f.Close()
 				in = f
 			}
-			count, changed, err := replay(n, args[0], in)
+			count, changed, err := judge.Replay(n, args[0], in)
 			if err != nil {
 				return err
 			}
@@ -338,70 +248,20 @@ func (a *app) policyReplayCommand() *cobra.Command {
 	})
 }
 
-// maxChanges bounds how many changes are kept for a long record.
-const maxChanges = 10_000
-
-func replay(n *node.Node, name string, in io.Reader) (count int, changed []replayed, err error) {
-	changed = []replayed{}
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxRecordLine)
-	for line := 1; lines.Scan(); line++ {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		r, err := policy.ParseRecord(lines.Bytes())
-		if err != nil {
-			return 0, nil, tool.Errorf(tool.CodeInvalidInput, "%s:%d: %s", name, line, tool.AsError(err).Message)
-		}
-		count++
-		if c, differs := rejudge(n, r); differs {
-			if c.Line = line; len(changed) == maxChanges {
-				return 0, nil, tool.Errorf(tool.CodeInvalidInput,
-					"%s: more than %d calls would be decided differently; replay a part of it", name, maxChanges)
-			}
-			changed = append(changed, c)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return 0, nil, cannotRead(name, err)
-	}
-	return count, changed, nil
-}
-
-const maxRecordLine = 1 << 20
-
-func rejudge(n *node.Node, r policy.Record) (replayed, bool) {
-	c := replayed{Record: r}
-	if r.Args == nil {
-		c.Error = tool.Errorf(tool.CodeUnsupported, "its arguments were too long to be recorded")
-		return c, true
-	}
-	x, err := n.Explain(&tool.Call{
-		Tool: r.Tool, Session: r.Session, Args: r.Args, Caller: n.Caller(r.Caller, r.Door),
-	}, r.Time)
-	if err != nil {
-		c.Error = tool.AsError(err)
-		return c, true
-	}
-	c.Now = &x.Decision
-	// A refusal by the tool itself is not a decision of the policy.
-	return c, x.Effect() != r.Decision && x.Rule != policy.ByTool
-}
-
-func (a *app) showReplay(count int, changed []replayed) {
+func (a *app) showReplay(count int, changed []judge.Replayed) {
 	if len(changed) == 0 {
 		fmt.Fprintf(a.out, "%s, all decided as before\n", plural(count, "call"))
 		return
 	}
-	columns("line time caller tool was=decision now why", cells[replayed]{
-		"time": func(c replayed) string { return c.Time.Format(time.RFC3339) },
-		"now": func(c replayed) string {
+	columns("line time caller tool was=decision now why", cells[judge.Replayed]{
+		"time": func(c judge.Replayed) string { return c.Time.Format(time.RFC3339) },
+		"now": func(c judge.Replayed) string {
 			if c.Error != nil {
 				return "-"
 			}
 			return string(c.Now.Effect())
 		},
-		"why": func(c replayed) string {
+		"why": func(c judge.Replayed) string {
 			if c.Error != nil {
 				return c.Error.Message
 			}

@@ -1,4 +1,4 @@
-// Package machine checks what this machine has of what Toolpost uses: the kernel, interpreters, and walls around tools.
+// Package machine checks what Toolpost uses: the kernel, interpreters and walls of this machine, and what a config names.
 package machine
 
 import (
