@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":      exits,
 			"eventually": eventually,
-			"start":      start,
+			"start":      startServer,
 			"signal":     signalServer,
 			"ended":      ended,
 			"logged":     logged,
@@ -110,7 +110,7 @@ type running struct {
 }
 
 // start ARGS ... runs `toolpost serve` on a free port and sets $URL and, when one was printed, $TOKEN.
-func start(ts *testscript.TestScript, _ bool, args []string) {
+func startServer(ts *testscript.TestScript, _ bool, args []string) {
 	path, err := exec.LookPath("toolpost") // by our own PATH, which has this test's program and not the plain one
 	ts.Check(err)
 	r := &running{cmd: exec.Command(path, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...), ready: make(chan struct{})}

@@ -4,19 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/cmd/toolpost/connect"
-	"toolpost/cmd/toolpost/form"
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/tool"
-	"toolpost/wire/bounded"
 	"toolpost/wire/nearest"
 )
 
@@ -98,7 +94,7 @@ func (q *mcpImporting) run(ctx context.Context, path string) error {
 
 // read reads the file.
 func (q *mcpImporting) read(path string) ([]connect.Listed, error) {
-	text, err := readBounded(path)
+	text, err := connect.Read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -122,22 +118,6 @@ func (q *mcpImporting) read(path string) ([]connect.Listed, error) {
 	return slices.DeleteFunc(list, func(l connect.Listed) bool {
 		return len(q.only) > 0 && !slices.Contains(q.only, l.Name)
 	}), nil
-}
-
-func readBounded(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its writer
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, tool.WithoutPath(err))
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: it is no file", path)
-	}
-	text, err := bounded.ReadDocument(f, form.MaxArguments)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, tool.WithoutPath(err))
-	}
-	return text, nil
 }
 
 // tryAll starts the imported servers. A server that does not start stays a source: it is tried again, and does not affect

@@ -3,11 +3,14 @@ package connect
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"toolpost/tool"
+	"toolpost/wire/bounded"
 )
 
 // A Listed is a server in the file of a client.
@@ -19,6 +22,26 @@ type Listed struct {
 	URL     string
 	Headers map[string]string
 	Problem string // why it cannot be used; empty if it can
+}
+
+// maxFile bounds a file of another program, in bytes.
+const maxFile = 8 << 20
+
+// Read reads a file of another program.
+func Read(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its writer
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, tool.WithoutPath(err))
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: it is no file", path)
+	}
+	text, err := bounded.ReadDocument(f, maxFile)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read: %w", path, tool.WithoutPath(err))
+	}
+	return text, nil
 }
 
 // Servers reads the servers in the file of any client: the clients use different words for them. Comments are accepted

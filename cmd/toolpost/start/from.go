@@ -1,4 +1,4 @@
-package main
+package start
 
 import (
 	"bytes"
@@ -38,34 +38,45 @@ func (p project) path(name string) string {
 	return "./" + rel
 }
 
-// proposed returns a config with a source for each part of the folder of --from that can be one, and reports what it found.
-func (q *initialising) proposed() (files []sampleFile, next []string, err error) {
-	if info, err := os.Stat(q.from); err != nil || !info.IsDir() {
-		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "--from %s is not a folder; name the folder to look into", q.from)
+// A Found is a part of the folder of From, and what becomes of it: a source, or the command that adds it.
+type Found struct{ What, Becomes string }
+
+// propose adds a config with a source for each part of the folder of From that can be one.
+func (p *Plan) propose() (err error) {
+	if info, err := os.Stat(p.o.From); err != nil || !info.IsDir() {
+		return tool.Errorf(tool.CodeInvalidInput, "--from %s is not a folder; name the folder to look into", p.o.From)
 	}
-	var p project
-	if p.dir, err = filepath.Abs(q.from); err == nil {
-		p.home, err = filepath.Abs(q.dir)
+	var in project
+	if in.dir, err = filepath.Abs(p.o.From); err == nil {
+		in.home, err = filepath.Abs(p.o.Dir)
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	text := fmt.Appendf([]byte(emptyConfig), "  - name: files # reads and searches the folder\n    protocol: builtin\n    roots: [{path: %s}]\n",
-		strconv.Quote(p.path(".")))
-	next = []string{"toolpost config check", "toolpost tools"}
-	for _, one := range slices.Concat(p.clientSettings(), p.apiDocuments(), p.skillFolders(), p.packageScripts()) {
+		strconv.Quote(in.path(".")))
+	p.Next = []string{"toolpost config check", "toolpost tools"}
+	for _, one := range slices.Concat(in.clientSettings(), in.apiDocuments(), in.skillFolders(), in.packageScripts()) {
 		what := one.next
 		if one.source != nil {
 			what = fmt.Sprintf("source %s", one.source[0].Value)
 			if text, err = config.AddSource(config.FileName, text, one.found, one.source); err != nil {
-				return nil, nil, err
+				return err
 			}
 		} else {
-			next = append(next, one.next)
+			p.Next = append(p.Next, one.next)
 		}
-		fmt.Fprintf(q.out, "%s %s: %s\n", q.out.green("found"), clean(one.found), clean(what))
+		p.Found = append(p.Found, Found{one.found, what})
 	}
-	return []sampleFile{{config.FileName, text}}, next, nil
+	p.files = []file{{config.FileName, text}}
+	return nil
+}
+
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // clientSettings finds MCP servers in the settings of other programs. They may hold secrets, so `mcp import` reads them.
@@ -74,12 +85,12 @@ func (p project) clientSettings() (found []proposal) {
 		".mcp.json", "mcp.json", ".cursor/mcp.json", ".vscode/mcp.json", ".gemini/settings.json", ".codex/config.toml",
 		".zed/settings.json", "opencode.json", "claude_desktop_config.json",
 	} {
-		text, err := readBounded(filepath.Join(p.dir, name))
+		text, err := connect.Read(filepath.Join(p.dir, name))
 		if err != nil {
 			continue
 		}
 		if list, err := connect.Servers(name, text); err == nil && len(list) > 0 {
-			found = append(found, proposal{found: plural(len(list), "MCP server") + " in " + name, next: "toolpost mcp import " + p.path(name)})
+			found = append(found, proposal{found: count(len(list), "MCP server") + " in " + name, next: "toolpost mcp import " + p.path(name)})
 		}
 	}
 	return found
@@ -90,7 +101,7 @@ func (p project) apiDocuments() (found []proposal) {
 	for _, dir := range []string{".", "api", "docs", "openapi"} {
 		for _, name := range []string{"openapi.json", "openapi.yaml", "openapi.yml", "api.json", "api.yaml", "api.yml"} {
 			name = filepath.Join(dir, name)
-			text, err := readBounded(filepath.Join(p.dir, name))
+			text, err := connect.Read(filepath.Join(p.dir, name))
 			if err == nil && (bytes.Contains(text, []byte(`"openapi"`)) || bytes.Contains(text, []byte("openapi:"))) {
 				found = append(found, proposal{found: "the API of " + name, source: proposedSource("api", len(found), "openapi",
 					config.Field{Name: "document", Value: p.path(name)})})
@@ -101,9 +112,9 @@ func (p project) apiDocuments() (found []proposal) {
 }
 
 func (p project) skillFolders() (found []proposal) {
-	for _, name := range []string{skillsDir, ".claude/skills", ".agents/skills"} {
+	for _, name := range []string{"skills", ".claude/skills", ".agents/skills"} {
 		if list, err := (node.Skills{}).List(filepath.Join(p.dir, name)); err == nil && len(list) > 0 {
-			found = append(found, proposal{found: plural(len(list), "skill") + " in " + name, source: proposedSource(skillsDir, len(found),
+			found = append(found, proposal{found: count(len(list), "skill") + " in " + name, source: proposedSource("skills", len(found),
 				"alphahuman", config.Field{Name: "skills", Value: p.path(name)})})
 		}
 	}
@@ -115,7 +126,7 @@ func (p project) packageScripts() (found []proposal) {
 	var pkg struct {
 		Scripts map[string]string `json:"scripts"`
 	}
-	text, err := readBounded(filepath.Join(p.dir, "package.json"))
+	text, err := connect.Read(filepath.Join(p.dir, "package.json"))
 	if err != nil || strictjson.Unmarshal(text, &pkg) != nil {
 		return nil
 	}
