@@ -74,7 +74,12 @@ func (n *Node) ExplainPolicy(_ context.Context, p tool.Principal, a operate.Expl
 	if p.Door = door; a.Caller != "" {
 		p, told.Unlisted = n.Caller(a.Caller, door), !n.Knows(a.Caller)
 	}
-	x, err := n.Explain(&tool.Call{Tool: a.Tool, Args: a.Args, Caller: p, Session: a.Session}, time.Now())
+	call := tool.Call{Tool: a.Tool, Args: a.Args, Caller: p, Session: a.Session}
+	x, err := n.Explain(&call, time.Now())
+	if x.Ask != nil {
+		call.Spec, _ = n.Spec(a.Tool)
+		told.Approved = n.storage.Approvals.Stands(call, x.Ask.Asked())
+	}
 	told.Explanation, told.Anonymous = x, p.ID != "" && p.ID == n.Anonymous()[door].Name
 	return told, err
 }

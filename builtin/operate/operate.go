@@ -50,6 +50,7 @@ type Explanation struct {
 	policy.Explanation
 	Anonymous bool `json:"anonymous,omitempty"` // all clients without credentials at the door are this caller
 	Unlisted  bool `json:"unlisted,omitempty"`  // the config does not list the caller: it is judged as one without roles
+	Approved  bool `json:"approved,omitempty"`  // the config approves it: no rule asks
 }
 
 // Callers are the possible callers, with their credentials. Tokens are described, not shown.

@@ -18,6 +18,7 @@ import (
 	"toolpost/cmd/toolpost/form"
 	"toolpost/cmd/toolpost/judge"
 	"toolpost/engine/policy"
+	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
@@ -87,7 +88,21 @@ func (a *app) policyExplainCommand() *cobra.Command {
 
 // explainHere asks the policy of this config.
 func (a *app) explainHere(ctx context.Context, n *node.Node, ask operate.ExplainArgs, words []string) error {
-	if !n.Knows(ask.Caller) {
+	who := me()
+	if name, ok := strings.CutPrefix(ask.Caller, tool.AgentPrefix); ok {
+		err := n.CheckDoor(ask.Door)
+		user := tool.Principal{}
+		if err == nil {
+			user, err = n.Admit(ctx, identity.Credentials{Door: ask.Door, Peer: identity.Self()})
+		}
+		if err == nil {
+			who, err = n.Agent(user, identity.Agent{Name: name})
+		}
+		if err != nil {
+			return err
+		}
+		ask.Caller = "" // it has rights of its user
+	} else if !n.Knows(ask.Caller) {
 		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s\n",
 			clean(ask.Caller), nearest.Suggest(ask.Caller, n.CallerNames(), ""))
 	}
@@ -98,7 +113,7 @@ func (a *app) explainHere(ctx context.Context, n *node.Node, ask operate.Explain
 	if ask.Args, err = someArguments(words, spec, a.in); err != nil {
 		return withInputs(spec, err)
 	}
-	x, err := n.ExplainPolicy(ctx, me(), ask)
+	x, err := n.ExplainPolicy(ctx, who, ask)
 	if err != nil {
 		return withInputs(spec, err)
 	}
@@ -153,7 +168,7 @@ func (a *app) printExplanation(x operate.Explanation) {
 		verdict = a.out.amber("depends")
 	case !x.Allowed:
 		verdict = a.out.red("refused")
-	case x.Ask != nil:
+	case x.Ask != nil && !x.Approved:
 		verdict = a.out.amber("asks")
 	}
 	fmt.Fprintf(a.out, "%s  %s for %s at %s\n", verdict, a.out.bold(clean(x.Tool)), clean(x.Caller), clean(x.Door))
@@ -161,7 +176,9 @@ func (a *app) printExplanation(x operate.Explanation) {
 	if x.Anonymous {
 		facts = append(facts, [2]string{"who", "whoever shows no credentials at " + clean(x.Door) + " is " + clean(x.Caller)})
 	}
-	if x.Ask != nil {
+	if x.Approved {
+		facts = append(facts, [2]string{"but", "the config approves it, in `approved`"})
+	} else if x.Ask != nil {
 		facts = append(facts, [2]string{"ask", clean(strings.Join(x.Ask.Approvers, ", ")) + ", within " +
 			(time.Duration(x.Ask.TimeoutMS) * time.Millisecond).String()})
 	}

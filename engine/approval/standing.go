@@ -66,6 +66,12 @@ func (s *Approvals) stands(c *tool.Call) *Entry {
 	return nil
 }
 
+// Stands reports whether the config approves a call that these rules ask about.
+func (s *Approvals) Stands(c tool.Call, rules []tool.ConsentRule) bool {
+	c.Consent = &tool.Consent{Rules: rules}
+	return s.stands(&c) != nil
+}
+
 // shownTo returns an approval as an approver sees it: with what it may decide.
 func (s *Approvals) shownTo(p tool.Principal, e Entry) Approval {
 	if e.State = e.At(s.o.Now()); e.State != Waiting {

@@ -93,6 +93,9 @@ type Asking struct {
 	asked []tool.ConsentRule
 }
 
+// Asked returns the demands of the rules.
+func (a *Asking) Asked() []tool.ConsentRule { return a.asked }
+
 // asked separates the rules that ask about what a call touches from those that do not match it. A nil Asking asks for
 // nothing.
 func asked(rules []*Rule, t tool.Touches) (a *Asking, silent []*Rule) {
