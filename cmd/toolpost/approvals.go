@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -86,13 +85,13 @@ func (a *app) agreeAlways(ctx context.Context, words []string) error {
 	if err != nil || p.Always == "" {
 		return err // the decision says why not
 	}
-	fmt.Fprint(a.err, alwaysWords(&p))
-	in, ok := a.in.(*os.File)
-	if !ok || !newScreen(in).terminal {
+	switch yes, asked, err := a.agreed(ctx, a.err, alwaysWords(&p)); {
+	case err != nil:
+		return err
+	case !asked:
+		fmt.Fprintln(a.err, alwaysWords(&p))
 		return tool.Errorf(tool.CodeInvalidInput, "there is no terminal to ask at; --yes writes it")
-	}
-	var answer string
-	if _, _ = fmt.Fscanln(in, &answer); answer != "y" && answer != "yes" {
+	case !yes:
 		return tool.Errorf(tool.CodeCancelled, "nothing was written, and the call still waits")
 	}
 	return nil

@@ -107,8 +107,7 @@ func (h *approver) decide(ctx context.Context, p approval.Approval, word, reason
 		return
 	case word == approval.ForAlways:
 		h.Fresh()
-		fmt.Fprintf(h.app.out, "%s", alwaysWords(&p))
-		if answer, err := h.Line(ctx); err != nil || strings.TrimSpace(answer) != "y" {
+		if yes, err := h.Agreed(ctx, alwaysWords(&p)); err != nil || !yes {
 			fmt.Fprintln(h.app.out, "nothing was written; the call still waits")
 			return
 		}
@@ -127,7 +126,7 @@ func (h *approver) decide(ctx context.Context, p approval.Approval, word, reason
 
 // alwaysWords show the entry that an approval for ever writes, and ask for consent.
 func alwaysWords(p *approval.Approval) string {
-	return fmt.Sprintf("this is written to %s, below `approved:`\n  %s\nwrite it? [y/N] ", clean(p.Config), clean(p.Always))
+	return fmt.Sprintf("this is written to %s, below `approved:`\n  %s\nwrite it", clean(p.Config), clean(p.Always))
 }
 
 // ranWords describe what became of an approved call.

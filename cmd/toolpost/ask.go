@@ -41,6 +41,16 @@ func newPrompter(in *os.File, out *screen) *prompter {
 	return &prompter{terminal.NewReader(in, out), out}
 }
 
+// agreed asks for consent on out; asked is false if there is no terminal to answer at.
+func (a *app) agreed(ctx context.Context, out *screen, question string) (yes, asked bool, err error) {
+	in, ok := a.in.(*os.File)
+	if !ok || !newScreen(in).terminal {
+		return false, false, nil
+	}
+	yes, err = terminal.NewReader(in, out).Agreed(ctx, question)
+	return yes, true, err
+}
+
 // answer puts a tool's questions to the person, and returns the answers.
 func (p *prompter) answer(ctx context.Context, name string, a *tool.Ask) (json.RawMessage, error) {
 	fmt.Fprintf(p.out, "%s %s\n", p.out.bold(clean(name)+" asks:"), cleanLines(a.Message))

@@ -49,7 +49,7 @@ func typedAt(t *testing.T, cmd *exec.Cmd, lines ...string) string {
 	for {
 		n, err := ours.Read(buf)
 		screen.Write(buf[:n])
-		for strings.Count(screen.String(), "\n> ") > prompts && prompts < len(lines) {
+		for strings.Count(screen.String(), "\n> ")+strings.Count(screen.String(), "? [y/N] ") > prompts && prompts < len(lines) {
 			if _, err := ours.WriteString(lines[prompts]); err != nil {
 				t.Fatal(err)
 			}
@@ -102,5 +102,27 @@ func TestCtrlCEndsACallThatAsks(t *testing.T) {
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("exit code %d: %q", code, screen)
+	}
+}
+
+func TestCtrlCEndsAQuestionForConsent(t *testing.T) {
+	cmd := program(t, map[string]string{"toolpost.yaml": "sources: [{name: files, protocol: builtin}]"}, "connect", "cursor", "gemini")
+	cmd.Env = append(cmd.Env, "HOME="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	screen := typedAt(t, cmd, "\x03")
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || strings.Contains(screen, "wrote") || strings.Contains(screen, "Gemini") {
+		t.Errorf("exit code %d: %q", code, screen)
+	}
+}
+
+func TestConsentIsAskedAtATerminal(t *testing.T) {
+	for answer, word := range map[string]string{"y\n": "wrote", "YES\n": "wrote", "\n": "left as it is", "\x04": "left as it is"} {
+		cmd := program(t, map[string]string{"toolpost.yaml": "sources: [{name: files, protocol: builtin}]"}, "connect", "cursor")
+		cmd.Env = append(cmd.Env, "HOME="+t.TempDir())
+		screen := typedAt(t, cmd, answer)
+		if err := cmd.Wait(); err != nil || !strings.Contains(screen, word) {
+			t.Errorf("%q: %v: %q", answer, err, screen)
+		}
 	}
 }

@@ -110,7 +110,9 @@ func (q *connecting) run(ctx context.Context, ids []string) (err error) {
 				q.complain(err)
 			}
 		}
-		all = append(all, one)
+		if all = append(all, one); ctx.Err() != nil {
+			break
+		}
 	}
 	if q.json {
 		if err := q.printJSON(map[string]any{"clients": all}); err != nil {
@@ -118,7 +120,7 @@ func (q *connecting) run(ctx context.Context, ids []string) (err error) {
 		}
 	}
 	if failed != nil {
-		return exit(exitCode(failed))
+		return exit(exitCode(tool.AsError(failed)))
 	}
 	return q.conclusion(all)
 }
@@ -220,7 +222,14 @@ func (q *connecting) one(ctx context.Context, c connect.Client) (connection, err
 		return told, nil
 	}
 	q.show(ch)
-	switch ok, asked := q.agreed(ch); {
+	ok, asked := q.yes, false
+	if !q.yes && !q.dry && !q.json {
+		what := map[bool]string{true: "remove it from ", false: "write "}[q.undo]
+		if ok, asked, err = q.agreed(ctx, q.out, what+ch.File); err != nil {
+			return told, err
+		}
+	}
+	switch {
 	case q.dry || !ok && !asked:
 		told.Did = map[bool]string{true: wouldRemove, false: wouldWrite}[q.undo]
 		return told, nil
@@ -405,25 +414,6 @@ func (q *connecting) revoke(ctx context.Context, token string) {
 	case tool.CodeOf(err) != tool.CodeConflict: // a conflict: it had ended before
 		fmt.Fprintf(q.err, "its token %s was not revoked: %s\n", id, because(err))
 	}
-}
-
-// agreed asks whether to go on; asked is false if there is no terminal to ask at.
-func (q *connecting) agreed(ch *connect.Change) (ok, asked bool) {
-	if q.yes || q.dry {
-		return q.yes, true
-	}
-	in, ok := q.in.(*os.File)
-	if q.json || !ok || !newScreen(in).terminal {
-		return false, false
-	}
-	what := "write"
-	if q.undo {
-		what = "remove it from"
-	}
-	fmt.Fprintf(q.out, "%s %s? [y/N] ", what, ch.File)
-	var answer string
-	_, _ = fmt.Fscanln(in, &answer)
-	return strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes"), true
 }
 
 // show prints what would change.

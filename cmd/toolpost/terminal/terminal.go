@@ -74,8 +74,20 @@ func (r *Reader) Fresh() {
 }
 
 // Line reads a line.
-func (r *Reader) Line(ctx context.Context) (string, error) {
-	r.show("> ")
+func (r *Reader) Line(ctx context.Context) (string, error) { return r.answer(ctx, "> ") }
+
+// Agreed asks for consent. Only y and yes give it.
+func (r *Reader) Agreed(ctx context.Context, question string) (bool, error) {
+	line, err := r.answer(ctx, question+"? [y/N] ")
+	if errors.Is(err, ErrNotAnswered) {
+		return false, nil
+	}
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(line))), err
+}
+
+// answer reads the line that answers a prompt.
+func (r *Reader) answer(ctx context.Context, prompt string) (string, error) {
+	r.show(prompt)
 	select {
 	case r.next <- struct{}{}:
 	case <-ctx.Done():
