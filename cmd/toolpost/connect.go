@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -190,9 +189,9 @@ func (q *connecting) clients(ids []string) (found []connect.Client, err error) {
 
 // program returns the entry for a client that starts this program.
 func (q *connecting) program(caller string) (connect.Server, error) {
-	path, err := os.Executable()
+	path, err := connect.Program()
 	if err != nil {
-		return connect.Server{}, tool.Errorf(tool.CodeUnavailable, "where this program is: %w", err)
+		return connect.Server{}, err
 	}
 	args := []string{"as", "mcp", "--caller", caller}
 	if q.cfg != nil {

@@ -183,6 +183,24 @@ func Here() (Machine, error) {
 	return Machine{System: runtime.GOOS, Home: home, Env: os.Getenv, Look: exec.LookPath}, nil
 }
 
+// Program returns the path of this program as the user started it: a link to it stays if its target moves, as after an update.
+func Program() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "where this program is: %w", err)
+	}
+	if started, err := exec.LookPath(os.Args[0]); err == nil && same(started, path) {
+		return filepath.Abs(started)
+	}
+	return path, nil
+}
+
+func same(a, b string) bool {
+	one, err := os.Stat(a)
+	other, failed := os.Stat(b)
+	return err == nil && failed == nil && os.SameFile(one, other)
+}
+
 // path replaces the placeholders in p by the user's folders.
 func (m Machine) path(p string) string {
 	settings := m.Env("XDG_CONFIG_HOME")
