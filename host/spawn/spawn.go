@@ -360,13 +360,22 @@ func Missing(src config.Source) error {
 
 // fetches reports whether the program is a package runner, which fetches at each start what is not installed beside it.
 func (p *Program) fetches() bool {
-	if !slices.Contains([]string{"npx", "uvx", "bunx", "pnpx"}, filepath.Base(p.Argv[0])) {
+	if _, always := Fetches(p.Argv[0]); !always {
 		return false
 	}
 	return !slices.ContainsFunc(p.Argv[1:], func(word string) bool {
 		_, missing := os.Stat(filepath.Join(p.Dir, "node_modules", ".bin", word))
 		return slices.Contains([]string{"--no", "--no-install", "--offline"}, word) || missing == nil && !strings.HasPrefix(word, ".")
 	})
+}
+
+// Fetches reports whether a program may fetch what it runs at each start, and whether that is all it does.
+func Fetches(program string) (may, always bool) {
+	always, may = map[string]bool{
+		"npx": true, "uvx": true, "bunx": true, "pnpx": true, "uv": false, "pipx": false, "pnpm": false, "yarn": false, "bun": false,
+		"deno": false, "docker": false, "podman": false,
+	}[filepath.Base(program)]
+	return may, always
 }
 
 // script matches an argument behind an interpreter that is a file.

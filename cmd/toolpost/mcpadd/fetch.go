@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"toolpost/cmd/toolpost/packages"
+	"toolpost/host/spawn"
 	"toolpost/tool"
 )
 
@@ -89,10 +90,9 @@ func (f *fetched) name() string {
 
 // fetches advises against a program that needs more than its walls at each start, or returns "" for other programs.
 func fetches(argv []string) string {
-	program := filepath.Base(argv[0])
-	if !slices.Contains(strings.Fields("uv pipx bunx pnpx pnpm yarn bun deno docker podman"), program) {
+	if may, _ := spawn.Fetches(argv[0]); !may {
 		return ""
 	}
-	return program + " may fetch what it runs, and behind its walls a server has no network: add it with `npx -y PACKAGE`, `uvx PACKAGE` or " +
+	return filepath.Base(argv[0]) + " may fetch what it runs, and behind its walls a server has no network: add it with `npx -y PACKAGE`, `uvx PACKAGE` or " +
 		"`docker run -i --rm IMAGE`, which are fetched once; or let it reach out at each start, with --network and the hosts that it needs"
 }
