@@ -259,6 +259,9 @@ func durationVar(c *cobra.Command, d *time.Duration, name, usage string) {
 // complain reports an error: in words on stderr, or with --json as JSON on stdout.
 func (a *app) complain(err error) {
 	e := *tool.AsError(err)
+	if s := a.server; s.context != "" && s.url != "" && strings.Contains(e.Message, s.url) {
+		e.Message += "; it is the server of the context " + s.context
+	}
 	e.Message = a.here(e.Message)
 	if a.json {
 		_ = a.printJSON(map[string]any{"error": &e})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,7 +26,7 @@ func (s *server) use(name string) error {
 	if err != nil {
 		return err
 	}
-	s.url, s.token, s.ca = one.URL, cmp.Or(s.token, one.Token), cmp.Or(s.ca, one.CA)
+	s.context, s.url, s.token, s.ca = name, one.URL, cmp.Or(s.token, one.Token), cmp.Or(s.ca, one.CA)
 	return nil
 }
 
@@ -59,6 +60,9 @@ func (a *app) contextCommand() *cobra.Command {
 		}
 		if err == nil {
 			_, err = node.Dial(one.URL, one.Token, one.CA) // nothing is sent
+		}
+		if u, _ := url.Parse(one.URL); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+			a.note(withoutPassword(one.URL) + " is not encrypted: others on the way can read the token and the calls; use https")
 		}
 		if known.Contexts[args[0]] = one; err == nil && !given && one.Token != "" { // it may be set for another server
 			a.note("the token in $TOOLPOST_TOKEN is stored for " + withoutPassword(one.URL))
