@@ -535,12 +535,12 @@ func (a *app) help(c *cobra.Command, _ []string) {
 			}
 		}
 	}
-	a.flagHelp("Flags:", c.LocalNonPersistentFlags().FlagUsages())
+	a.flagHelp("Flags:", c.LocalNonPersistentFlags().FlagUsagesWrapped(a.out.width()))
 	every := c.InheritedFlags() // without flags that have another meaning for the command
 	if !c.HasParent() {
 		every = c.PersistentFlags()
 	}
-	a.flagHelp("Flags of every command:", every.FlagUsages())
+	a.flagHelp("Flags of every command:", every.FlagUsagesWrapped(a.out.width()))
 }
 
 func (a *app) flagHelp(title, flags string) {

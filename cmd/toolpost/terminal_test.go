@@ -291,3 +291,18 @@ func TestServerAsksAtItsTerminal(t *testing.T) {
 	kit.Contains(t, calls("third"), "bytes_written", "the approved call did not run")
 	said.wait(t, "ok in ")
 }
+
+func TestHelpOfFlagsFitsTheTerminal(t *testing.T) {
+	tooltest.NoLeaks(t)
+	s := sit(t, program(t, nil, "call", "--help"), 40, 70)
+	s.ends(0)
+	_, flags, _ := strings.Cut(paint.ReplaceAllString(s.written(), ""), "\nFlags:")
+	if !strings.Contains(flags, "--resume") {
+		t.Fatal(s.written())
+	}
+	for line := range strings.SplitSeq(flags, "\r\n") {
+		if len(line) > 70 {
+			t.Errorf("%d characters: %s", len(line), line)
+		}
+	}
+}
