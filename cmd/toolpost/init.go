@@ -41,6 +41,10 @@ func (a *app) init(o start.Options) error {
 	for _, f := range p.Found {
 		fmt.Fprintf(a.out, "%s %s: %s\n", a.out.green("found"), clean(f.What), clean(f.Becomes))
 	}
+	if len(p.Skipped) > 0 {
+		a.note("scripts of package.json that may change, publish or deploy something are left out: " + strings.Join(p.Skipped, ", ") +
+			"; add a source of protocol command for each that agents may run")
+	}
 	err = p.Write(func(name string) { fmt.Fprintf(a.out, "%s %s\n", a.out.green("wrote"), name) })
 	if err != nil {
 		return err

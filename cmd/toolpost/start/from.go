@@ -3,6 +3,7 @@ package start
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,10 @@ type proposal struct {
 }
 
 // A project is the folder of --from. Its paths are shown as the config names them.
-type project struct{ dir, home string }
+type project struct {
+	dir, home string
+	skipped   []string // scripts that are not proposed
+}
 
 func (p project) path(name string) string {
 	full := filepath.Join(p.dir, name)
@@ -68,6 +72,7 @@ func (p *Plan) propose() (err error) {
 		}
 		p.Found = append(p.Found, Found{one.found, what})
 	}
+	p.Skipped = in.skipped
 	p.files = []file{{config.FileName, text}}
 	return nil
 }
@@ -122,7 +127,7 @@ func (p project) skillFolders() (found []proposal) {
 }
 
 // packageScripts proposes the scripts of a package.json that look at the code: others may publish or deploy.
-func (p project) packageScripts() (found []proposal) {
+func (p *project) packageScripts() (found []proposal) {
 	var pkg struct {
 		Scripts map[string]string `json:"scripts"`
 	}
@@ -130,11 +135,17 @@ func (p project) packageScripts() (found []proposal) {
 	if err != nil || strictjson.Unmarshal(text, &pkg) != nil {
 		return nil
 	}
-	for _, name := range []string{"test", "lint", "check", "typecheck"} {
+	looks := []string{"test", "lint", "check", "typecheck"}
+	for _, name := range slices.Sorted(maps.Keys(pkg.Scripts)) {
+		if !slices.Contains(looks, name) {
+			p.skipped = append(p.skipped, name)
+		}
+	}
+	for _, name := range looks {
 		if script := pkg.Scripts[name]; script != "" {
 			found = append(found, proposal{found: "the script " + name + " in package.json", source: proposedSource("npm-"+name, 0, "command",
 				config.Field{Name: "tool", Value: "npm_" + name}, config.Field{Name: "description", Value: "Runs `npm run " + name + "`."},
-				config.Field{Name: "command", Value: []string{"npm", "run", "--silent", name}}, config.Field{Name: "dir", Value: p.path(".")})})
+				config.Field{Name: "command", Value: []string{"npm", "run", "--silent", "--no-update-notifier", name}}, config.Field{Name: "dir", Value: p.path(".")})})
 		}
 	}
 	return found

@@ -36,6 +36,7 @@ type file struct {
 // A Plan is what is written.
 type Plan struct {
 	Found   []Found  // what is in the folder of From
+	Skipped []string // scripts of its package.json that are not proposed
 	Next    []string // commands to try next
 
 	o     Options
