@@ -101,6 +101,10 @@ func (a *app) runPlan(ctx context.Context, call tool.Call) error {
 
 // showResult prints the outcome of a plan.
 func (a *app) showResult(r *plan.Result, view *planView) {
+	if r.Error != nil && (r.Error.Code == plan.CodeInvalidPlan || r.Error.Code == plan.CodeCycle) { // it did not run, and is not kept
+		a.planError("the plan is not right:", r.Error)
+		return
+	}
 	if view.narrative != "" {
 		fmt.Fprintln(a.out, cleanLines(view.narrative))
 	}
@@ -145,9 +149,6 @@ func (a *app) planError(what string, e *plan.Error) {
 	if len(details.Faults) < 2 {
 		fmt.Fprintln(a.err, a.err.red(what), clean(e.Message))
 		return
-	}
-	if e.Code == plan.CodeInvalidPlan || e.Code == plan.CodeCycle {
-		what = "the plan is not right:"
 	}
 	fmt.Fprintln(a.err, a.err.red(what), len(details.Faults)+details.More, "faults")
 	for _, f := range details.Faults {
