@@ -104,6 +104,11 @@ func (t tools) run(ctx context.Context, c *define.Call, a RunArgs) (json.RawMess
 		return nil, err
 	}
 	c.Summary = summary(result)
+	if !result.Success {
+		c.Failure = &tool.Error{
+			Code: tool.CodeToolError, Reason: result.Error.Code, Message: c.Summary, Details: result.Error.Details,
+		}
+	}
 	return result.Document()
 }
 

@@ -83,6 +83,10 @@ func TestInvalidPlanIsAResultNotAnError(t *testing.T) {
 		if r := gives[plan.Result](h, "plan.run", args); r.Success || r.Error == nil || len(r.ToolResults) != 0 {
 			t.Errorf("%s: %+v", args, r)
 		}
+		if r, err := h.call(ada, "plan.run", args); err != nil || r.OK || r.Failure.Code != tool.CodeToolError ||
+			!strings.HasPrefix(r.Failure.Message, "the plan failed: ") {
+			t.Errorf("%s: the call of a plan that failed did not: %+v, %v", args, r, err)
+		}
 		c := gives[tools.Checked](h, "plan.check", args)
 		if c.Valid || c.Error == nil || c.Order == nil {
 			t.Errorf("%s: %+v", args, c)

@@ -90,7 +90,7 @@ func use[T any](ctx context.Context, a *app, b *backend, o own, call tool.Call, 
 		return given, &more
 	case err != nil:
 		return given, err
-	case !r.OK:
+	case !r.OK && len(r.Output) == 0: // a plan that failed has a result
 		return given, tool.Errorf(tool.CodeToolError, "%s failed: %s", call.Tool, failureOf(r))
 	}
 	return given, readOutput(call.Tool, r.Output, &given)
