@@ -115,16 +115,15 @@ func short(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// lines lays out rows in columns, each cell on one line; the last column takes what is left of the line.
+// lines lays out rows in columns, each cell on one line. On a terminal they fit its width.
 func (s *screen) lines(head []string, rows [][]string) (lines []string) {
 	rows = append([][]string{head}, rows...)
-	widths := make([]int, len(head))
 	for _, row := range rows {
 		for i := range row {
 			row[i] = clean(row[i])
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
 	}
+	widths := fit(rows, s.width())
 	for n, row := range rows {
 		line := s.row(widths, row)
 		if n == 0 {
@@ -135,7 +134,58 @@ func (s *screen) lines(head []string, rows [][]string) (lines []string) {
 	return lines
 }
 
-// row lays out one row: each cell but the last is at least as wide as its column, and the last takes what is left.
+// twice matches a time as when writes it.
+var twice = regex.Lazy(`^\S+Z \((.+)\)$`)
+
+// fit returns the widths of the columns of a table, whose first row is its head. If it is wider than the given width, and
+// that is not 0, it shortens cells: first times, which are written twice, and then the widest columns. Ids stay as they are:
+// people copy them.
+func fit(rows [][]string, width int) []int {
+	widths, total := measure(rows)
+	if width <= 0 || total <= width {
+		return widths
+	}
+	for _, row := range rows {
+		for i := range row {
+			row[i] = twice().ReplaceAllString(row[i], "$1")
+		}
+	}
+	for widths, total = measure(rows); total > width; total-- {
+		widest := -1
+		for i, head := range rows[0] {
+			id := head == "ID" || head == "CALL" || head == "PLAN"
+			if !id && widths[i] > max(len(head), 8) && (widest < 0 || widths[i] >= widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	for _, row := range rows {
+		for i := range row {
+			row[i] = short(row[i], widths[i])
+		}
+	}
+	return widths
+}
+
+// measure returns the widths of columns, and of all of them with the space between them.
+func measure(rows [][]string) (widths []int, total int) {
+	widths = make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	for _, w := range widths {
+		total += w + 2
+	}
+	return widths, total - 2
+}
+
+// row lays out one row: each cell but the last is at least as wide as its column. A terminal shows what fits.
 func (s *screen) row(widths []int, row []string) string {
 	var b strings.Builder
 	for i, cell := range row[:len(row)-1] {
@@ -143,11 +193,7 @@ func (s *screen) row(widths []int, row []string) string {
 			fmt.Fprintf(&b, "%-*s  ", widths[i], cell)
 		}
 	}
-	last := clean(row[len(row)-1])
-	if w := s.width(); w > 0 {
-		last = short(last, max(w-utf8.RuneCountInString(b.String()), 20))
-	}
-	return strings.TrimRight(b.String()+last, " ")
+	return short(strings.TrimRight(b.String()+clean(row[len(row)-1]), " "), s.width())
 }
 
 // painted colours a line by its level.

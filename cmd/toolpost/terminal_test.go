@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -112,6 +113,34 @@ func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 			t.Errorf("%q is not on the screen: %q", want, screen.String())
 		}
 	}
+}
+
+// A table fits a terminal of 80 columns, and is whole elsewhere.
+func TestTablesFitTheTerminal(t *testing.T) {
+	long := strings.Repeat("very-", 10) + "long.txt"
+	cmd := program(t, map[string]string{long: "text"}, "call", "readFile", "path="+long)
+	kit.OK(t, cmd.Run())
+	log := func() *exec.Cmd {
+		again := exec.Command(cmd.Path, "audit", "log")
+		again.Dir, again.Env = cmd.Dir, append(cmd.Env, "NO_COLOR=1")
+		return again
+	}
+	whole := kit.Must(log().Output())(t)
+	kit.Contains(t, string(whole), long)
+	ours, theirs := openTerminal(t)
+	shown := log()
+	shown.Stdout = theirs
+	kit.OK(t, shown.Start())
+	theirs.Close()
+	text, _ := io.ReadAll(ours)
+	kit.OK(t, shown.Wait())
+	for line := range strings.Lines(strings.ReplaceAll(string(text), "\r", "")) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	kit.Contains(t, string(text), "readFile")
+	kit.Contains(t, string(text), "…")
 }
 
 func TestNoColorDisablesColour(t *testing.T) {
