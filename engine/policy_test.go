@@ -108,6 +108,11 @@ func TestDeniedBrokenToolIsHidden(t *testing.T) {
 	e := start(t, under(rules(t, "rules: [{name: d, effect: deny, tools: closed}]")),
 		bind("one", src), engine.Binding{Name: "dead", Protocol: "p", Err: errors.New("dead")})
 	kit.Refused(t, kit.Err(e.Invoke(t.Context(), by("x", tool.Call{Tool: "closed"}), tool.Discard)), tool.CodeNotFound, "")
+	said := func(name string) string {
+		_, err := e.Invoke(t.Context(), by("x", tool.Call{Tool: name}), tool.Discard)
+		return strings.ReplaceAll(tool.AsError(err).Message, name, "NAME")
+	}
+	kit.Equal(t, said("closed"), said("nosuch"), "a hidden tool and one that may be of a dead source")
 	for s := range e.Specs(t.Context(), tool.Principal{ID: "x"}) {
 		kit.Equal(t, s.Source, "dead", s)
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -347,13 +348,22 @@ func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
 		}
 		return it, nil
 	}
-	source, _, _ := strings.Cut(name, ".")
-	for _, it := range sh.items { // a source that failed to open returns its error, because its tools are unknown
-		if it.spec.Name == "" && it.spec.Source == source && name != source && it.visible(p) {
+	first, _, dotted := strings.Cut(name, ".")
+	var owner *source // by the name alone: a tool that the caller may not know of is treated as one that does not exist
+	if dotted {
+		owner = sh.sources[first]
+	}
+	var may strings.Builder
+	for _, it := range sh.items { // the tools of a source that failed to open are unknown: the name may be one of them
+		switch {
+		case it.spec.Name != "" || !it.visible(p):
+		case it.source == owner:
 			return nil, whyUnavailable(name, it.err)
+		case owner == nil:
+			fmt.Fprintf(&may, "; source %s, which may have it, failed to open: %s", it.spec.Source, tool.AsError(it.err).Message)
 		}
 	}
-	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q", name)
+	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q%s", name, may.String())
 }
 
 // Lookup implements tool.Catalog.

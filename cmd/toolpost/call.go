@@ -208,25 +208,23 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
-// suggest adds similar names to a not_found error, and the sources that could not list their tools.
+// suggest adds similar names to a not_found error.
 func suggest(ctx context.Context, c tool.Catalog, name string, err error) error {
 	e := *tool.AsError(err)
 	if e.Code != tool.CodeNotFound {
 		return err
 	}
-	var names, dead []string
-	for s, why := range c.Specs(ctx, me()) {
-		switch {
-		case s != nil && s.Name != "":
-			names = append(append(names, s.Name), s.Aliases...)
-			if strings.Contains(name, ".") {
-				names = append(names, s.Source+"."+s.Name)
-			}
-		case s != nil && why != nil:
-			dead = append(dead, fmt.Sprintf("\n  source %s is unavailable: %s", s.Source, because(why)))
+	var names []string
+	for s := range c.Specs(ctx, me()) {
+		if s == nil || s.Name == "" {
+			continue
+		}
+		names = append(append(names, s.Name), s.Aliases...)
+		if strings.Contains(name, ".") {
+			names = append(names, s.Source+"."+s.Name)
 		}
 	}
-	e.Message += nearest.Suggest(name, names, "; `toolpost tools` lists what there is") + strings.Join(dead, "")
+	e.Message += nearest.Suggest(name, names, "; `toolpost tools` lists what there is")
 	return &e
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,10 +74,15 @@ func (c *Catalogue) arrival(ctx context.Context, names []string) error {
 	if starting {
 		defer context.AfterFunc(c.start, cancel)()
 	}
-	if arrived(soon, c.waiting(names)) || starting && ctx.Err() == nil {
+	waiting := c.waiting(names)
+	if arrived(soon, waiting) || starting && ctx.Err() == nil {
 		return nil
 	}
-	return tool.Errorf(tool.CodeUnavailable, "it may belong to a source that is still being opened; try again in a moment").
+	late := make([]string, len(waiting))
+	for i, s := range waiting {
+		late[i] = "source " + s.Name
+	}
+	return tool.Errorf(tool.CodeUnavailable, "%s is still opening, and may have it; try again in a moment", strings.Join(late, ", ")).
 		RetryAfter(time.Second)
 }
 

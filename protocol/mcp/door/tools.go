@@ -174,7 +174,8 @@ func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*s
 	case bad != nil:
 		return nil, bad
 	case err != nil && r.spec == nil && tool.CodeOf(err) == tool.CodeNotFound:
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Unknown tool: %s", jsonrpc.Clip(r.name))
+		_, more, _ := strings.Cut(tool.AsError(err).Message, `"; `) // the sources that may have it
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Unknown tool: %s", strings.TrimSuffix(jsonrpc.Clip(r.name)+"; "+more, "; "))
 	case err != nil:
 		return failure(r, tool.AsError(err)), nil
 	case asks != nil:
