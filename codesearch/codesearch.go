@@ -25,7 +25,7 @@ import (
 // Options limit the work of a library. The zero value has useful limits.
 type Options struct {
 	Rate     int           `yaml:"rate" schema:"default=100" doc:"expensive operations per caller, codebase and minute; -1: unlimited"`
-	MaxFile  int64         `yaml:"max_file" schema:"default=67108864" doc:"bytes of the largest file that is searched"`
+	MaxFile  int64         `yaml:"max_file" kind:"bytes" schema:"default=67108864" doc:"bytes of the largest file that is searched"`
 	MaxLines int           `yaml:"max_lines" schema:"default=10000" doc:"lines that one grep returns at most, whatever its own limit says"`
 	Index    IndexOptions  `yaml:"index" doc:"the index that makes searching fast"`
 	Search   SearchOptions `yaml:"search" doc:"search by meaning"`
@@ -35,7 +35,7 @@ type Options struct {
 type IndexOptions struct {
 	Off      bool  `yaml:"off" doc:"search without an index, and write nothing to disk"`
 	MaxFiles int   `yaml:"max_files" schema:"default=1000000" doc:"files and folders in a codebase; a larger one gets no index"`
-	MaxBytes int64 `yaml:"max_bytes" schema:"default=4294967296" doc:"bytes of a codebase that are indexed; the rest is read on every search"`
+	MaxBytes int64 `yaml:"max_bytes" kind:"bytes" schema:"default=4294967296" doc:"bytes of a codebase that are indexed; the rest is read on every search"`
 }
 
 const (

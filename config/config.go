@@ -148,20 +148,8 @@ func (s Source) Decode(into any) error {
 	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol", "pin"))
 }
 
-// Placed adds a position to an error of the source, unless it has one: that of the longest value which the error quotes, or
-// else that of the source.
-func (s Source) Placed(err error) error {
-	if err == nil || s.entry.doc == nil || strings.Contains(tool.AsError(err).Message, s.entry.doc.path+":") {
-		return err
-	}
-	about, longest, message := s.entry.node, 2, tool.AsError(err).Message
-	for n := range scalars(s.entry.node) {
-		if t, ok := text(n); ok && len(t) > longest && t != s.Name && t != s.Protocol && strings.Contains(message, t) {
-			about, longest = n, len(t)
-		}
-	}
-	return s.entry.doc.explain(faultAt(about, "%s", message))
-}
+// Placed adds a position to an error of the source, unless it has one.
+func (s Source) Placed(err error) error { return s.entry.placed(err, s.Name, s.Protocol) }
 
 // Peek reads those fields of the source that a struct has, and ignores all others.
 func (s Source) Peek(into any) error { return s.entry.doc.explain(decodeSome(s.entry.node, into)) }
@@ -183,15 +171,18 @@ type Door struct {
 // Decode reads the fields of the door into a struct with yaml tags. A field that the file leaves out keeps its value.
 func (d Door) Decode(into any) error { return d.fields.Decode(into) }
 
+// Peek reads those fields of the door that a struct has, and ignores all others.
+func (d Door) Peek(into any) error { return d.fields.doc.explain(decodeSome(d.fields.node, into)) }
+
 // Equal reports whether two entries have the same content, whatever their layout and comments.
 func (d Door) Equal(o Door) bool { return d.Name == o.Name && d.fields.Equal(o.fields) }
 
-// Placed adds the door's position in the file to an error.
+// Placed adds a position in the door to an error.
 func (d Door) Placed(err error) error {
-	if err == nil {
-		return nil
+	if isNull(d.fields.node) {
+		d.fields.node = d.key
 	}
-	return d.fields.doc.explain(faultAt(d.key, "%s", tool.AsError(err).Message))
+	return d.fields.placed(err)
 }
 
 // Check refuses an unknown door, or one with fields that it does not know.
@@ -229,6 +220,57 @@ func (s Section) Decode(into any) error {
 	return s.doc.explain(decodeFields(s.node, into))
 }
 
+// placed adds a position to an error about a part of the section, unless it has one: that of the longest value which the
+// error quotes, other than those given, or else that of the section.
+func (s Section) placed(err error, except ...string) error {
+	if err == nil || s.doc == nil || strings.Contains(tool.AsError(err).Message, s.doc.path+":") {
+		return err
+	}
+	about, longest, message := s.node, 2, tool.AsError(err).Message
+	for n := range scalars(s.node) {
+		whole, err := atHome(n)
+		if t, ok := text(whole); err == nil && ok && len(t) > longest && !slices.Contains(except, t) && strings.Contains(message, t) {
+			about, longest = n, len(t)
+		}
+	}
+	return s.doc.explain(faultAt(about, "%s", message))
+}
+
+// Placed adds a position to an error about a part of the file, such as source files, rule no-deletes or secret KEY, unless
+// it has one or there is no such part; see Problem.
+func (c *Config) Placed(about string, err error) error {
+	kind, name, _ := strings.Cut(about, " ")
+	if _, of, ok := strings.Cut(name, " of "); ok {
+		kind, name = "source", of // a tool of a source
+	}
+	path := strings.Fields(partsOf[kind])
+	if len(path) == 0 {
+		return err
+	}
+	n := c.doc.root
+	for _, key := range path {
+		in := n
+		if n = child(in, key); n == in {
+			return err
+		}
+	}
+	part := child(n, name)
+	if list, ok := n.(*ast.SequenceNode); ok {
+		for _, entry := range list.Values {
+			if called, ok := text(child(entry, "name")); ok && called == name {
+				part = entry
+			}
+		}
+	}
+	return Section{doc: c.doc, node: part}.placed(err, name)
+}
+
+// partsOf lists where the parts are that problems are about, by the first word about them.
+var partsOf = map[string]string{
+	"source": "sources", "roots": "sources", "rule": "policy rules", "role": "callers roles", "caller": "callers list",
+	"model": "models", "planner": "planners", "secret": "secrets", "door": "doors", "webhook": "notify webhooks", "store": "store",
+}
+
 // Equal reports whether two sections have the same content, whatever their layout and comments.
 func (s Section) Equal(o Section) bool { return bytes.Equal(s.value, o.value) }
 
@@ -243,7 +285,7 @@ type layout struct {
 	Sources []entry `yaml:"sources" doc:"where tools come from"`
 	Doors   *entry  `yaml:"doors" doc:"where calls come in; default: the HTTP door, with the MCP door on the same address"`
 	Limits  *entry  `yaml:"limits" doc:"limits that apply to every call"`
-	State   string  `yaml:"state" doc:"folder for everything that is written, except what a section names itself; default: .toolpost beside the config, or, if that cannot be written, a folder below $XDG_STATE_HOME/toolpost"`
+	State   string  `yaml:"state" kind:"path" doc:"folder for everything that is written, except what a section names itself; default: .toolpost beside the config, or, if that cannot be written, a folder below $XDG_STATE_HOME/toolpost"`
 	Store   *entry  `yaml:"store" doc:"where records, sessions, leases and jobs are kept; default: a SQLite file in the state folder"`
 	Callers *entry  `yaml:"callers" doc:"who may call, and what each caller may use; default: only the owner of this folder"`
 	Secrets *entry  `yaml:"secrets" doc:"secrets by name, and where each value comes from; a tool only gets the secrets that its source names"`
@@ -405,13 +447,18 @@ func checkSecretNames(n ast.Node) error {
 	return nil
 }
 
+// anyDoor is the field that most doors have, for an example in errors.
+type anyDoor struct {
+	Listen string `yaml:"listen" kind:"listen"`
+}
+
 func (c *Config) readDoors(n ast.Node) (doors []Door, err error) {
 	pairs, err := pairsOf(n)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range pairs {
-		if _, err := pairsOf(p.value); err != nil {
+		if _, err := pairsLike(p.value, reflect.TypeFor[anyDoor]()); err != nil {
 			return nil, err
 		}
 		fields, err := c.doc.section(p.value)
@@ -442,7 +489,7 @@ func (c *Config) source(n ast.Node) (Source, error) {
 			"source name %q: use lower-case letters, digits, _ and -, a letter or digit first", head.Name)
 	case head.Protocol == "":
 		return Source{}, missing(n, "protocol",
-			"source %q has no protocol; say what its tools speak, such as `protocol: namel3ss`", head.Name)
+			"source %q has no protocol; say what its tools speak, such as `protocol: mcp`", head.Name)
 	case head.Pin != "" && head.Pin != "on" && head.Pin != "off":
 		return Source{}, faultAt(child(n, "pin"), "pin is on or off, not %q", head.Pin)
 	}

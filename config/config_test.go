@@ -19,7 +19,7 @@ import (
 )
 
 type options struct {
-	Command []string          `yaml:"command" doc:"what to run"`
+	Command []string          `yaml:"command" kind:"path" doc:"what to run"`
 	Env     map[string]string `yaml:"env"`
 	Input   config.JSON       `yaml:"input"`
 	Timeout config.Duration   `yaml:"timeout"`
@@ -30,10 +30,12 @@ type options struct {
 	Sandbox *bool             `yaml:"sandbox"`
 	Walls   tool.Guarantees   `yaml:"guarantees"`
 	Roots   []root            `yaml:"roots"`
+	Memory  int64             `yaml:"memory" kind:"bytes"`
+	Lines   int               `yaml:"lines" kind:"bytes"`
 }
 
 type root struct {
-	Path  string `yaml:"path"`
+	Path  string `yaml:"path" kind:"path"`
 	Write bool   `yaml:"write"`
 }
 
@@ -128,6 +130,17 @@ var refused = []struct{ name, text, want string }{
 	{"many keys", manyKeys(), "more than 10000 entries"},
 	{"hexadecimal", "sources: [{name: a, protocol: p, x: 0x1f}]", "0x1f cannot be written as JSON"},
 	{"not a number", "sources: [{name: a, protocol: p, x: .nan}]", "cannot be written as JSON"},
+	{"a field too far in", "sources:\n  - name: a\n    protocol: p\n     roots: [b]",
+		":4:6: `roots` is not indented like `protocol` above it: begin it in column 5 if both belong to one entry"},
+	{"a field not far enough in", "sources:\n  - name: a\n  protocol: p", ":3:3: `protocol` is not indented like `name` above it: begin it in column 5"},
+	{"a section with an indent", "limits: {timeout: 3s}\n sources: []", ":2:2: `sources` is not indented like `limits` above it: begin it in column 1"},
+	{"no space after a colon", "sources:\n  - name:a\n    protocol: p", ":2:5: there is no space after a colon: write `name: a`"},
+	{"no space after a dash", "sources:\n  -name: a\n   protocol: p", ":2:3: there is no space after a dash: write `- name`"},
+	{"a key after a text", "a b\nc: d", ":2:1: `c` is not indented like the keys above it"},
+	{"a colon in a value", "sources:\n  - name: a: b", ":2:11: a value with a colon and a space in it needs quotes"},
+	{"entries without dashes", "sources:\n  name: a\n  protocol: p", ":2:3: expected a list, got a mapping; begin each entry with `- `"},
+	{"a door that is a port", "doors: {http: 8700}", "expected a mapping, such as `{listen: 8700}`, got the number"},
+	{"~ is null", "state: ~", ":1:8: ~ alone means nothing in YAML; write ~/ for your home folder"},
 	{"key that is a number", "sources: [{name: a, protocol: p, x: {1: a}}]", "expected a string as a key"},
 }
 
@@ -178,18 +191,29 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 
 func TestASourcesFaultsNameTheirPlace(t *testing.T) {
 	for text, want := range map[string]string{
-		"comand: [a]":                   `toolpost.yaml:4:3: unknown field "comand"; did you mean "command"?`,
-		"command: [sleep, 10]":          `:4:20: expected a string, got the number "10"; put it in quotes`,
-		"lenient: yes":                  `expected true or false, got the string "yes"`,
-		"tier: 1.5":                     "expected a whole number",
-		"tier: 9999999999999999999999":  "expected a whole number",
-		"ratio: much":                   "expected a number",
-		"guarantees: {no_netwrk: true}": `did you mean "no_network"?`,
-		"roots: [{path: .}, .]":         "expected a mapping, such as `{path: .}`",
-		"guarantees: [no_network]":      "expected a mapping, such as `{no_filesystem_read: true}`",
-		"env: [A=1]":                    "expected a mapping, such as `{NAME: VALUE}`",
-		"command: python3 x.py":         `expected a list, got the string "python3 x.py"; write [python3, x.py]`,
-		"env: {A: 1}":                   "expected a string",
+		"comand: [a]":                            `toolpost.yaml:4:3: unknown field "comand"; did you mean "command"?`,
+		"command: [sleep, 10]":                   `:4:20: expected a string, got the number "10"; put it in quotes`,
+		"lenient: yes":                           `expected true or false, got the string "yes"`,
+		"tier: 1.5":                              "expected a whole number",
+		"tier: 9999999999999999999999":           "expected a whole number",
+		"ratio: much":                            "expected a number",
+		"guarantees: {no_netwrk: true}":          `did you mean "no_network"?`,
+		"roots: [{path: .}, .]":                  "expected a mapping, such as `{path: .}`",
+		"guarantees: [no_network]":               "expected a mapping, such as `{no_filesystem_read: true}`",
+		"env: [A=1]":                             "expected a mapping, such as `{NAME: VALUE}`",
+		"command: python3 x.py":                  `expected a list, got the string "python3 x.py"; write [python3, x.py]`,
+		"env: {A: 1}":                            "expected a string",
+		"lenient: 'on'":                          "; write true",
+		"roots: .":                               ":4:10: expected a list, got the string \".\"; write [{path: .}]",
+		"roots: {path: .}":                       "expected a list, got a mapping; put it in [ ]",
+		"command: node\n  args: [-y, '@a/b', 3]": ":4:12: a command is one list, with its arguments: write `command: [node, -y, \"@a/b\", 3]`, and no args",
+		"roots: [{path: ~}]":                     "~ alone means nothing in YAML",
+		"memory: 512MB":                          ":4:11: a size is in bytes or has a unit such as MiB: write 512MiB",
+		"memory: 1g":                             "write 1GiB",
+		"memory: much":                           `expected a number of bytes, or a size such as 512MiB, got the string "much"`,
+		"memory: 1.5":                            "expected a whole number",
+		"memory: 9999999TiB":                     "too much",
+		"memory: 99999999999999999999KiB":        "too much",
 	} {
 		t.Run(text, func(t *testing.T) {
 			c, err := config.Parse("toolpost.yaml", []byte("sources:\n- name: a\n  protocol: p\n  "+text+"\n"))
@@ -200,9 +224,54 @@ func TestASourcesFaultsNameTheirPlace(t *testing.T) {
 	}
 }
 
+func TestWhatPeopleWriteIsUnderstood(t *testing.T) {
+	t.Setenv("HOME", "/home/ada")
+	c := mustParse(t, `
+state: ~/state
+sources:
+  - {name: a, protocol: p, command: [~/bin/x, "~/data", a~/b, ~x], roots: [{path: ~/}, {path: "~"}, {path: ./~/x}], memory: 512MiB, lines: 2Ki}
+doors: {http: {listen: 8700}}
+`)
+	var o options
+	kit.OK(t, c.Sources[0].Decode(&o))
+	want := options{
+		Command: []string{"/home/ada/bin/x", "/home/ada/data", "a~/b", "~x"}, Roots: []root{{Path: "/home/ada"}, {Path: "/home/ada"}, {Path: "./~/x"}},
+		Memory: 512 << 20, Lines: 2 << 10,
+	}
+	kit.Equal(t, cmp.Diff(want, o), "")
+	kit.Equal(t, c.StateDir(), "/home/ada/state")
+	var d door
+	kit.OK(t, c.Doors[0].Decode(&d))
+	kit.Equal(t, d.Listen, "127.0.0.1:8700")
+	kit.Fails(t, c.Placed("source a", errors.New("/home/ada/bin/x is missing")), ":4:38: /home/ada/bin/x is missing")
+	t.Setenv("HOME", "")
+	kit.Fails(t, c.Sources[0].Decode(&o), "toolpost.yaml:4:38: ")
+}
+
+func TestProblemsOfAPartHaveAPlace(t *testing.T) {
+	c := mustParse(t, `
+sources: [{name: one, protocol: p}]
+policy:
+  rules:
+    - {name: zero, tools: wrong}
+    - {name: one, tools: [right, wrong]}
+secrets: {KEY: {env: VARIABLE}}
+models: [{name: one, url: here}]
+`)
+	for about, want := range map[string]string{
+		"rule one": ":6:34: no \"wrong\"", "rule zero": ":5:27: ", "secret KEY": ":7:16: ", "tool x of one": ":2:11: ", "source one": ":2:11: ",
+		"model one": ":8:10: ",
+	} {
+		kit.Fails(t, c.Placed(about, errors.New(`no "wrong"`)), want, about)
+	}
+	for _, about := range []string{"planner x", "store", "machine"} {
+		kit.Equal(t, c.Placed(about, errors.New("why")).Error(), "why")
+	}
+}
+
 // A door has the fields of some door.
 type door struct {
-	Listen string   `yaml:"listen"`
+	Listen string   `yaml:"listen" kind:"listen"`
 	Hosts  []string `yaml:"hosts"`
 }
 
@@ -226,11 +295,10 @@ func TestWithoutDoorsTheHTTPDoorIsThere(t *testing.T) {
 
 func TestMistakesInADoorNameTheirPlace(t *testing.T) {
 	for text, want := range map[string]string{
-		"doors: {http: {listen: 8700}}": `:1:24: expected a string, got the number "8700"`,
-		"doors: {http: {hosts: a}}":     `expected a list, got the string "a"`,
-		"doors: {http: {listen: [a]}}":  "expected a string, got a list",
-		"doors: {htp: {}}":              `toolpost.yaml:1:9: unknown field "htp"; did you mean "http"?`,
-		"doors: {http: {lisen: a}}":     `unknown field "lisen"; did you mean "listen"?`,
+		"doors: {http: {hosts: a}}":    `expected a list, got the string "a"`,
+		"doors: {http: {listen: [a]}}": "expected a string, got a list",
+		"doors: {htp: {}}":             `toolpost.yaml:1:9: unknown field "htp"; did you mean "http"?`,
+		"doors: {http: {lisen: a}}":    `unknown field "lisen"; did you mean "listen"?`,
 	} {
 		kit.Fails(t, mustParse(t, text).Doors[0].Check([]config.Part{{Name: "http", Options: door{}}}), want, text)
 	}
@@ -292,31 +360,34 @@ func TestTheSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 	for text, ok := range map[string]bool{
 		whole:        true,
 		"sorces: []": false,
-		"sources: [{name: a, protocol: builtin}]":                 true,
-		"sources: [{name: a, protocol: builtin, command: [a]}]":   false,
-		"sources: [{name: A, protocol: builtin}]":                 false,
-		"sources: [{name: a, protocol: elsewhere}]":               false,
-		"sources: [{name: a, protocol: narratoria, comand: [a]}]": false,
-		"limits: {timeout: 5s}":                                   true,
-		"limits: {timeout: [5]}":                                  false,
-		"limits: {quotas: [{name: a, rate: 1}]}":                  true,
-		"limits: {quotas: [{name: a, rat: 1}]}":                   false,
-		"limits: {quotas: {name: a, rate: 1}}":                    false,
-		"limits: {tier: 2}":                                       true,
-		"limits: {tier: high}":                                    false,
-		"policy: {most: 1}":                                       true,
-		"policy: {moist: 1}":                                      false,
-		"policy: {mood: bold}":                                    true,
-		"policy: {mood: loud}":                                    false,
-		"policy: {ways: down}":                                    true,
-		"policy: {ways: [up, down]}":                              true,
-		"policy: {ways: [up, left]}":                              false,
-		"telemetry: {}":                                           false,
-		"secrets: {A_1: {env: A}, b: {file: b}}":                  true,
-		"secrets: {A: {env: A, file: b}}":                         false,
-		"secrets: {A: {}}":                                        false,
-		"secrets: {A: {evn: A}}":                                  false,
-		"secrets: {1A: {env: A}}":                                 false,
+		"sources: [{name: a, protocol: builtin}]":                  true,
+		"sources: [{name: a, protocol: builtin, command: [a]}]":    false,
+		"sources: [{name: A, protocol: builtin}]":                  false,
+		"sources: [{name: a, protocol: elsewhere}]":                false,
+		"sources: [{name: a, protocol: narratoria, comand: [a]}]":  false,
+		"limits: {timeout: 5s}":                                    true,
+		"limits: {timeout: [5]}":                                   false,
+		"limits: {quotas: [{name: a, rate: 1}]}":                   true,
+		"limits: {quotas: [{name: a, rat: 1}]}":                    false,
+		"limits: {quotas: {name: a, rate: 1}}":                     false,
+		"limits: {tier: 2}":                                        true,
+		"limits: {tier: high}":                                     false,
+		"doors: {http: {listen: 8700}}":                            true,
+		"sources: [{name: a, protocol: narratoria, memory: 1MiB}]": true,
+		"sources: [{name: a, protocol: narratoria, memory: [1]}]":  false,
+		"policy: {most: 1}":                                        true,
+		"policy: {moist: 1}":                                       false,
+		"policy: {mood: bold}":                                     true,
+		"policy: {mood: loud}":                                     false,
+		"policy: {ways: down}":                                     true,
+		"policy: {ways: [up, down]}":                               true,
+		"policy: {ways: [up, left]}":                               false,
+		"telemetry: {}":                                            false,
+		"secrets: {A_1: {env: A}, b: {file: b}}":                   true,
+		"secrets: {A: {env: A, file: b}}":                          false,
+		"secrets: {A: {}}":                                         false,
+		"secrets: {A: {evn: A}}":                                   false,
+		"secrets: {1A: {env: A}}":                                  false,
 	} {
 		v := kit.Must(jsonschema.UnmarshalJSON(strings.NewReader(asJSON(t, text))))(t)
 		if err := s.Validate(v); (err == nil) != ok {

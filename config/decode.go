@@ -46,7 +46,7 @@ func decodeKnown(n ast.Node, v reflect.Value, unknown func(pair) error) error {
 		if i < 0 {
 			err = unknown(p)
 		} else {
-			err = decode(p.value, v.FieldByIndex(fields[i].Index))
+			err = decodeKind(p.value, v.FieldByIndex(fields[i].Index), fields[i].Tag.Get("kind"))
 		}
 		if err != nil {
 			return err
@@ -56,6 +56,9 @@ func decodeKnown(n ast.Node, v reflect.Value, unknown func(pair) error) error {
 }
 
 func decodeStruct(n ast.Node, v reflect.Value, others []string) error {
+	if err := clientsCommand(n, fieldsOf(v.Type())); err != nil {
+		return err
+	}
 	err := decodeKnown(n, v, func(p pair) error {
 		if slices.Contains(others, p.name) {
 			return nil
@@ -200,11 +203,19 @@ func quotes(n ast.Node) string {
 // listHint returns how to write a list, which some types allow to be text alone.
 func listHint(n ast.Node, t reflect.Type) string {
 	s, isText := text(n)
+	m, isMapping := n.(*ast.MappingNode)
+	_, isField := n.(*ast.MappingValueNode)
 	switch {
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
 		return quotes(n)
+	case isField, isMapping && !m.IsFlowStyle:
+		return "; begin each entry with `- `"
+	case isMapping:
+		return "; put it in [ ]"
 	case isText && (t.Elem().Kind() == reflect.String || reflect.PointerTo(t.Elem()).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())):
 		return "; write " + flowList(strings.Fields(s))
+	case isText && t.Elem().Kind() == reflect.Struct:
+		return "; write [" + example(t.Elem(), n) + "]"
 	}
 	return ""
 }
@@ -230,7 +241,7 @@ func decodeScalar(n ast.Node, v reflect.Value) error {
 	case reflect.Bool:
 		b, ok := n.(*ast.BoolNode)
 		if !ok {
-			return faultAt(n, "expected true or false, got %s", kindOf(n))
+			return faultAt(n, "expected true or false, got %s%s", kindOf(n), boolHint(n))
 		}
 		v.SetBool(b.Value)
 	case reflect.Int, reflect.Int64:
@@ -249,6 +260,17 @@ func decodeScalar(n ast.Node, v reflect.Value) error {
 		return faultAt(n, "a field of type %s cannot be read from a config", v.Type())
 	}
 	return nil
+}
+
+// boolHint returns what to write for a word that other versions of YAML take as true or false.
+func boolHint(n ast.Node) string {
+	switch s, _ := text(n); strings.ToLower(s) {
+	case "yes", "on", "true":
+		return "; write true"
+	case "no", "off", "false":
+		return "; write false"
+	}
+	return ""
 }
 
 // placed adds the position of n to an error, unless it has one.
@@ -295,13 +317,22 @@ func pairsLike(n ast.Node, t reflect.Type) ([]pair, error) {
 	return pairs, nil
 }
 
-// example returns a mapping that a type may be written as: with its first field, and the text in place of the mapping.
+// example returns a mapping that a type may be written as: with its first field, for a list its first list of mappings, and the
+// text in place of the mapping.
 func example(t reflect.Type, n ast.Node) string {
 	if t == nil || t.Kind() != reflect.Struct || len(fieldsOf(t)) == 0 {
 		return "{NAME: VALUE}"
 	}
 	first, value := fieldsOf(t)[0], "..."
+	entries := func(f typeschema.Field) bool {
+		return f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct
+	}
+	if i := slices.IndexFunc(fieldsOf(t), entries); i >= 0 && kindOf(n) == "a list" {
+		first = fieldsOf(t)[i]
+	}
 	if s, ok := text(n); ok && first.Type.Kind() == reflect.String {
+		value = s
+	} else if s := number(n); s != "" && first.Tag.Get("kind") == kindListen {
 		value = s
 	} else if first.Type.Kind() == reflect.Bool {
 		value = "true"

@@ -117,6 +117,12 @@ func structSchema(t reflect.Type) object {
 	props := object{}
 	for _, f := range fieldsOf(t) {
 		p := typeSchema(f.Type)
+		switch f.Tag.Get("kind") {
+		case kindBytes:
+			p["type"] = []string{"integer", "string"}
+		case kindListen:
+			p["type"] = []string{"string", "integer"}
+		}
 		p.say(strings.Fields(f.Tag.Get("schema")))
 		if f.Doc != "" {
 			p["description"] = f.Doc

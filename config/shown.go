@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 	"golang.org/x/sys/unix"
 
+	"toolpost/tool"
 	"toolpost/wire/regex"
 )
 
@@ -52,6 +54,41 @@ func Shown(data []byte, speaksOfSecrets func(name string) bool) (text string) {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// variable matches a reference to a variable, as shells have it.
+var variable = regex.Lazy(`^\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))$`)
+
+// InClear finds the values in env and headers of a source whose names suggest a secret, and values of env that are meant to
+// be another variable's; each error says what to write instead, and not the value.
+func (s Source) InClear(speaksOfSecrets func(name string) bool) (found []error) {
+	fields, _ := pairsOf(s.entry.node)
+	for _, field := range fields {
+		if field.name != "env" && field.name != "headers" {
+			continue
+		}
+		pairs, _ := pairsOf(field.value)
+		for _, p := range pairs {
+			value, _ := text(p.value)
+			m := variable().FindStringSubmatch(value)
+			var advice string
+			switch {
+			case field.name == "env" && m != nil:
+				advice = fmt.Sprintf("the program gets %s as it is written: to pass on our own variable, write `pass_env: [%s]`", value, m[1]+m[2])
+			case value == "" || strings.Contains(value, "${") || !speaksOfSecrets(p.name) || namesSecrets(p.name):
+				continue
+			case field.name == "env":
+				advice = fmt.Sprintf("%s looks like a secret: keep it out of the file with `secrets: {%[1]s: {env: %[1]s}}` (or `file: PATH`) "+
+					"at the top, and `secrets: [%[1]s]` in the source", p.name)
+			default:
+				advice = fmt.Sprintf("%s looks like a secret: keep it out of the file with `secrets: {KEY: {env: KEY}}` (or `file: PATH`) at the "+
+					"top, and ${secret:KEY} in the header", p.name)
+			}
+			at := position(p.key)
+			found = append(found, tool.Errorf(tool.CodeInvalidInput, "%s:%d:%d: %s", s.entry.doc.path, at.Line, at.Column, advice))
+		}
+	}
+	return found
 }
 
 // namesSecrets reports whether a field is about secrets, such as where one is kept, and does not contain one.

@@ -149,15 +149,57 @@ func syntaxFault(err error) error {
 	if !errors.As(err, &e) || e.GetToken() == nil {
 		return fmt.Errorf("not valid YAML: %w", err)
 	}
-	message := e.GetMessage()
+	t, message := e.GetToken(), e.GetMessage()
 	switch {
 	case strings.Contains(message, "'\t'"):
 		message = "the line begins with a tab; indent with spaces"
 	case strings.HasPrefix(message, "tab character"):
 		message = "there is a tab before this; write spaces"
+	case isKey(t) && (strings.HasSuffix(message, "not allowed in this context") || message == "unexpected key name"):
+		return misplaced(t)
 	}
-	return &fault{e.GetToken().Position, "not valid YAML: " + message}
+	return &fault{t.Position, "not valid YAML: " + message}
 }
+
+// misplaced explains a key that the parser does not expect, or a text whose last word is meant to be one: mostly it is not
+// indented like the keys that it belongs to.
+func misplaced(t *token.Token) error {
+	at, name, above := *t.Position, t.Value, keyAbove(t)
+	if colon := t.Next.Position; colon.Line > at.Line {
+		i := strings.LastIndexByte(t.Value, ' ') + 1
+		last := t.Value[i:]
+		if key, value, ok := strings.Cut(strings.TrimSpace(t.Value[:i]), ":"); ok && (t.Prev == nil || t.Prev.Type != token.MappingValueType) {
+			return &fault{&at, fmt.Sprintf("there is no space after a colon: write `%.40s: %.40s`", key, value)}
+		}
+		name, at.Line, at.Column = last, colon.Line, colon.Column-utf8.RuneCountInString(last)
+	} else if t.Prev != nil && t.Prev.Type == token.MappingValueType && t.Prev.Position.Line == at.Line {
+		return &fault{&at, "a value with a colon and a space in it needs quotes"}
+	}
+	switch {
+	case above == nil:
+		return &fault{&at, fmt.Sprintf("`%.40s` is not indented like the keys above it", name)}
+	case strings.HasPrefix(above.Value, "-"):
+		return &fault{above.Position, fmt.Sprintf("there is no space after a dash: write `- %.40s`", above.Value[1:])}
+	}
+	return &fault{&at, fmt.Sprintf("`%.40s` is not indented like `%.40s` above it: begin it in column %d if both belong to one entry",
+		name, above.Value, above.Position.Column)}
+}
+
+// keyAbove returns the first key of the nearest line above a token that begins with one.
+func keyAbove(t *token.Token) (key *token.Token) {
+	for p := t.Prev; p != nil && key == nil; p = p.Prev {
+		before := p.Prev
+		for before != nil && before.Type == token.SequenceEntryType {
+			before = before.Prev
+		}
+		if isKey(p) && (before == nil || before.Position.Line < p.Position.Line) {
+			key = p
+		}
+	}
+	return key
+}
+
+func isKey(t *token.Token) bool { return t.Next != nil && t.Next.Type == token.MappingValueType }
 
 // A fault is a mistake at one position of the file.
 type fault struct {

@@ -155,6 +155,9 @@ func (p *part) kind() string {
 	case string:
 		return t
 	case []any: // text that looks like a number is still text
+		if t[0] == "integer" {
+			return "bytes"
+		}
 		return "string"
 	}
 	return "any"
@@ -167,7 +170,7 @@ func plural(kind string) string {
 	return kind
 }
 
-// usual returns the default, with byte counts in readable units.
+// usual returns the default, with sizes in readable units.
 func (p *part) usual() string {
 	if len(p.Default) == 0 {
 		return ""
@@ -177,10 +180,10 @@ func (p *part) usual() string {
 		return "`" + text + "`"
 	}
 	var n int64
-	if json.Unmarshal(p.Default, &n) == nil && n >= 1<<20 {
-		for unit, name := int64(1)<<30, "GiB"; unit >= 1<<20; unit, name = unit>>10, "MiB" {
+	if p.kind() == "bytes" && json.Unmarshal(p.Default, &n) == nil && n > 0 {
+		for unit, name := int64(1)<<30, "GMK"; unit > 1; unit, name = unit>>10, name[1:] {
 			if n%unit == 0 {
-				return fmt.Sprintf("%d %s (`%d`)", n/unit, name, n)
+				return fmt.Sprintf("`%d%ciB`", n/unit, name[0])
 			}
 		}
 	}
@@ -243,9 +246,10 @@ Every field of ` + "`toolpost.yaml`" + `. The same schema is what ` + "`toolpost
 checks as you type. ` + "`toolpost config check`" + ` reads your file and opens its sources.
 
 - The file is strict: an unknown field, a duplicate key or a wrong type is an error with its line and column.
-- A relative path starts at the folder of the config, unless its field says otherwise.
+- A relative path starts at the folder of the config, unless its field says otherwise. ` + "`~/`" + ` at the beginning of a path, or of a word of a
+  command, is the home folder of the user who runs Toolpost. Variables are not replaced.
 - A duration is text such as ` + "`30s`, `5m` or `24h`" + `: a number and its unit.
-- A size is a number of bytes.
+- A size is a number of bytes, or has a unit: ` + "`64KiB`, `512MiB` or `2GiB`" + `.
 - A boolean without a default is ` + "`false`" + `.
 - ` + "`rules[].name`" + ` is the field ` + "`name`" + ` of each item of the list ` + "`rules`; in `roles.NAME.tools` you choose the name." + `
 

@@ -46,12 +46,12 @@ func (n *Node) mistakes(cfg *config.Config) []config.Problem {
 	return append(found, strays...)
 }
 
-// Warnings finds parts of a config that work but are not safe: a source whose programs can replace their own code; rules
+// Warnings finds parts of a config that work but are not safe: doors without TLS, secrets in the file, a source whose programs can replace their own code; rules
 // about files that scripts evade, because they judge what a command names and not what it opens; arguments that are not
 // checked as the tool's schema asks; and callers that the config does not list.
 func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []config.Problem) {
 	_, found = n.strayNames(n.cfg)
-	found = append(found, n.SourceWarnings()...)
+	found = slices.Concat(found, n.DoorWarnings(), n.SourceWarnings())
 	for spec, err := range n.Catalog().Specs(ctx, p) {
 		if err == nil {
 			for _, one := range schema.Unchecked(spec) {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"io/fs"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,7 @@ import (
 // Config is the part of a config that sets the address of a door, and which callers it admits without credentials. A
 // door with options of its own embeds it.
 type Config struct {
-	Listen  string   `yaml:"listen" doc:"address to listen on, or unix:PATH for a Unix socket; doors with the same address share it"`
+	Listen  string   `yaml:"listen" kind:"listen" doc:"address to listen on, or unix:PATH for a Unix socket; doors with the same address share it"`
 	Mode    string   `yaml:"mode" schema:"default=\"0600\"" doc:"permissions of the Unix socket"`
 	TLS     TLSFiles `yaml:"tls" doc:"serve TLS with these files; default: no TLS"`
 	Hosts   []string `yaml:"hosts" doc:"Host headers to accept, in addition to the listen address and localhost; an address such as 0.0.0.0 also answers to every IP address"`
@@ -71,6 +72,18 @@ func (o Options) URL(addr string) string {
 	}
 	return "http://" + addr
 }
+
+// InClear reports whether other machines reach a front with this URL, and without TLS.
+func InClear(url string) bool {
+	rest, plain := strings.CutPrefix(url, "http://")
+	host, _, err := net.SplitHostPort(strings.TrimRight(rest, "/"))
+	ip := net.ParseIP(host)
+	return plain && err == nil && host != "localhost" && (ip == nil || !ip.IsLoopback())
+}
+
+// EncryptAdvice says what to do about a front that is InClear.
+const EncryptAdvice = "tokens and results cross the network without encryption: add `tls: {cert: cert.pem, key: key.pem}`, or listen " +
+	"on 127.0.0.1 behind a proxy with a certificate"
 
 // Share takes from a second door at the same address the options that the first has left out: it is enough if one of
 // them sets how to listen there. It returns the name of an option on which the two disagree, or "".

@@ -18,9 +18,9 @@ import (
 // TLSFiles names the files of the door's certificate and of the authorities for client certificates. The files are read
 // again when they change.
 type TLSFiles struct {
-	Cert     string `yaml:"cert" doc:"PEM file with the certificate and its intermediates"`
-	Key      string `yaml:"key" doc:"PEM file with the certificate's private key"`
-	ClientCA string `yaml:"client_ca" doc:"PEM file with the authorities of client certificates; default: clients are not asked for one"`
+	Cert     string `yaml:"cert" kind:"path" doc:"PEM file with the certificate and its intermediates"`
+	Key      string `yaml:"key" kind:"path" doc:"PEM file with the certificate's private key"`
+	ClientCA string `yaml:"client_ca" kind:"path" doc:"PEM file with the authorities of client certificates; default: clients are not asked for one"`
 }
 
 // on reports whether the door speaks TLS.

@@ -12,7 +12,7 @@ import (
 
 // CacheOptions limit what is kept.
 type CacheOptions struct {
-	Size int64 `yaml:"size" schema:"default=0" doc:"bytes to keep in memory"`
+	Size int64 `yaml:"size" kind:"bytes" schema:"default=0" doc:"bytes to keep in memory"`
 }
 
 // settled is how old a file's last change must be before the file is cached: within the resolution of a file system's clock,

@@ -14,7 +14,7 @@ import (
 
 // Options limit the tools. The zero value has useful limits and no cache.
 type Options struct {
-	MaxFile int64        `yaml:"max_file" schema:"default=10485760" doc:"size limit, in bytes, of a file that is read or written in one piece"`
+	MaxFile int64        `yaml:"max_file" kind:"bytes" schema:"default=10485760" doc:"size limit, in bytes, of a file that is read or written in one piece"`
 	Cache   CacheOptions `yaml:"cache" doc:"keep files in memory after they were read, until they change"`
 }
 

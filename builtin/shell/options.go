@@ -21,9 +21,9 @@ type Options struct {
 	Rules     []Rule            `yaml:"rules" doc:"detailed rules for a program's arguments; a program with a rule is allowed"`
 	Env       map[string]string `yaml:"env" doc:"variables for every command"`
 	CallerEnv []string          `yaml:"caller_env" doc:"variables that a caller may set; default: none"`
-	Path      []string          `yaml:"path" doc:"folders in which programs are looked up; default: the absolute folders on PATH that are not world-writable"`
+	Path      []string          `yaml:"path" kind:"path" doc:"folders in which programs are looked up; default: the absolute folders on PATH that are not world-writable"`
 	Timeout   config.Duration   `yaml:"timeout" schema:"default=60s" doc:"time limit of one call; a caller can only ask for less"`
-	MaxOutput int               `yaml:"max_output" schema:"default=1048576" doc:"bytes of stdout, and of stderr, in a result"`
+	MaxOutput int               `yaml:"max_output" kind:"bytes" schema:"default=1048576" doc:"bytes of stdout, and of stderr, in a result"`
 	Walls     walls.Options     `yaml:"walls" doc:"what commands may do outside the offered folders; default: start programs, 512 MiB, 128 processes, 10 minutes of CPU time, and the network if a rule allows it"`
 	Line      bool              `yaml:"line" doc:"also offer runLine, a tool for shell lines; every command in a line is judged like a command of its own"`
 }

@@ -65,7 +65,8 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 		fmt.Fprintln(a.err, why)
 	}
 	for _, w := range n.Warnings(ctx, me()) {
-		fmt.Fprintf(a.err, "%s %s: %s\n", a.err.amber("warning:"), clean(w.About), because(w.Err))
+		why, _, _ := strings.Cut(because(cfg.Placed(w.About, w.Err)), "\n") // the place alone: a line may have a secret
+		fmt.Fprintf(a.err, "%s %s: %s\n", a.err.amber("warning:"), clean(w.About), why)
 	}
 	r := a.checked(ctx, n, cfg)
 	return a.conclude(r, func() { a.showCheck(r, n, deep) }, !r.OK)
@@ -96,11 +97,7 @@ type problem struct {
 func (a *app) checked(ctx context.Context, n *node.Node, cfg *config.Config) report {
 	r := report{State: n.StateDir(), Sources: []checkedSource{}, Problems: []problem{}}
 	wrong := func(about string, err error) {
-		for _, src := range cfg.Sources {
-			if about == "source "+src.Name || strings.HasSuffix(about, " of "+src.Name) {
-				err = src.Placed(err)
-			}
-		}
+		err = cfg.Placed(about, err)
 		p := problem{about, strings.TrimPrefix(because(err), "the "+about+", ")}
 		if !slices.Contains(r.Problems, p) {
 			r.Problems = append(r.Problems, p)

@@ -38,7 +38,7 @@ type Log interface {
 type Settings struct {
 	Values tool.Patterns `yaml:"values" doc:"tools, by name or as source.name, whose argument values are recorded, or * for all; for others only the shape and a digest are"`
 	Redact []string      `yaml:"redact" doc:"further argument names whose values are never recorded"`
-	Key    string        `yaml:"key" schema:"default=.toolpost/audit.key" doc:"file with the key that signs the log; created if it is missing"`
+	Key    string        `yaml:"key" kind:"path" schema:"default=.toolpost/audit.key" doc:"file with the key that signs the log; created if it is missing"`
 }
 
 // Options are the options of the stage.

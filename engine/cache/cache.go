@@ -229,7 +229,7 @@ const (
 type Rule struct {
 	Tools      tool.Patterns `yaml:"tools" doc:"tools by name or as source.name; only tools that declare that they read, and nothing else, are cached"`
 	TTL        time.Duration `yaml:"ttl" doc:"how old a cached result may be, such as 30s; at most 24h"`
-	MaxBytes   int           `yaml:"max_bytes" schema:"default=1048576" doc:"size of the largest result that is cached; at most 1 MiB"`
+	MaxBytes   int           `yaml:"max_bytes" kind:"bytes" schema:"default=1048576" doc:"size of the largest result that is cached; at most 1 MiB"`
 	Shared     bool          `yaml:"shared" doc:"share results between callers; default: each caller has its own"`
 	Invalidate tool.Patterns `yaml:"invalidate" doc:"tools of other sources whose calls make the results stale; calls that may change something on the same source always do"`
 }

@@ -32,7 +32,7 @@ import (
 type Options struct {
 	Off   bool `yaml:"off" doc:"keep no calls: they cannot be watched, and their arguments and events cannot be seen afterwards"`
 	Calls int  `yaml:"calls" schema:"default=1000" doc:"calls that are kept after they ended; at most 100000"`
-	Bytes int  `yaml:"bytes" schema:"default=16777216" doc:"bytes of all calls that are kept, also of those that run; at most 1 GiB"`
+	Bytes int  `yaml:"bytes" kind:"bytes" schema:"default=16777216" doc:"bytes of all calls that are kept, also of those that run; at most 1 GiB"`
 }
 
 // The largest values that a config may set.

@@ -24,7 +24,7 @@ type Options struct {
 	Default Fallback `yaml:"default" schema:"enum=allow|deny default=allow" doc:"what happens to a call that no rule decides"`
 	Rules   []Rule   `yaml:"rules" doc:"deny wins over ask, and ask over allow; the order does not matter"`
 	Limits  Limits   `yaml:"limits" doc:"limits that apply to every call"`
-	Record  string   `yaml:"record" doc:"file to append every judged call to, as a line of JSON with its arguments, secrets redacted; for 'toolpost policy replay'"`
+	Record  string   `yaml:"record" kind:"path" doc:"file to append every judged call to, as a line of JSON with its arguments, secrets redacted; for 'toolpost policy replay'"`
 }
 
 // A Rule applies to the calls that match all of its fields. An unset field matches everything.
@@ -54,7 +54,7 @@ type Rule struct {
 
 // Limits apply to every call.
 type Limits struct {
-	Arguments int64 `yaml:"arguments" doc:"bytes of a call's arguments; default: the door's own limit"`
+	Arguments int64 `yaml:"arguments" kind:"bytes" doc:"bytes of a call's arguments; default: the door's own limit"`
 }
 
 // The names in a decision that no rule made.

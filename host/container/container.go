@@ -23,8 +23,8 @@ import (
 
 // Options configure the containers of a source's programs. Zero values are the defaults.
 type Options struct {
-	Image   string   `yaml:"image" doc:"the image to run the tools in; with runtime sandbox: the folder that becomes their root"`
-	Runtime string   `yaml:"runtime" doc:"podman, docker, or a path to one of them; or sandbox: no container engine, a folder as the root; default: podman or docker, whichever is found"`
+	Image   string   `yaml:"image" kind:"path" doc:"the image to run the tools in; with runtime sandbox: the folder that becomes their root"`
+	Runtime string   `yaml:"runtime" kind:"path" doc:"podman, docker, or a path to one of them; or sandbox: no container engine, a folder as the root; default: podman or docker, whichever is found"`
 	Memory  string   `yaml:"memory" schema:"default=512m" doc:"memory of one container"`
 	CPUs    float64  `yaml:"cpus" schema:"default=1" doc:"CPUs of one container"`
 	PIDs    int      `yaml:"pids" schema:"default=128" doc:"processes and threads of one container"`

@@ -38,8 +38,8 @@ const (
 // A From is the origin of a secret's value, in exactly one way.
 type From struct {
 	Env     string   `yaml:"env" doc:"environment variable of Toolpost that holds the value"`
-	File    string   `yaml:"file" doc:"file that holds the value; only its owner may have access; one trailing newline is removed"`
-	Command []string `yaml:"command" doc:"program and arguments that print the value to stdout within 10s; one trailing newline is removed"`
+	File    string   `yaml:"file" kind:"path" doc:"file that holds the value; only its owner may have access; one trailing newline is removed"`
+	Command []string `yaml:"command" kind:"path" doc:"program and arguments that print the value to stdout within 10s; one trailing newline is removed"`
 }
 
 // Validate checks that there is exactly one origin.

@@ -31,7 +31,7 @@ import (
 // Options are the fields of every source whose programs we start, whatever its protocol. They are embedded in the
 // protocol's own.
 type Options struct {
-	Dir     string            `yaml:"dir" doc:"folder in which programs are found and run, relative to the config; in a container: the working folder there; default: the config's folder"`
+	Dir     string            `yaml:"dir" kind:"path" doc:"folder in which programs are found and run, relative to the config; in a container: the working folder there; default: the config's folder"`
 	Env     map[string]string `yaml:"env" doc:"environment variables, in addition to PATH, HOME, LANG and TMPDIR"`
 	PassEnv []string          `yaml:"pass_env" doc:"names of our own environment variables to pass on"`
 	secret.Grant
@@ -323,8 +323,8 @@ func (p *Program) Unavailable() error {
 // without building the source. It is for protocols whose sources have a command.
 func Missing(src config.Source) error {
 	var o struct {
-		Command   []string `yaml:"command"`
-		Dir       string   `yaml:"dir"`
+		Command   []string `yaml:"command" kind:"path"`
+		Dir       string   `yaml:"dir" kind:"path"`
 		Container struct {
 			Image string `yaml:"image"`
 		} `yaml:"container"`

@@ -26,18 +26,18 @@ import (
 // Options are the settings in the config of a source. The zero value is the default.
 type Options struct {
 	Off       bool            `yaml:"off" doc:"run the tools without walls, except those that a guarantee needs"`
-	Read      []string        `yaml:"read" doc:"files and folders that the tools may read, in addition to their own folder; relative to the config"`
-	Write     []string        `yaml:"write" doc:"files and folders that the tools may change; default: none"`
-	Run       []string        `yaml:"run" doc:"files and folders that the tools may read and run programs from, in addition to the system's and their interpreter's"`
+	Read      []string        `yaml:"read" kind:"path" doc:"files and folders that the tools may read, in addition to their own folder; relative to the config"`
+	Write     []string        `yaml:"write" kind:"path" doc:"files and folders that the tools may change; default: none"`
+	Run       []string        `yaml:"run" kind:"path" doc:"files and folders that the tools may read and run programs from, in addition to the system's and their interpreter's"`
 	Network   Network         `yaml:"network" schema:"default=none" doc:"none; loopback: a private one; all; or a list of hosts, such as [api.example.com, *.example.org, 10.0.0.7:8080]"`
 	Unix      bool            `yaml:"unix_sockets" doc:"allow Unix sockets, including those in folders that the tools may read"`
-	Tmp       int64           `yaml:"tmp" schema:"default=67108864" doc:"bytes of the private /tmp"`
+	Tmp       int64           `yaml:"tmp" kind:"bytes" schema:"default=67108864" doc:"bytes of the private /tmp"`
 	Machine   bool            `yaml:"machine" doc:"show the tools what /proc says about this machine"`
-	Memory    int64           `yaml:"memory" schema:"default=536870912" doc:"bytes of all processes of a tool together; -1: unlimited"`
+	Memory    int64           `yaml:"memory" kind:"bytes" schema:"default=536870912" doc:"bytes of all processes of a tool together; -1: unlimited"`
 	CPU       float64         `yaml:"cpu" doc:"number of CPUs; default: unlimited"`
 	Processes int             `yaml:"processes" schema:"default=128" doc:"processes and threads of a tool; -1: unlimited"`
 	Files     int             `yaml:"files" schema:"default=1024" doc:"open files per process"`
-	FileSize  int64           `yaml:"file_size" schema:"default=1073741824" doc:"bytes of the largest file that a process may write"`
+	FileSize  int64           `yaml:"file_size" kind:"bytes" schema:"default=1073741824" doc:"bytes of the largest file that a process may write"`
 	CPUTime   config.Duration `yaml:"cpu_time" doc:"CPU time per process; default: unlimited"`
 
 	Root      string             `yaml:"-"` // a folder that replaces the system's programs, see sandbox.Profile; empty if there is none
@@ -51,8 +51,8 @@ const leastMemory = 4 << 20
 // Validate refuses limits within which nothing can run. The config calls it.
 func (o *Options) Validate() error {
 	if o.Memory > 0 && o.Memory < leastMemory {
-		return fmt.Errorf("memory is in bytes, and no program runs in %d: give it %d (4 MiB) at the least, and an interpreter "+
-			"%d (64 MiB)", o.Memory, leastMemory, 64<<20)
+		return fmt.Errorf("memory is in bytes, and no program runs in %d: give it 4MiB at the least, and an interpreter 64MiB",
+			o.Memory)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ type Options struct {
 
 // RootOptions configures one offered folder.
 type RootOptions struct {
-	Path      string     `yaml:"path" doc:"the folder, relative to the config"`
+	Path      string     `yaml:"path" kind:"path" doc:"the folder, relative to the config"`
 	Write     bool       `yaml:"write" doc:"whether tools may write below it"`
 	Codebase  string     `yaml:"codebase" doc:"its codebase_id; default: the folder's name"`
 	Callers   tool.Globs `yaml:"callers" doc:"who can see it, such as team-*; default: everyone"`

@@ -14,6 +14,7 @@ import (
 	"toolpost/identity"
 	"toolpost/protocol/all"
 	"toolpost/tool"
+	"toolpost/web"
 )
 
 // Doors makes the doors of the config; o has what they need besides callers. If serving them fails, forget removes a new
@@ -49,6 +50,14 @@ func (a *Access) DoorProblems() (found []config.Problem) {
 	doors := all.Problems(a.env.Config, a.now.Load().Lists)
 	for _, name := range slices.Sorted(maps.Keys(doors)) {
 		found = append(found, config.Problem{About: "door " + name, Err: a.env.Redactor.Error(doors[name])})
+	}
+	return found
+}
+
+// DoorWarnings finds doors whose calls can be read on the network.
+func (a *Access) DoorWarnings() (found []config.Problem) {
+	for _, name := range all.Unencrypted(a.env.Config) {
+		found = append(found, config.Problem{About: "door " + name, Err: errors.New(web.EncryptAdvice)})
 	}
 	return found
 }

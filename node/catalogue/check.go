@@ -11,6 +11,7 @@ import (
 
 	healthtools "toolpost/builtin/health"
 	"toolpost/config"
+	"toolpost/engine/audit"
 	"toolpost/host/spawn"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
@@ -42,9 +43,14 @@ func (c *Catalogue) SourceProblems(cfg *config.Config) (found []config.Problem) 
 	return found
 }
 
-// SourceWarnings finds sources whose programs can replace their own code, and sources without tools.
+// SourceWarnings finds sources whose programs can replace their own code, secrets that are written in the file, and sources
+// without tools.
 func (c *Catalogue) SourceWarnings() (found []config.Problem) {
+	secret := func(name string) bool { return audit.SpeaksOfSecrets(name, nil) }
 	for _, src := range c.env.Config.Sources {
+		for _, err := range src.InClear(secret) {
+			found = append(found, config.Problem{About: "source " + src.Name, Err: err})
+		}
 		if home := c.claim(src).Own(); home != "" {
 			found = append(found, config.Problem{About: "source " + src.Name, Err: fmt.Errorf("walls.write names %s, which its "+
 				"program lies in or runs in: what a call writes there, the next one may run; name a folder in it, such as "+

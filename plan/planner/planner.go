@@ -29,11 +29,11 @@ type Options struct {
 	Name    string        `yaml:"name" doc:"name of the planner, and of its story"`
 	Title   string        `yaml:"title" doc:"what the story is called; default: what the file says, otherwise the name"`
 	Opening string        `yaml:"opening" doc:"prompt that begins the story; default: what the file says, otherwise \"begin\""`
-	File    string        `yaml:"file" doc:"file with a plan for each prompt, relative to the config; read again when it changes"`
+	File    string        `yaml:"file" kind:"path" doc:"file with a plan for each prompt, relative to the config; read again when it changes"`
 	Model   string        `yaml:"model" doc:"name of one of the models, which is asked for a plan"`
 	Style   string        `yaml:"style" doc:"of a model: what else it is told, such as the setting, and how to write"`
 	Tools   tool.Patterns `yaml:"tools" doc:"tools that a model or a program is told about; default: all that the caller may use"`
-	Command []string      `yaml:"command" doc:"program and arguments; it reads a request as JSON on stdin, and prints a plan on stdout"`
+	Command []string      `yaml:"command" kind:"path" doc:"program and arguments; it reads a request as JSON on stdin, and prints a plan on stdout"`
 
 	spawn.Options
 }

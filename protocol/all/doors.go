@@ -125,6 +125,23 @@ func Problems(cfg *config.Config, known func(name string) bool) map[string]error
 	return found
 }
 
+// Unencrypted lists the doors that other machines reach without TLS.
+func Unencrypted(cfg *config.Config) (names []string) {
+	encrypted := map[string]bool{} // by address: doors that share one share its TLS
+	at := make([]web.Config, len(cfg.Doors))
+	for i, d := range cfg.Doors {
+		if d.Peek(&at[i]) == nil && at[i].TLS.Cert != "" {
+			encrypted[at[i].Listen] = true
+		}
+	}
+	for i, d := range cfg.Doors {
+		if listen := at[i].Listen; listen != "" && !encrypted[listen] && web.InClear("http://"+listen) {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
 // A Door is a door that a config can open. Either it is mounted on the HTTP front, and has a Mount, or it listens by
 // itself, and has an Open and a Claim.
 type Door struct {

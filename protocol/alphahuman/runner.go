@@ -24,9 +24,9 @@ import (
 
 // Options are the fields of a source of this protocol: a folder of skills, or a single one.
 type Options struct {
-	Skills string `yaml:"skills" doc:"folder of skills: each subfolder with a manifest.json, skill.json or SKILL.md is one"`
-	Skill  string `yaml:"skill" doc:"folder of a single skill"`
-	Data   string `yaml:"data" doc:"folder where skills keep their files; default: skills/SOURCE in the state folder"`
+	Skills string `yaml:"skills" kind:"path" doc:"folder of skills: each subfolder with a manifest.json, skill.json or SKILL.md is one"`
+	Skill  string `yaml:"skill" kind:"path" doc:"folder of a single skill"`
+	Data   string `yaml:"data" kind:"path" doc:"folder where skills keep their files; default: skills/SOURCE in the state folder"`
 
 	spawn.Options // folders of skills are found in its dir, and each skill runs in its own
 
@@ -37,7 +37,7 @@ type Options struct {
 	HookTimeout  config.Duration `yaml:"hook_timeout" schema:"default=10s" doc:"time limit of each lifecycle hook"`
 	Grace        config.Duration `yaml:"grace" schema:"default=2s" doc:"a skill that left a call unanswered and then stays silent for this long is replaced; each step of its shutdown gets as long, at most 2s"`
 	SessionIdle  config.Duration `yaml:"session_idle" schema:"default=30m" doc:"a session without calls for this long is ended"`
-	MaxLine      int             `yaml:"max_line" schema:"default=16777216" doc:"bytes of one message"`
+	MaxLine      int             `yaml:"max_line" kind:"bytes" schema:"default=16777216" doc:"bytes of one message"`
 
 	Effects tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
 	Tier    *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`

@@ -28,7 +28,7 @@ import (
 
 // Options are the fields of a source of this protocol.
 type Options struct {
-	File     string   `yaml:"file" doc:"the cassette, which toolpost record wrote"`
+	File     string   `yaml:"file" kind:"path" doc:"the cassette, which toolpost record wrote"`
 	Source   string   `yaml:"source" doc:"which of the recorded sources it plays; default: the one with this source's name"`
 	Loose    bool     `yaml:"loose" doc:"a call may be made more often than it was recorded: its last outcome is repeated; default: each recorded call is played once, those with the same arguments in their order"`
 	Ignore   []string `yaml:"ignore" doc:"names of arguments, at any depth, that do not matter for finding a call, such as a time"`

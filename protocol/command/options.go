@@ -33,7 +33,7 @@ type Tool struct {
 	Name        string      `yaml:"tool" doc:"name of the tool; default: the name of the source"`
 	Title       string      `yaml:"title" doc:"name for people"`
 	Description string      `yaml:"description" doc:"what the tool does and when to use it"`
-	Command     []Piece     `yaml:"command" doc:"the program, on PATH or, with a slash, from dir; and its arguments. {name} stands for an argument; a list within the list is there only when its arguments are given"`
+	Command     []Piece     `yaml:"command" kind:"path" doc:"the program, on PATH or, with a slash, from dir; and its arguments. {name} stands for an argument; a list within the list is there only when its arguments are given"`
 	Arguments   config.JSON `yaml:"arguments" doc:"the arguments by name, each with a JSON Schema or a type alone: string, integer, number, boolean, array, or path, which is below dir; default: all that command and stdin name, as strings"`
 	Input       config.JSON `yaml:"input" doc:"JSON Schema of the arguments, in place of arguments"`
 	Stdin       Piece       `yaml:"stdin" doc:"what the program reads: a text with {name}; {*} stands for all arguments, as JSON; default: nothing"`
@@ -43,7 +43,7 @@ type Tool struct {
 	Exits     []Exit      `yaml:"exits" doc:"what exit codes mean; default: 0 is a success, all others are failures"`
 	Progress  Progress    `yaml:"progress" doc:"how progress is read: a regular expression with the groups percent, or done and total, and message; or lines"`
 	Assets    []Word      `yaml:"assets" doc:"files that the program makes, as patterns below dir, such as out/*.png or {name}.pdf"`
-	MaxOutput int64       `yaml:"max_output" schema:"default=16777216" doc:"bytes of stdout"`
+	MaxOutput int64       `yaml:"max_output" kind:"bytes" schema:"default=16777216" doc:"bytes of stdout"`
 
 	Effects tool.Effects `yaml:"effects" doc:"what the tool does to the world"`
 	Tier    *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`

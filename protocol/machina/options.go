@@ -21,14 +21,14 @@ import (
 
 // Options configure a toolhost. Only Command is needed.
 type Options struct {
-	Command []string     `yaml:"command" doc:"the toolhost and its arguments before --run, --serve or --list; looked up on PATH or, if it contains a slash, relative to dir"`
-	Plugin  string       `yaml:"plugin" doc:"what the toolhost loads"`
+	Command []string     `yaml:"command" kind:"path" doc:"the toolhost and its arguments before --run, --serve or --list; looked up on PATH or, if it contains a slash, relative to dir"`
+	Plugin  string       `yaml:"plugin" kind:"path" doc:"what the toolhost loads"`
 	Mode    string       `yaml:"mode" schema:"enum=serve|run default=serve" doc:"serve: keep warm sessions; run: start a process for each call"`
 	Tools   []ToolOption `yaml:"tools" doc:"the tools; default: whatever --list reports"`
 
 	Tiers    map[string]int `yaml:"tiers" doc:"tier of each tool by aid, 0 (safe) to 3 (dangerous), overriding --list"`
 	Sessions int            `yaml:"sessions" schema:"default=2" doc:"warm sessions at most"`
-	MaxReply int            `yaml:"max_reply" schema:"default=1048576" doc:"bytes of one reply"`
+	MaxReply int            `yaml:"max_reply" kind:"bytes" schema:"default=1048576" doc:"bytes of one reply"`
 
 	spawn.Options // the default timeout is MACHINA_TOOLHOST_TIMEOUT in seconds, or else 30s
 }

@@ -27,7 +27,7 @@ import (
 // Options are the fields of a source of this protocol. A source is a whole app, or a single tool if Tool is set. The options
 // apply to each of its tools and override the app's own files.
 type Options struct {
-	App         string      `yaml:"app" doc:"the app's folder, relative to dir; default: dir"`
+	App         string      `yaml:"app" kind:"path" doc:"the app's folder, relative to dir; default: dir"`
 	Tool        string      `yaml:"tool" doc:"offer only this tool"`
 	Kind        string      `yaml:"kind" schema:"enum=python|node default=python" doc:"language of the tool's function"`
 	Entry       string      `yaml:"entry" doc:"the tool's function, as module:function"`
@@ -47,7 +47,7 @@ type Options struct {
 
 	spawn.Options // the default timeout is the app's, or else 10s
 
-	PackKeys []string     `yaml:"pack_keys" doc:"public key files; installed packs signed by one of these keys are run"`
+	PackKeys []string     `yaml:"pack_keys" kind:"path" doc:"public key files; installed packs signed by one of these keys are run"`
 	Trusted  []string     `yaml:"trusted_packs" doc:"ids of installed packs to run without such a signature"`
 	Effects  tool.Effects `yaml:"effects" doc:"what the tools do to the world"`
 	Tier     *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`

@@ -23,7 +23,7 @@ type Options struct {
 	Tool        string      `yaml:"tool" doc:"name of the tool; default: the source's name"`
 	Title       string      `yaml:"title" doc:"display name"`
 	Description string      `yaml:"description" doc:"what the tool does and when to use it"`
-	Command     []string    `yaml:"command" doc:"program and arguments; the program is looked up on PATH or, if it contains a slash, relative to dir"`
+	Command     []string    `yaml:"command" kind:"path" doc:"program and arguments; the program is looked up on PATH or, if it contains a slash, relative to dir"`
 	Operation   string      `yaml:"operation" schema:"default=run" doc:"value of operation in the request"`
 	Input       config.JSON `yaml:"input" doc:"JSON Schema of the arguments"`
 	Output      config.JSON `yaml:"output" doc:"JSON Schema of the result"`
@@ -34,8 +34,8 @@ type Options struct {
 
 	Lenient   bool            `yaml:"lenient" doc:"report malformed lines and unknown event types as warnings and carry on; a missing version counts as 0"`
 	Grace     config.Duration `yaml:"grace" schema:"default=2s" doc:"how long the program may take to exit after done"`
-	MaxLine   int             `yaml:"max_line" schema:"default=4194304" doc:"bytes of one event"`
-	MaxOutput int64           `yaml:"max_output" schema:"default=268435456" doc:"bytes of all events of one call"`
+	MaxLine   int             `yaml:"max_line" kind:"bytes" schema:"default=4194304" doc:"bytes of one event"`
+	MaxOutput int64           `yaml:"max_output" kind:"bytes" schema:"default=268435456" doc:"bytes of all events of one call"`
 }
 
 func (o Options) withDefaults() Options {

@@ -23,7 +23,7 @@ import (
 
 // Options are the fields of a source with protocol openapi.
 type Options struct {
-	Document    string            `yaml:"document" doc:"OpenAPI 3.0 or 3.1 document, in JSON or YAML: a file, or an http(s) URL"`
+	Document    string            `yaml:"document" kind:"path" doc:"OpenAPI 3.0 or 3.1 document, in JSON or YAML: a file, or an http(s) URL"`
 	Operations  []tool.Glob       `yaml:"operations" doc:"operations to offer, by operationId or as 'GET /path'; * and ? match; default: all"`
 	Server      string            `yaml:"server" doc:"URL of the server, in place of those that the document names"`
 	Variables   map[string]string `yaml:"variables" doc:"values of variables in the document's server URLs; default: the document's"`
@@ -32,7 +32,7 @@ type Options struct {
 	Effects     tool.Effects      `yaml:"effects" doc:"what the tools do to the world, in addition to what their methods say"`
 	Tier        *int              `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects"`
 	Timeout     config.Duration   `yaml:"timeout" doc:"time limit of a call"`
-	MaxResponse int               `yaml:"max_response" schema:"default=16777216" doc:"bytes of an answer"`
+	MaxResponse int               `yaml:"max_response" kind:"bytes" schema:"default=16777216" doc:"bytes of an answer"`
 	Concurrency int               `yaml:"concurrency" doc:"calls that the server gets at a time; default: unlimited"`
 	Refresh     config.Duration   `yaml:"refresh" schema:"default=10m" doc:"how often a document at a URL is read again; -1s: never"`
 }

@@ -19,9 +19,9 @@ import (
 type SourceOptions struct {
 	URL      string          `yaml:"url" doc:"address of the other server: http://10.0.0.7:8700, https://tools.example.org or unix:PATH"`
 	TokenEnv string          `yaml:"token_env" doc:"environment variable with the server's token"`
-	CA       string          `yaml:"ca" doc:"PEM file with the authorities to trust for the server; default: this machine's"`
-	Cert     string          `yaml:"cert" doc:"PEM file with the client certificate to show to the server; default: none"`
-	Key      string          `yaml:"key" doc:"PEM file with that certificate's private key"`
+	CA       string          `yaml:"ca" kind:"path" doc:"PEM file with the authorities to trust for the server; default: this machine's"`
+	Cert     string          `yaml:"cert" kind:"path" doc:"PEM file with the client certificate to show to the server; default: none"`
+	Key      string          `yaml:"key" kind:"path" doc:"PEM file with that certificate's private key"`
 	Timeout  config.Duration `yaml:"timeout" doc:"time limit of calls whose tool sets none"`
 }
 

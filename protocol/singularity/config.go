@@ -15,7 +15,7 @@ import (
 // DoorConfig is the door's part of a config. Without a url the NATS server is embedded.
 type DoorConfig struct {
 	Embedded bool      `yaml:"embedded" doc:"run a NATS server in this process, which tells callers apart; default: true unless url is set"`
-	Listen   string    `yaml:"listen" schema:"default=127.0.0.1:4222" doc:"address of the embedded server"`
+	Listen   string    `yaml:"listen" kind:"listen" schema:"default=127.0.0.1:4222" doc:"address of the embedded server"`
 	TLS      ServerTLS `yaml:"tls" doc:"certificates of the embedded server; default: no TLS"`
 	Queue    string    `yaml:"queue" schema:"default=toolpost" doc:"queue group; doors in the same group share the requests"`
 	Workers  int       `yaml:"workers" schema:"default=256" doc:"calls at the same time"`
@@ -86,9 +86,9 @@ func (c DoorConfig) Claim(dir string) offlimits.Claim {
 
 // ServerTLS names the TLS files of the embedded server.
 type ServerTLS struct {
-	Cert     string `yaml:"cert" doc:"file with the certificate and its intermediates"`
-	Key      string `yaml:"key" doc:"file with the certificate's private key"`
-	ClientCA string `yaml:"client_ca" doc:"file with the authorities of client certificates; a caller with such a certificate needs no token"`
+	Cert     string `yaml:"cert" kind:"path" doc:"file with the certificate and its intermediates"`
+	Key      string `yaml:"key" kind:"path" doc:"file with the certificate's private key"`
+	ClientCA string `yaml:"client_ca" kind:"path" doc:"file with the authorities of client certificates; a caller with such a certificate needs no token"`
 }
 
 // Load reads the files; relative paths are relative to dir. It returns nil if no file is named.

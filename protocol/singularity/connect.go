@@ -23,11 +23,11 @@ type Connect struct {
 	Password    string `yaml:"password" doc:"password; use password_env to keep it out of the file"`
 	PasswordEnv string `yaml:"password_env" doc:"environment variable with the password"`
 	TokenEnv    string `yaml:"token_env" doc:"environment variable with the token"`
-	NKey        string `yaml:"nkey" doc:"file with an nkey seed"`
-	Creds       string `yaml:"creds" doc:"credentials file with a JWT and a seed"`
-	CA          string `yaml:"tls_ca" doc:"file with the authorities to trust for the server"`
-	Cert        string `yaml:"tls_cert" doc:"file with our own certificate"`
-	Key         string `yaml:"tls_key" doc:"file with our certificate's private key"`
+	NKey        string `yaml:"nkey" kind:"path" doc:"file with an nkey seed"`
+	Creds       string `yaml:"creds" kind:"path" doc:"credentials file with a JWT and a seed"`
+	CA          string `yaml:"tls_ca" kind:"path" doc:"file with the authorities to trust for the server"`
+	Cert        string `yaml:"tls_cert" kind:"path" doc:"file with our own certificate"`
+	Key         string `yaml:"tls_key" kind:"path" doc:"file with our certificate's private key"`
 }
 
 const (

@@ -31,7 +31,7 @@ import (
 
 // SourceOptions are the fields of a source with protocol mcp: a program to start, or the url of a server.
 type SourceOptions struct {
-	Command []string `yaml:"command" doc:"program that speaks MCP on stdin and stdout, with its arguments"`
+	Command []string `yaml:"command" kind:"path" doc:"program that speaks MCP on stdin and stdout, with its arguments"`
 
 	URL     string            `yaml:"url" doc:"URL of an MCP server, such as https://mcp.example.com/mcp"`
 	Headers map[string]string `yaml:"headers" doc:"headers of every request to url; \u0024{secret:NAME} stands for the value of a secret"`
@@ -40,10 +40,10 @@ type SourceOptions struct {
 	spawn.Options // of a program; a server at a url uses only the timeout
 
 	Era         string       `yaml:"era" schema:"enum=modern|legacy" doc:"modern: 2026-07-28; legacy: 2025-11-25 and earlier; default: found out by asking the server"`
-	Roots       []string     `yaml:"roots" doc:"folders to report when the server asks where to work; default: those that its walls name; without any, modern servers get the caller's answer, legacy servers none"`
+	Roots       []string     `yaml:"roots" kind:"path" doc:"folders to report when the server asks where to work; default: those that its walls name; without any, modern servers get the caller's answer, legacy servers none"`
 	LogLevel    string       `yaml:"log_level" schema:"enum=debug|info|notice|warning|error|critical|alert|emergency default=info" doc:"least severe messages to take from the server"`
 	Concurrency int          `yaml:"concurrency" doc:"calls that the server gets at a time; default: unlimited"`
-	MaxMessage  int          `yaml:"max_message" schema:"default=16777216" doc:"bytes of one message"`
+	MaxMessage  int          `yaml:"max_message" kind:"bytes" schema:"default=16777216" doc:"bytes of one message"`
 	Effects     tool.Effects `yaml:"effects" doc:"what the tools do to the world; what the server says can only add to it; default: everything"`
 	TrustHints  bool         `yaml:"trust_hints" doc:"believe the server's hints about what its tools do, even if they make a tool look harmless"`
 	Tier        *int         `yaml:"tier" doc:"0 (safe) to 3 (dangerous); default: from the effects, and 1 if nothing is known of them"`
