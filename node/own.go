@@ -49,7 +49,7 @@ func (n *Node) ownTools(ctx context.Context) (engine.Binding, error) {
 			Followers: n.followers,
 		}),
 		logtools.New(logtools.Options{Log: n.calls, Followers: n.followers}), trusttools.New(n.Upstream()),
-		n.issuer(), reloadtools.New(n.Refresh), operatetools.New(n), operatetools.Adding(n.o.AddSource), consoletools.New(n.Console), plantools.New(plans),
+		n.issuer(), reloadtools.New(n.Refresh), operatetools.New(n), operatetools.Adding(n.o.AddSource), consoletools.New(n.Console, n.ConsoleURL), plantools.New(plans),
 		storytools.New(stories), approvaltools.New(n.storage.Approvals, n.followers),
 	}, stored...)...)
 	specs, err := one.Tools(ctx)

@@ -21,18 +21,19 @@ type Links interface {
 // caller's calls whose token may do less, so its name marks it as a secret, and views of calls do not show it.
 type Link struct {
 	Path    string    `json:"secret_path" doc:"path to append to the address of the HTTP door"`
+	URL     string    `json:"url,omitzero" doc:"that address, if this program serves"`
 	Expires time.Time `json:"expires"`
 }
 
-// New makes the tool.
-func New(links Links) *define.Set {
+// New makes the tool; url returns the address of the console, or "" if it is not served.
+func New(links Links, url func() string) *define.Set {
 	run := func(_ context.Context, c *define.Call, _ struct{}) (Link, error) {
 		if err := c.Told("a link"); err != nil {
 			return Link{}, err
 		}
 		code, until, err := links.Link(c.Caller)
 		c.Summary = "a link to the console for " + c.Caller.ID
-		return Link{Path: console.Open(code), Expires: until}, err
+		return Link{Path: console.Open(code), URL: url(), Expires: until}, err
 	}
 	return define.NewSet(define.New(tool.Spec{
 		Name:        "console.link",

@@ -15,7 +15,7 @@ type links struct{}
 func (links) Link(tool.Principal) (string, time.Time, error) { return "c0de", time.Now(), nil }
 
 func TestConsoleLinkIsNotStored(t *testing.T) {
-	made := console.New(links{})
+	made := console.New(links{}, func() string { return "" })
 	r, err := made.Invoke(t.Context(), &tool.Call{Tool: "console.link"}, tool.Discard)
 	if err != nil || !strings.Contains(string(r.Output), "c0de") {
 		t.Fatal(r, err)

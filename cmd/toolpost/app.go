@@ -122,8 +122,9 @@ func noSuchFlag(c *cobra.Command, err error) error {
 		return err
 	}
 	var names []string
+	otherwise := map[string]string{"call": "; arguments of a tool are name=value, without --"}[c.Name()]
 	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-	return fmt.Errorf("%w%s", err, nearest.Suggest("--"+wrong.GetSpecifiedName(), names, ""))
+	return fmt.Errorf("%w%s", err, nearest.Suggest("--"+wrong.GetSpecifiedName(), names, otherwise))
 }
 
 // commands makes the commands in their groups, in the order of the help. If the first word names a command, it makes only

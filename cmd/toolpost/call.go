@@ -31,7 +31,7 @@ type callRequest struct {
 func (a *app) callCommand() *cobra.Command {
 	var req callRequest
 	c := a.withServer(a.withJSON("print all events and the outcome as one JSON document", &cobra.Command{
-		Use:   "call NAME [JSON | name=value ... | @FILE | -]",
+		Use: "call NAME [JSON | name=value ... | @FILE | -]", SuggestFor: []string{"run", "exec", "invoke"},
 		Short: "Call a tool and print its result",
 		Long: "Calls a tool and prints its result: text as it is, everything else as JSON. Events go to stderr.\n\n" +
 			"Arguments are a JSON object, or name=value pairs: the tool's schema says whether a value is text or a number.\n" +

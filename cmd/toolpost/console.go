@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"html"
 	"os"
@@ -32,11 +31,11 @@ func (a *app) consoleCommand() *cobra.Command {
 			"requests for pages. The command calls the tool console.link: the policy applies, and the call is recorded.",
 		Example: "  toolpost console --open\n  toolpost console --server https://tools.example.org",
 		RunE: func(c *cobra.Command, _ []string) error {
-			base, err := a.consoleAddress(c.Context())
+			made, err := ask[console.Link](c.Context(), a, consoleLink, struct{}{})
 			if err != nil {
 				return err
 			}
-			made, err := ask[console.Link](c.Context(), a, consoleLink, struct{}{})
+			base, err := a.consoleAddress(made)
 			if err != nil {
 				return err
 			}
@@ -60,11 +59,12 @@ func (a *app) consoleCommand() *cobra.Command {
 }
 
 // consoleAddress returns the address at which a browser finds the server.
-func (a *app) consoleAddress(ctx context.Context) (base string, err error) {
-	if err := a.locate(ctx); err != nil {
-		return "", err
-	}
-	if base = a.server.url; !a.away() {
+func (a *app) consoleAddress(made console.Link) (base string, err error) {
+	switch base = a.server.url; {
+	case a.away():
+	case made.URL != "": // the port may be another than in the config
+		base = made.URL
+	default:
 		cfg, err := a.load()
 		if err != nil {
 			return "", err

@@ -109,7 +109,8 @@ type running struct {
 	output strings.Builder
 }
 
-// start ARGS ... runs `toolpost serve` on a free port and sets $URL and, when one was printed, $TOKEN.
+// start ARGS ... runs `toolpost serve` on a free port and sets $URL, $TRY (the command that it shows) and, when one was
+// printed, $TOKEN.
 func startServer(ts *testscript.TestScript, _ bool, args []string) {
 	path, err := exec.LookPath("toolpost") // by our own PATH, which has this test's program and not the plain one
 	ts.Check(err)
@@ -137,7 +138,8 @@ func startServer(ts *testscript.TestScript, _ bool, args []string) {
 		if token, ok := strings.CutPrefix(line, "token "); ok {
 			ts.Setenv("TOKEN", strings.TrimSpace(token))
 		}
-		if strings.Contains(line, "curl") { // other doors follow: they open in any order
+		if strings.Contains(line, "curl") { // what to try; other doors follow: they open in any order
+			ts.Setenv("TRY", strings.TrimSpace(line))
 			break
 		}
 	}

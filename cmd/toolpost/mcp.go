@@ -25,7 +25,7 @@ func isMCP(s config.Source) bool { return s.Protocol == mcpadd.Protocol }
 
 func (a *app) mcpCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "mcp", Short: "Add, import, list and remove MCP servers as sources of tools",
+		Use: "mcp", SuggestFor: []string{"add", "install"}, Short: "Add, import, list and remove MCP servers as sources of tools",
 		Long: "An MCP server becomes a source of the config: its tools are behind the same policy, walls, record and\n" +
 			"limits as all others. A program is started behind walls: it reads its own folder, writes nothing and has\n" +
 			"no network, unless the source says otherwise.",

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,12 +26,12 @@ func (a *app) serveCommand() *cobra.Command {
 	var o node.Options
 	var replace bool
 	c := &cobra.Command{
-		Use:   "serve",
+		Use: "serve", SuggestFor: []string{"start", "up", "server"},
 		Short: "Serve the tools at every configured door",
 		Long: "Serves the tools of the config at its doors until SIGINT or SIGTERM, or until its terminal is closed;\n" +
 			"calls in flight may finish first, and new ones are told when to try again. With --replace, it takes over the\n" +
-			"sockets of the server that runs with the same state folder, which then ends: no client is refused, and no\n" +
-			"call is lost. Sockets of systemd (LISTEN_FDS) are used for the doors with their addresses.\n\n" +
+			"sockets of the server that runs with the same state folder, which then ends, at the latest after limits.drain:\n" +
+			"no client is refused. Sockets of systemd (LISTEN_FDS) are used for the doors with their addresses.\n\n" +
 			"A change to the config, or to an app, skill, pack, plugin or program that it names, takes effect within a\n" +
 			"second and is logged. `toolpost reload` and SIGUSR1 apply changes at once; so does SIGHUP if there is no\n" +
 			"terminal.",
@@ -53,6 +54,7 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 	if o.Sockets, err = web.Activated(); err != nil {
 		return err
 	}
+	o.Listen = config.Listen(o.Listen)
 	log, successor := a.logger(slog.LevelInfo), cfg.Successor()
 	if replace {
 		found, err := o.Sockets.Replace(ctx, successor)
@@ -100,7 +102,16 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 	if !unsaid() {
 		<-said // otherwise a server without calls could end before that
 	}
-	return err
+	return a.whyNot(ctx, err)
+}
+
+// whyNot adds to the error of a server that could not start that another one of its config runs.
+func (a *app) whyNot(ctx context.Context, err error) error {
+	if tool.CodeOf(err) != tool.CodeUnavailable || a.findRunning(context.WithoutCancel(ctx)) != nil || !a.server.found {
+		return err
+	}
+	return tool.Errorf(tool.CodeUnavailable, "%s; a server of this config runs already: `toolpost serve --replace` takes over from it",
+		tool.AsError(err).Message)
 }
 
 // reloadSignals returns the signals that ask for a reload, and a context that ends when the terminal is closed. SIGHUP means
@@ -143,8 +154,9 @@ type welcome struct {
 	cfg  *config.Config
 	node *node.Node
 
-	mu   sync.Mutex
-	told bool
+	mu    sync.Mutex
+	told  bool
+	owner string // the owner's token as a word for a shell; empty if this program does not know it
 }
 
 func (w *welcome) door(ctx context.Context, l node.Listening) {
@@ -164,6 +176,7 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 		case l.Token != "":
 			w.token(&b, l.Token)
 		case os.Getenv("TOOLPOST_TOKEN") != "" && w.node.HasOwner():
+			w.owner = "$TOOLPOST_TOKEN"
 			fmt.Fprintln(&b, "the owner's token is the value of TOOLPOST_TOKEN")
 		}
 	}
@@ -174,11 +187,14 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 	if l.Door == "http" {
 		w.everywhere(&b, l)
 	}
+	if slices.ContainsFunc(append(l.Also, l.URL), web.InClear) {
+		fmt.Fprintf(&b, "  %s\n", w.app.out.amber(web.EncryptAdvice))
+	}
 	if l.Anonymous.Name != "" {
 		fmt.Fprintf(&b, "  %s\n", w.app.out.amber(clean(l.Anonymous.String())))
 	}
 	if l.Door == "http" {
-		fmt.Fprintf(&b, "%s\n  curl %s/v1/tools\n", w.app.out.bold("try"), toldTo(l))
+		fmt.Fprintf(&b, "%s\n  curl %s/v1/tools\n", w.app.out.bold("try"), w.toldTo(l))
 	}
 	if l.Console && w.app.out.terminal {
 		w.console(ctx, &b, l)
@@ -196,9 +212,11 @@ func (w *welcome) token(b *strings.Builder, token string) {
 	case err != nil:
 		fmt.Fprintf(b, "%s\n", w.app.out.red("the owner's token is lost: "+because(err)))
 	case file != "":
+		w.owner = "$(cat " + shellWord(file) + ")"
 		fmt.Fprintf(b, "the owner's token is in %s\n  take it from there and delete the file; `toolpost token new-owner` makes another\n",
 			file)
 	default:
+		w.owner = shown
 		fmt.Fprintf(b, "%s %s\n  shown this once; `toolpost token new-owner` makes another\n", w.app.out.bold("token"), shown)
 	}
 }
@@ -227,12 +245,17 @@ func (w *welcome) everywhere(b *strings.Builder, l node.Listening) {
 		strings.Join(l.Also, " "), clean(name), clean(name))
 }
 
-// toldTo returns the arguments for curl: the address and the credentials. At a Unix socket the kernel identifies the caller.
-func toldTo(l node.Listening) string {
-	if path, ok := strings.CutPrefix(l.URL, "unix:"); ok {
-		return "--unix-socket " + path + " http://localhost"
+// toldTo returns the arguments for curl: the address and the credentials. At a Unix socket the kernel identifies the caller;
+// the one for commands is for a person who has the token no more.
+func (w *welcome) toldTo(l node.Listening) string {
+	path, ok := strings.CutPrefix(l.URL, "unix:")
+	switch {
+	case !ok && w.owner != "":
+		return fmt.Sprintf("-H \"Authorization: Bearer %s\" %s", w.owner, l.URL)
+	case !ok:
+		path = w.cfg.Socket()
 	}
-	return fmt.Sprintf("-H \"Authorization: Bearer %s\" %s", "$TOOLPOST_TOKEN", l.URL)
+	return "--unix-socket " + shellWord(path) + " http://localhost"
 }
 
 func (w *welcome) sources(ctx context.Context, b *strings.Builder) {

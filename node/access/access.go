@@ -42,6 +42,7 @@ type Access struct {
 	// open, and a caller that is not among these is refused at once.
 	coming atomic.Pointer[identity.Callers]
 	owner  atomic.Pointer[identity.Gate] // nil if no door is open, or the config wants none
+	at     atomic.Pointer[string]        // the address of the console; nil if it is not served
 }
 
 // New makes an access that admits no caller before the first UseCallers.
@@ -53,6 +54,14 @@ func New(env Env) *Access {
 	}
 	a.Console = console.New(o)
 	return a
+}
+
+// ConsoleURL returns the address at which the console is served, or "".
+func (a *Access) ConsoleURL() string {
+	if at := a.at.Load(); at != nil {
+		return *at
+	}
+	return ""
 }
 
 // Admit identifies the caller by its credentials. It is the gate of every door, and uses the current config's callers.

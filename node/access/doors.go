@@ -33,6 +33,9 @@ func (a *Access) Doors(o all.DoorOptions) (doors []tool.Door, forget func() erro
 	ready := o.Ready
 	o.Ready = func(l all.Listening) {
 		shown.Store(true)
+		if l.Console {
+			a.at.Store(&l.URL)
+		}
 		ready(l)
 	}
 	o.Log, o.Listen, o.Version, o.Calls = a.env.Log, a.env.Listen, a.env.Version, a.env.Calls

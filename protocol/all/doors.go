@@ -97,7 +97,9 @@ func (p patient) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) erro
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if !told {
+		if !told && tool.CodeOf(err) == tool.CodeConflict {
+			p.log.Warn("another server of this config runs, and answers its commands; `toolpost serve --replace` would take over from it")
+		} else if !told {
 			p.log.Warn("this server does not answer commands yet: its socket cannot be made; trying again", "error", err)
 		}
 		if !tool.Sleep(ctx, time.Second) {
