@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -88,19 +89,27 @@ func (l *lab) untilConnected(ctx context.Context, dir string) timed {
 	return func() (took time.Duration, err error) {
 		cmd := exec.CommandContext(ctx, toolpost, "serve", "--listen", "unix:"+socket)
 		cmd.Dir = dir
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
 		began := time.Now()
 		if err := cmd.Start(); err != nil {
 			return 0, err
 		}
-		for took == 0 && ctx.Err() == nil {
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		for took == 0 {
 			if conn, err := new(net.Dialer).DialContext(ctx, "unix", socket); err == nil {
 				took = time.Since(began)
 				_ = conn.Close()
 			}
-			time.Sleep(200 * time.Microsecond)
+			select {
+			case err := <-ended:
+				return 0, fmt.Errorf("toolpost serve ended before a client could connect: %v\n%s", err, errs.Bytes())
+			case <-time.After(200 * time.Microsecond):
+			}
 		}
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		return took, cmd.Wait()
+		return took, <-ended
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,6 +59,19 @@ func TestASocketHasItsModeBeforeItHasItsName(t *testing.T) {
 	if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
+}
+
+func TestSocketReplacesAFileThatHoldsItsPlaceSinceJustNow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	tools := 3 // that start while the door opens, each of which puts the file there
+	ln, err := bindUnix(t.Context(), path, func(string, string, syscall.RawConn) error {
+		if tools--; tools < 0 {
+			return nil
+		}
+		return os.WriteFile(path, nil, 0o600)
+	})
+	kit.OK(t, err)
+	kit.OK(t, ln.Close())
 }
 
 func TestDoorsOnOneAddressMergeTheirListenOptions(t *testing.T) {

@@ -115,14 +115,10 @@ func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 		return nil, err
 	}
 	defer release()
-	if err := removeStale(ctx, at); err != nil {
-		return nil, err
-	}
-	ln, err := (&net.ListenConfig{Control: private(mode)}).Listen(ctx, "unix", at)
+	own, err := bindUnix(ctx, at, private(mode))
 	if err != nil {
 		return nil, err
 	}
-	own := ln.(*net.UnixListener)
 	own.SetUnlinkOnClose(false) // it would remove the short path
 	s := &unixSocket{UnixListener: own, path: path}
 	if err := os.Chmod(at, mode); err != nil { // restores what the umask removed
@@ -130,6 +126,23 @@ func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 		return nil, err
 	}
 	return s, nil
+}
+
+// bindUnix binds a socket at a path, in place of what is stale there. A tool that starts at the same time may put an empty
+// file there in between (see removeStale), so it tries again, as often as tools may plausibly start meanwhile.
+func bindUnix(ctx context.Context, at string, control func(_, _ string, _ syscall.RawConn) error) (*net.UnixListener, error) {
+	for tries := 1; ; tries++ {
+		if err := removeStale(ctx, at); err != nil {
+			return nil, err
+		}
+		ln, err := (&net.ListenConfig{Control: control}).Listen(ctx, "unix", at)
+		if err == nil {
+			return ln.(*net.UnixListener), nil
+		}
+		if tries == 20 || !errors.Is(err, syscall.EADDRINUSE) {
+			return nil, err
+		}
+	}
 }
 
 // A unixSocket is a listener whose file is removed, once, before it closes, unless another program listens on it too.
