@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -162,7 +163,7 @@ func Protocols() []Protocol {
 			Name: "mcp",
 			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
 			Open: mcprunner.Open, Claim: mcprunner.Claim, Options: mcprunner.SourceOptions{}, Upstream: true, Connects: true, Opens: mcprunner.Opens,
-			Stdio: &StdioDoor{Door: asMCP, Early: true, Agents: true},
+			Stdio: &StdioDoor{Usage: "[SOURCE]", Most: 1, Door: asMCP, Early: true, Agents: true},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
 				Options: mcpDoor{}, Path: mcpdoor.Path, With: homeDoor, Mount: mountMCP,
@@ -236,9 +237,13 @@ type mcpDoor struct {
 	URL             string `yaml:"url" doc:"public URL of the door, if a proxy stands in front; default: the URL that the client used"`
 }
 
-// asMCP returns the door on stdin and stdout. It offers what the one over HTTP does.
-func asMCP(_ []string, s Stdio) (tool.Door, error) {
+// asMCP returns the door on stdin and stdout. It offers what the one over HTTP does, or one source in place of all.
+func asMCP(words []string, s Stdio) (tool.Door, error) {
 	var c mcpDoor
+	source := strings.Join(words, "")
+	if source != "" && !slices.ContainsFunc(s.Sources, func(one config.Source) bool { return one.Name == source }) {
+		return nil, tool.Errorf(tool.CodeNotFound, "there is no source %q; `toolpost mcp list` lists the MCP servers of the config", source)
+	}
 	for _, d := range s.Doors {
 		if d.Name == "mcp" {
 			if err := d.Decode(&c); err != nil {
@@ -249,7 +254,7 @@ func asMCP(_ []string, s Stdio) (tool.Door, error) {
 			}
 		}
 	}
-	return &mcpdoor.Door{Options: mcpdoor.Options{Offers: c.Offers, Search: c.Search, Version: s.Version}, In: s.In, Out: s.Out, Caller: s.Caller, Agent: s.Agent}, nil
+	return &mcpdoor.Door{Options: mcpdoor.Options{Offers: c.Offers, Search: c.Search, Source: source, Version: s.Version}, In: s.In, Out: s.Out, Caller: s.Caller, Agent: s.Agent}, nil
 }
 
 func mountMCP(d config.Door, env DoorEnv) (web.Config, web.Door, error) {

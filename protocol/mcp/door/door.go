@@ -24,6 +24,7 @@ import (
 type Options struct {
 	Offers
 	toolfind.Search
+	Source       string          // the one source that is offered, under its own names and in place of all; "" means all
 	URL          string          // the URL of the door over HTTP; "" means the one that the client uses
 	Issuers      func() []string // of tokens that callers may present; nil means none
 	Keys         *secret.Keyed   // seals state that clients send back; the same for programs that share a store; nil means a new key
@@ -61,6 +62,10 @@ type server struct {
 }
 
 func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
+	if o.Source != "" {
+		one := single{o.Source, h, c}
+		h, c, o.Offers, o.Search = one, one, Offers{}, toolfind.Search{Above: -1}
+	}
 	s := &server{
 		Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(o.Keys), methods: methods(), templates: o.templates(),
 	}
@@ -191,8 +196,9 @@ func (s *server) discover(ctx context.Context, r *request, _ peer) (*strictjson.
 	w := newResult(r, 600)
 	list, _ := strictjson.Marshal(mcp.Versions()) // strings
 	w.Raw("supportedVersions", list)
-	w.Raw("capabilities", s.capabilities(true, s.runsTasks(ctx, r.caller)))
-	w.Text("instructions", s.instructions())
+	own := s.introduce(ctx, r.caller, true, s.runsTasks(ctx, r.caller))
+	w.Raw("capabilities", own.Capabilities)
+	w.Text("instructions", own.instructions)
 	s.writeCacheHints(r, w)
 	return w, nil
 }

@@ -297,7 +297,7 @@ func (p *httpPeer) finish(status int, reply []byte) {
 // postLegacy takes a message of a client that introduced itself, or does so now.
 func (d *httpDoor) postLegacy(w http.ResponseWriter, r *http.Request, req *request, body []byte) {
 	if req.method == mcp.MethodInitialize {
-		d.initializeHTTP(w, req)
+		d.initializeHTTP(r.Context(), w, req)
 		return
 	}
 	if version := r.Header.Get(mcp.HeaderVersion); version != "" && !knownVersion(version) {
@@ -346,8 +346,8 @@ func (d *httpDoor) sessionOf(w http.ResponseWriter, r *http.Request, req *reques
 	return one, true
 }
 
-func (d *httpDoor) initializeHTTP(w http.ResponseWriter, req *request) {
-	one, result, bad := d.initialize(req)
+func (d *httpDoor) initializeHTTP(ctx context.Context, w http.ResponseWriter, req *request) {
+	one, result, bad := d.initialize(ctx, req)
 	if bad == nil && req.id == nil {
 		bad = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid Request: initialize must have an id")
 	}

@@ -228,7 +228,7 @@ func (s *server) complete(ctx context.Context, r *request, to peer) (*strictjson
 		return nil, bad
 	}
 	var spec *tool.Spec
-	source, own, upstream := splitSourceURI(params.Ref.URI)
+	source, own, upstream := s.splitSourceURI(params.Ref.URI)
 	switch {
 	case params.Ref.Type == "ref/prompt":
 		if p := s.findPrompt(ctx, r.caller, params.Ref.Name); p != nil {
@@ -236,7 +236,7 @@ func (s *server) complete(ctx context.Context, r *request, to peer) (*strictjson
 			params.Ref.Name = strings.TrimPrefix(spec.Ref().Name, mcp.PromptPrefix)
 		}
 	case params.Ref.Type == "ref/resource" && upstream:
-		spec, params.Ref.URI = s.spec(ctx, r.caller, source+"."+mcp.MethodReadResource), own
+		spec, params.Ref.URI = s.spec(ctx, r.caller, s.toolOf(source, mcp.MethodReadResource)), own
 	case params.Ref.Type == "ref/resource":
 		for _, one := range s.Resources {
 			if one.URI == params.Ref.URI {
@@ -278,7 +278,7 @@ func completed(r *request, c completion) *strictjson.Writer {
 func (s *server) completeUpstream(
 	ctx context.Context, r *request, source string, args json.RawMessage, to peer,
 ) (*strictjson.Writer, *jsonrpc.Error) {
-	name := source + "." + mcp.MethodComplete
+	name := s.toolOf(source, mcp.MethodComplete)
 	if s.spec(ctx, r.caller, name) == nil {
 		return completed(r, completion{Values: []string{}}), nil
 	}

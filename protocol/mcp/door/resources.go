@@ -31,8 +31,19 @@ const (
 
 func sourceURI(source, uri string) string { return sourcePrefix + source + "/" + uri }
 
+// sourceURI returns the URI at this door of a source's resource.
+func (s *server) sourceURI(source, uri string) string {
+	if s.Source != "" {
+		return uri
+	}
+	return sourceURI(source, uri)
+}
+
 // splitSourceURI undoes sourceURI.
-func splitSourceURI(uri string) (source, own string, ok bool) {
+func (s *server) splitSourceURI(uri string) (source, own string, ok bool) {
+	if s.Source != "" {
+		return s.Source, uri, true
+	}
 	rest, ok := strings.CutPrefix(uri, sourcePrefix)
 	source, own, cut := strings.Cut(rest, "/")
 	return source, own, ok && cut
@@ -75,7 +86,7 @@ func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []
 				})
 			}
 		}
-	} else {
+	} else if s.Source == "" {
 		list = append(list,
 			tool.Resource{
 				Template: assetPrefix + "{sha256}", Name: "assets", Description: "A file that a call of yours brought.",
@@ -91,9 +102,9 @@ func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []
 				continue
 			}
 			if fixed {
-				one.URI = sourceURI(spec.Source, one.URI)
+				one.URI = s.sourceURI(spec.Source, one.URI)
 			} else {
-				one.Template = sourceURI(spec.Source, one.Template)
+				one.Template = s.sourceURI(spec.Source, one.Template)
 			}
 			list = append(list, one)
 		}
@@ -107,13 +118,14 @@ func (s *server) resources(ctx context.Context, p tool.Principal, fixed bool) []
 func (s *server) offers(ctx context.Context, p tool.Principal) func(uri string) bool {
 	prompts := sync.OnceValue(func() []prompt { return s.prompts(ctx, p) })
 	return func(uri string) bool {
+		_, _, upstream := s.splitSourceURI(uri)
 		switch {
+		case upstream:
+			return s.mayRead(ctx, p, uri)
 		case strings.HasPrefix(uri, assetPrefix) || strings.HasPrefix(uri, sessionPrefix):
 			return true
 		case strings.HasPrefix(uri, skillPrefix) && skillAt(prompts(), uri) != nil:
 			return true
-		case strings.HasPrefix(uri, sourcePrefix):
-			return s.mayRead(ctx, p, uri)
 		}
 		return slices.ContainsFunc(s.templates, func(one resourceTemplate) bool {
 			return one.at(uri) && s.spec(ctx, p, one.Tool) != nil
@@ -156,11 +168,11 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 	if r.uri == "" {
 		return nil, mcp.Invalid("uri must be a string that is not empty")
 	}
+	if _, _, upstream := s.splitSourceURI(r.uri); upstream {
+		return s.readUpstream(ctx, r, to)
+	}
 	if sum, ok := strings.CutPrefix(r.uri, assetPrefix); ok {
 		return s.readAsset(ctx, r, sum, to)
-	}
-	if strings.HasPrefix(r.uri, sourcePrefix) {
-		return s.readUpstream(ctx, r, to)
 	}
 	if id, ok := strings.CutPrefix(r.uri, sessionPrefix); ok {
 		if plain, err := url.PathUnescape(id); err == nil {
@@ -187,13 +199,13 @@ func (s *server) readResource(ctx context.Context, r *request, to peer) (*strict
 }
 
 // readCall returns the call that reads a resource of an MCP server, or nil if the URI is not one of a server's.
-func readCall(p tool.Principal, uri string) *tool.Call {
-	source, own, ok := splitSourceURI(uri)
+func (s *server) readCall(p tool.Principal, uri string) *tool.Call {
+	source, own, ok := s.splitSourceURI(uri)
 	if !ok || mcp.CheckURI(own) != nil {
 		return nil
 	}
 	return &tool.Call{
-		Caller: p, Tool: source + "." + mcp.MethodReadResource, Args: json.RawMessage(`{"uri":` + string(strictjson.Quote(own)) + `}`),
+		Caller: p, Tool: s.toolOf(source, mcp.MethodReadResource), Args: json.RawMessage(`{"uri":` + string(strictjson.Quote(own)) + `}`),
 	}
 }
 
@@ -202,7 +214,7 @@ func (s *server) mayRead(ctx context.Context, p tool.Principal, uri string) bool
 	var decision struct {
 		Allowed bool `json:"allowed"`
 	}
-	c := readCall(p, uri)
+	c := s.readCall(p, uri)
 	if c == nil {
 		return false
 	}
@@ -213,7 +225,7 @@ func (s *server) mayRead(ctx context.Context, p tool.Principal, uri string) bool
 
 // readUpstream reads a resource of an MCP server.
 func (s *server) readUpstream(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
-	c := readCall(r.caller, r.uri)
+	c := s.readCall(r.caller, r.uri)
 	if c == nil {
 		return nil, noResource(r)
 	}
@@ -228,8 +240,10 @@ func (s *server) readUpstream(ctx context.Context, r *request, to peer) (*strict
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "what the server gave cannot be read: %s", jsonrpc.Misread(err))
 	}
 	r.readOwn(res.Output)
-	source, _, _ := splitSourceURI(r.uri)
-	return s.readResult(r, list(rewriteURIs(source, given.Contents)))
+	if source, _, _ := s.splitSourceURI(r.uri); s.Source == "" {
+		given.Contents = rewriteURIs(source, given.Contents)
+	}
+	return s.readResult(r, list(given.Contents))
 }
 
 // rewriteURIs returns pieces of an MCP server's content with their URIs rewritten so that they can be read here.

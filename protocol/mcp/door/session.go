@@ -75,7 +75,7 @@ func newConn() *jsonrpc.Conn {
 
 // initialize reads a legacy client's introduction, and answers it. The version is the client's if we speak it,
 // otherwise our newest of that era: then the client decides whether to stay.
-func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.Error) {
+func (s *server) initialize(ctx context.Context, r *request) (*session, *strictjson.Writer, *jsonrpc.Error) {
 	var params struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
@@ -100,9 +100,10 @@ func (s *server) initialize(r *request) (*session, *strictjson.Writer, *jsonrpc.
 	}
 	w := strictjson.NewWriter(500)
 	w.Text("protocolVersion", version)
-	w.Raw("capabilities", s.capabilities(false, false))
-	w.Raw("serverInfo", s.info())
-	w.Text("instructions", s.instructions())
+	own := s.introduce(ctx, r.caller, false, false)
+	w.Raw("capabilities", own.Capabilities)
+	w.Raw("serverInfo", own.Info)
+	w.Text("instructions", own.instructions)
 	return one, w, nil
 }
 

@@ -123,7 +123,7 @@ func (d *stdioDoor) take(ctx context.Context, text []byte) {
 	case r.id == nil:
 		d.inFlight.HandleCancel(r.method, r.params)
 	case r.method == mcp.MethodInitialize:
-		d.handleInitialize(r)
+		d.handleInitialize(ctx, r)
 	default:
 		d.serve(ctx, r)
 	}
@@ -147,8 +147,8 @@ func (d *stdioDoor) identify(r *request) *jsonrpc.Error {
 }
 
 // handleInitialize answers initialize.
-func (d *stdioDoor) handleInitialize(r *request) {
-	one, result, bad := d.initialize(r)
+func (d *stdioDoor) handleInitialize(ctx context.Context, r *request) {
+	one, result, bad := d.initialize(ctx, r)
 	if bad != nil {
 		d.send(refusal(r, bad))
 		return

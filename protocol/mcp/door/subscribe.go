@@ -173,11 +173,11 @@ func (s *server) refollow(ctx context.Context, p tool.Principal, sub *subscripti
 	defer sub.followMu.Unlock()
 	before := sub.follows
 	sub.follows = nil
-	uris := sub.upstream()
+	uris := sub.upstream(s.splitSourceURI)
 	for spec, live := range tool.Offers(ctx, s.catalog, p) {
 		if own := uris[spec.Source]; spec.Method == mcp.MethodReadResource && live != nil && own != nil {
 			stop, not := live.Follow(ctx, own, func(uri, changed string) {
-				sub.markChanged(sourceURI(spec.Source, uri), sourceURI(spec.Source, changed))
+				sub.markChanged(s.sourceURI(spec.Source, uri), s.sourceURI(spec.Source, changed))
 			})
 			sub.follows, uris[spec.Source] = append(sub.follows, stop), not
 		}
@@ -187,19 +187,19 @@ func (s *server) refollow(ctx context.Context, p tool.Principal, sub *subscripti
 	}
 	for source, remaining := range uris {
 		for _, uri := range remaining {
-			failed = append(failed, sourceURI(source, uri))
+			failed = append(failed, s.sourceURI(source, uri))
 		}
 	}
 	return failed
 }
 
 // upstream returns the watched URIs of MCP servers, as the servers know them, by source.
-func (s *subscription) upstream() map[string][]string {
+func (s *subscription) upstream(split func(uri string) (source, own string, ok bool)) map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uris := map[string][]string{}
 	for uri := range s.uris {
-		if source, own, ok := splitSourceURI(uri); ok {
+		if source, own, ok := split(uri); ok {
 			uris[source] = append(uris[source], own)
 		}
 	}

@@ -37,9 +37,12 @@ func (s *server) tools(ctx context.Context, p tool.Principal) []toolfind.Named {
 		}
 	}
 	list := make([]toolfind.Named, 0, len(specs))
-	if plain {
+	if plain || s.Source != "" {
 		for _, spec := range specs {
 			list = append(list, toolfind.Named{Name: spec.Name, Spec: spec})
+		}
+		if !plain {
+			toolfind.Sort(list)
 		}
 		return list
 	}
@@ -190,7 +193,7 @@ func (s *server) run(ctx context.Context, r *request, c *tool.Call, to peer) (*s
 
 // setSource notes the source of the URIs in the outcome of a call.
 func (s *server) setSource(ctx context.Context, r *request) {
-	if r.spec != nil && r.spec.Protocol == "mcp" && s.spec(ctx, r.caller, r.spec.Source+"."+mcp.MethodReadResource) != nil {
+	if s.Source == "" && r.spec != nil && r.spec.Protocol == "mcp" && s.spec(ctx, r.caller, r.spec.Source+"."+mcp.MethodReadResource) != nil {
 		r.source = r.spec.Source
 	}
 }

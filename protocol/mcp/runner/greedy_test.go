@@ -81,7 +81,7 @@ func TestToolListAndItsLogLinesAreBounded(t *testing.T) {
 	r, log := greedy(t, func(string, string) (string, string) {
 		return "", `{"resultType":"complete","tools":[` + strings.Repeat("1,", 500) + `{"name":"good","inputSchema":{}}]}`
 	})
-	if list, err := r.Tools(t.Context()); err != nil || len(list) != 1 || log.count("is not offered") > 20 {
+	if list, err := r.Tools(t.Context()); err != nil || len(list) != 2 || log.count("is not offered") > 20 {
 		t.Errorf("%d tools, %v, and %d lines in the log", len(list), err, log.count("is not offered"))
 	}
 }

@@ -59,6 +59,13 @@ func (r *Runner) listExtras(ctx context.Context, info *serverInfo, add func(*ups
 	}
 }
 
+// introduction returns what the server says about itself as an unlisted tool: so it is pinned, as other texts for models.
+func (info *serverInfo) introduction() *upstreamTool {
+	o := toolForMethod(mcp.MethodInitialize, "", info.instructions, "}")
+	o.extra = info.extra
+	return o
+}
+
 // toolForMethod returns a tool that stands for a request. By the protocol such a request only reads, but that is no more
 // than a hint of the server.
 func toolForMethod(method, resultMember, description, properties string) *upstreamTool {

@@ -153,7 +153,10 @@ func TestToolsAreListedAsTheyAre(t *testing.T) {
 		if read == nil || !read.Unlisted || read.Method != read.Name {
 			t.Errorf("resources are read with %+v", read)
 		}
-		if len(all) != 31+1 || all["noschema"] != nil || all[""] != nil { // more than ten pages; four tools are invalid
+		if self := all["initialize"]; self == nil || !self.Unlisted || !strings.Contains(string(self.Extra), `"capabilities"`) {
+			t.Errorf("the server describes itself with %+v", self)
+		}
+		if len(all) != 31+2 || all["noschema"] != nil || all[""] != nil { // more than ten pages; four tools are invalid
 			t.Errorf("%d tools", len(all))
 		}
 		deep := `{"type": "object", "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "n": {"type": "number"}}}}, ` +

@@ -85,6 +85,9 @@ func (r *Runner) list(ctx context.Context) (map[string]*upstreamTool, []*tool.Sp
 		return nil, nil, err
 	}
 	r.listExtras(ctx, info, add)
+	if tools[mcp.MethodInitialize] == nil {
+		specs = append(specs, r.specOf(info.introduction())) // not in tools: there is nothing to call
+	}
 	r.setServer(ctx, info)
 	return tools, specs, nil
 }
@@ -200,7 +203,8 @@ const maxExtra = 64 << 10
 
 // extraOf returns members of a definition, without those that hide something, or nil if there are none or too many.
 func extraOf(definition json.RawMessage, names ...string) json.RawMessage {
-	kinds := map[string]string{"_meta": "object", "annotations": "object", "icons": "array", "arguments": "array"}
+	kinds := map[string]string{"_meta": "object", "annotations": "object", "icons": "array", "arguments": "array",
+		"capabilities": "object", "serverInfo": "object"}
 	extra := pick(definition, func(name string, value json.RawMessage) bool {
 		return slices.Contains(names, name) && strictjson.KindOf(value) == kinds[name] && visible(value)
 	})

@@ -44,6 +44,8 @@ type serverInfo struct {
 	version      string
 	capabilities serverCapabilities
 	level        string // the least severe messages that it is to send
+	instructions string // to models
+	extra        json.RawMessage
 }
 
 // serverCapabilities are the capabilities of a server that matter to us. A member counts if it is present, whatever its
@@ -163,8 +165,7 @@ func readDiscovery(raw json.RawMessage, err error) (*serverInfo, error) {
 		return nil, noCommonVersion(supported(rpcErr))
 	}
 	var msg struct {
-		Versions     []string        `json:"supportedVersions"`
-		Capabilities json.RawMessage `json:"capabilities"`
+		Versions []string `json:"supportedVersions"`
 	}
 	if err := strictjson.Unmarshal(raw, &msg); err != nil || msg.Versions == nil {
 		return nil, errLegacy // some servers answer every method
@@ -173,7 +174,7 @@ func readDiscovery(raw json.RawMessage, err error) (*serverInfo, error) {
 		return nil, noCommonVersion(msg.Versions)
 	}
 	info := &serverInfo{modern: true, version: mcp.ModernVersion}
-	return info, info.read(msg.Capabilities)
+	return info, info.read(raw)
 }
 
 // supported returns the versions that a server offers when it refuses one.
@@ -204,8 +205,16 @@ func noCommonVersion(offered []string) error {
 		"the server speaks %q and we speak %q: there is no common version", offered, mcp.Versions())
 }
 
-func (info *serverInfo) read(capabilities json.RawMessage) error {
-	if err := strictjson.Unmarshal(strictjson.OrEmpty(capabilities), &info.capabilities); err != nil {
+// read reads what both eras have in common.
+func (info *serverInfo) read(raw json.RawMessage) error {
+	var self struct {
+		Capabilities *serverCapabilities `json:"capabilities"`
+		Instructions json.RawMessage     `json:"instructions"`
+	}
+	self.Capabilities = &info.capabilities
+	err := strictjson.Unmarshal(raw, &self)
+	info.instructions, info.extra = jsonrpc.Text(self.Instructions), extraOf(raw, "capabilities", "serverInfo")
+	if err != nil {
 		return tool.Errorf(tool.CodeProtocol,
 			"the server describes itself in a way that cannot be read: %s", jsonrpc.Misread(err))
 	}
@@ -224,8 +233,7 @@ func initializeParams(roots bool) []byte {
 // readInitialize reads the answer to initialize.
 func readInitialize(raw json.RawMessage) (*serverInfo, error) {
 	var result struct {
-		Version      string          `json:"protocolVersion"`
-		Capabilities json.RawMessage `json:"capabilities"`
+		Version string `json:"protocolVersion"`
 	}
 	if err := strictjson.Unmarshal(raw, &result); err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the answer to initialize cannot be read: %s", jsonrpc.Misread(err))
@@ -235,5 +243,5 @@ func readInitialize(raw json.RawMessage) (*serverInfo, error) {
 			jsonrpc.Clip(result.Version), mcp.LegacyVersions())
 	}
 	info := &serverInfo{version: result.Version}
-	return info, info.read(result.Capabilities)
+	return info, info.read(raw)
 }
