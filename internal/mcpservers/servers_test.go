@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"toolpost/internal/kit"
@@ -38,19 +39,36 @@ type server struct {
 	name, version string
 	args, env     []string
 	write, roots  bool
+	calls         []call // whose answers must be the same directly and through us
 	needs         string
 	why           string // why it does not start here
+}
+
+// A call is one of a tool of a server.
+type call struct {
+	tool string
+	args map[string]any
 }
 
 func servers() []server {
 	const key = "dummy-key-0123456789abcdef"
 	const official = "@modelcontextprotocol/server-"
 	return []server{
-		{name: official + "everything", version: "2026.8.31", roots: true, needs: "a folder: `roots`"},
-		{name: official + "filesystem", version: "2026.8.31", args: []string{"$DIR"}, write: true, needs: "a folder: `--write`"},
+		{name: official + "everything", version: "2026.8.31", roots: true, needs: "a folder: `roots`", calls: []call{
+			{"echo", map[string]any{"message": "hi"}}, {"get-sum", map[string]any{"a": 1, "b": 2}}, {"get-tiny-image", nil},
+			{"get-resource-links", map[string]any{"count": 2}}, {"get-structured-content", map[string]any{"location": "Chicago"}},
+			{"echo", map[string]any{"message": 1}},
+		}},
+		{name: official + "filesystem", version: "2026.8.31", args: []string{"$DIR"}, write: true, needs: "a folder: `--write`", calls: []call{
+			{"list_allowed_directories", nil}, {"write_file", map[string]any{"path": "$DIR/a.txt", "content": "a\n"}},
+			{"read_text_file", map[string]any{"path": "$DIR/a.txt"}}, {"read_text_file", map[string]any{"path": "$DIR/nowhere"}},
+			{"list_directory", map[string]any{"path": "$DIR"}},
+		}},
 		{name: official + "memory", version: "2026.8.31", env: []string{"MEMORY_FILE_PATH=$DIR/graph.jsonl"}, write: true,
-			needs: "a file: `MEMORY_FILE_PATH`, `--write`"},
-		{name: official + "sequential-thinking", version: "2026.8.31"},
+			needs: "a file: `MEMORY_FILE_PATH`, `--write`", calls: []call{{"read_graph", nil}, {"search_nodes", map[string]any{"query": "a"}}}},
+		{name: official + "sequential-thinking", version: "2026.8.31", calls: []call{
+			{"sequentialthinking", map[string]any{"thought": "a", "nextThoughtNeeded": false, "thoughtNumber": 1, "totalThoughts": 1}},
+		}},
 		{name: official + "github", version: "2025.4.8", env: []string{"GITHUB_PERSONAL_ACCESS_TOKEN=" + key}, needs: "a token"},
 		{name: official + "gitlab", version: "2025.4.25", env: []string{"GITLAB_PERSONAL_ACCESS_TOKEN=" + key}, needs: "a token"},
 		{name: official + "slack", version: "2025.4.25", env: []string{"SLACK_BOT_TOKEN=" + key, "SLACK_TEAM_ID=T0"}, needs: "a token"},
@@ -123,6 +141,7 @@ func TestServers(t *testing.T) {
 // A listing is a client's view of a server.
 type listing struct {
 	tools map[string]*sdk.Tool
+	more  map[string]any // what it has beside tools, and the answers to the calls
 	err   string
 }
 
@@ -166,15 +185,21 @@ func (s server) try(t *testing.T, bin, cache string) string {
 		kit.OK(t, err)
 	}
 	at := filepath.Join(dir, added.Source.Dir)
-	direct := list(t, command(t, at, env, added.Source.Command[0], added.Source.Command[1:]...), 1, patience)
+	direct := s.list(t, own, command(t, at, env, added.Source.Command[0], added.Source.Command[1:]...), 1, patience)
 	limit := patience
 	if len(direct.tools) == 0 {
 		limit /= 10
 	}
-	through := list(t, command(t, dir, env[:3], bin, "as", "mcp", "--config", config), max(1, len(direct.tools)), limit)
+	through := s.list(t, own, command(t, dir, env[:3], bin, "as", "mcp", "--config", config), max(1, len(direct.tools)), limit)
 	if len(through.tools) == 0 {
 		out, _ := command(t, dir, env[:3], bin, "mcp", "list").CombinedOutput()
 		through.err = string(out)
+	}
+	if len(direct.tools) > 0 {
+		alone := s.list(t, own, command(t, dir, env[:3], bin, "as", "mcp", "it", "--config", config), len(direct.tools), limit)
+		if diff := cmp.Diff(direct.more, alone.more); diff != "" {
+			t.Errorf("in place of the server (+) we say something else: %s\n%s", diff, alone.err)
+		}
 	}
 	t.Logf("%d tools directly %s\n%d tools through us %s", len(direct.tools), direct.err, len(through.tools), through.err)
 	return s.row(t, direct, through)
@@ -187,8 +212,8 @@ func command(t *testing.T, dir string, env []string, program string, words ...st
 	return cmd
 }
 
-// list lists the tools of a server, once it has as many as expected and no more arrive.
-func list(t *testing.T, cmd *exec.Cmd, expected int, limit time.Duration) (l listing) {
+// list lists the tools of a server, once it has as many as expected and no more arrive, and what else it has.
+func (s server) list(t *testing.T, own string, cmd *exec.Cmd, expected int, limit time.Duration) (l listing) {
 	t.Helper()
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -203,14 +228,14 @@ func list(t *testing.T, cmd *exec.Cmd, expected int, limit time.Duration) (l lis
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	s, err := client.Connect(ctx, &sdk.CommandTransport{Command: cmd}, nil)
+	session, err := client.Connect(ctx, &sdk.CommandTransport{Command: cmd}, &sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"}) // theirs
 	if err != nil {
 		return listing{err: fmt.Sprintf("%v\n%s", err, said.String())}
 	}
-	defer s.Close()
+	defer session.Close()
 	for before := -1; ; time.Sleep(time.Second) {
 		now := map[string]*sdk.Tool{}
-		for one, err := range s.Tools(ctx, nil) {
+		for one, err := range session.Tools(ctx, nil) {
 			if err != nil {
 				l.err = fmt.Sprintf("%v\n%s", err, said.String())
 				return l
@@ -218,10 +243,57 @@ func list(t *testing.T, cmd *exec.Cmd, expected int, limit time.Duration) (l lis
 			now[one.Name] = one
 		}
 		if l.tools = now; len(now) == before && len(now) >= expected {
+			l.more = s.beside(ctx, own, session)
 			return l
 		}
 		before = len(now)
 	}
+}
+
+// beside returns what a server says about itself, what it has beside tools, and its answers to the calls.
+func (s server) beside(ctx context.Context, own string, session *sdk.ClientSession) map[string]any {
+	self := session.InitializeResult()
+	all := map[string]any{"instructions": self.Instructions, "name": self.ServerInfo.Name, "version": self.ServerInfo.Version}
+	keep := func(key string, value any, err error) {
+		text, _ := json.Marshal(value) //nolint:errchkjson // it was JSON
+		all[key] = strings.ReplaceAll(string(text), own, "$DIR")
+		if err != nil {
+			all[key] = "failed"
+		}
+	}
+	for one, err := range session.Prompts(ctx, nil) {
+		if err != nil {
+			break
+		}
+		keep("prompt "+one.Name, one, nil)
+	}
+	for one, err := range session.Resources(ctx, nil) {
+		if err != nil {
+			break
+		}
+		keep("resource "+one.URI, one, nil)
+	}
+	for one, err := range session.ResourceTemplates(ctx, nil) {
+		if err != nil {
+			break
+		}
+		keep("template "+one.URITemplate, one, nil)
+	}
+	for i, c := range s.calls {
+		args := map[string]any{}
+		for name, value := range c.args {
+			if text, ok := value.(string); ok {
+				value = strings.ReplaceAll(text, "$DIR", own)
+			}
+			args[name] = value
+		}
+		res, err := session.CallTool(ctx, &sdk.CallToolParams{Name: c.tool, Arguments: args})
+		if res != nil {
+			res.Meta = nil // why it failed, for programs
+		}
+		keep(fmt.Sprintf("%d %s", i, c.tool), res, err)
+	}
+	return all
 }
 
 // row returns the server's line of the table. Everything it lists directly must be listed through us.
