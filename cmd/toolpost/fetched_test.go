@@ -288,8 +288,8 @@ func TestAServerInAContainerIsPinnedAndHasNothingOfThisMachine(t *testing.T) {
 	n.toolpost("mcp", "remove", "box")
 	kit.Equal(t, textOf(t, filepath.Join(n.dir, "toolpost.yaml")), before)
 	for words, want := range map[string]string{
-		"podman run --privileged x":                      "podman run --privileged is not taken over",
-		"docker run --network host x":                    "docker run --network is not taken over",
+		"podman run --privileged x":                      "podman run --privileged is not supported",
+		"docker run --network host x":                    "docker run --network is not supported",
 		"docker run -v " + n.home + ":/home x":           "would show the server your home folder; mount the folder that it needs",
 		"docker run -v ..:/home x":                       "would show the server your home folder",
 		"docker run --mount type=bind,src=/,target=/r x": "would show the server your home folder",

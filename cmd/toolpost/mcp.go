@@ -405,7 +405,7 @@ func (a *app) showTrial(tried trial) {
 func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 	switch {
 	case tried.err != nil:
-		fmt.Fprintf(q.out, "next: it wants to know who you are: toolpost mcp login %s; or, with a token of yours:\n"+
+		fmt.Fprintf(q.out, "next: it needs a login: toolpost mcp login %s; or, with a token of yours:\n"+
 			"  toolpost mcp add --replace --name %[1]s --header \"Authorization: Bearer TOKEN\" %s\n", s.Name, shellWord(s.URL))
 		return
 	case q.NoTry:

@@ -85,7 +85,7 @@ func open(c Client, file, name string) (*Change, map[string]any, error) {
 	}
 	if err != nil {
 		ch.Close()
-		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s, the settings of %s, cannot be read: %w; put it right first",
+		return nil, nil, tool.Errorf(tool.CodeInvalidInput, "%s, the settings of %s, cannot be read: %w; fix it first",
 			own.Path, c.Name, err)
 	}
 	return ch, doc, nil

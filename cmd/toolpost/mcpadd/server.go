@@ -236,7 +236,7 @@ func newSecret(variable, value string) (secretValue, error) {
 	}
 	switch {
 	case strings.Contains(value, "${"):
-		return secretValue{}, fmt.Errorf("its value is put together by the client (${...}), which cannot be taken over")
+		return secretValue{}, fmt.Errorf("its value is put together by the client (${...}), which cannot be imported")
 	case len(value) < secret.MinSize:
 		return secretValue{}, fmt.Errorf("its value is shorter than %d bytes, and no secret can be", secret.MinSize)
 	}

@@ -492,8 +492,8 @@ func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 // unauthorised returns the error for a request that the server refused for its credentials or their rights.
 func (h *remote) unauthorised(resp *http.Response) error {
 	if h.tokens == nil {
-		return tool.Errorf(tool.CodeAccessDenied, "%s refuses our credentials (%s): look at `headers` in the config",
-			h.r.o.shown(), jsonrpc.Clip(resp.Status)).Because("credentials_refused")
+		return tool.Errorf(tool.CodeAccessDenied, "%s refuses the credentials in `headers` (%s): set others with "+
+			"`toolpost mcp add --replace --name %s --header ... URL`", h.r.o.shown(), jsonrpc.Clip(resp.Status), h.name).Because("credentials_refused")
 	}
 	if err := h.tokens.storeRefusal(resp); err != nil {
 		h.r.log.Warn("what the server asks for could not be kept for the next login", "error", err)
@@ -503,7 +503,7 @@ func (h *remote) unauthorised(resp *http.Response) error {
 			"%s wants more rights than the last login gave: run `toolpost mcp login %s`", h.r.o.shown(), h.name).
 			Because(ReasonLogin)
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%s wants to know who we are: run `toolpost mcp login %s`",
+	return tool.Errorf(tool.CodeAccessDenied, "%s needs a login: run `toolpost mcp login %s`",
 		h.r.o.shown(), h.name).Because(ReasonLogin)
 }
 
