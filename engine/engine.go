@@ -173,7 +173,7 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		given("redact"),
 		// Innermost: what the walls stopped is reported where it happens, and paths in the report are redacted like all
 		// else.
-		of("wayout", func(it *item) tool.Middleware { return hint.Stage(it.spec) }),
+		of("hint", func(it *item) tool.Middleware { return hint.Stage(it.spec) }),
 	}
 	return outer, ofTool
 }
