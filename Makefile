@@ -38,7 +38,7 @@ console: ## build the console's page into web/console/dist, which the program em
 
 screenshots: ## take pictures of every view of the console, light and dark, desktop and phone, into build/screenshots
 	@.ci/setup chromium python3
-	TOOLPOST_PICTURES='$(CURDIR)/build/screenshots' go test -count=1 -timeout 20m -run TestPictures ./internal/console
+	TOOLPOST_PICTURES='$(CURDIR)/build/screenshots' go test -trimpath -count=1 -timeout 20m -run TestPictures ./internal/console
 
 release: ## build what is published into ./dist: archives for Linux and macOS, .deb, SBOMs, checksums
 	@.ci/setup deb

@@ -4,6 +4,7 @@ package browser
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,6 +86,7 @@ func flags(dir string) []string {
 		"--no-first-run", "--no-default-browser-check", "--disable-extensions", "--disable-sync", "--disable-breakpad",
 		"--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--no-proxy-server",
 		"--disable-features=Translate,MediaRouter,OptimizationHints", "--force-color-profile=srgb", "--hide-scrollbars",
+		"--disable-renderer-backgrounding", "--disable-background-timer-throttling", "--disable-backgrounding-occluded-windows", // several pages are used at once
 		"--font-render-hinting=none", "--lang=en-US", "--user-data-dir=" + filepath.Join(dir, "profile"),
 	}
 }
@@ -169,9 +171,14 @@ func (b *Browser) Page(t T, look Look) *Page {
 	p.ask("Emulation.setDeviceMetricsOverride", map[string]any{
 		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": look.Phone,
 	}, nil)
+	p.ask("Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true}, nil) // a test beside this one may have another page
+	p.ask("Emulation.setTimezoneOverride", map[string]any{"timezoneId": noon(time.Now())}, nil)
 	p.SetLook(look)
 	return p
 }
+
+// noon returns a time zone in which it is about noon, so that the day of a page does not end during a test.
+func noon(now time.Time) string { return fmt.Sprintf("Etc/GMT%+d", now.UTC().Hour()-12) } // there + is west of Greenwich
 
 // patience bounds a wait that only guards against a hang.
 func patience() (context.Context, context.CancelFunc) {

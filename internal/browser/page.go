@@ -389,7 +389,10 @@ func (p *Page) middle(e element) (x, y float64, ok bool) {
 		return 0, 0, false
 	}
 	q := box.Quads[0]
-	return (q[0] + q[2] + q[4] + q[6]) / 4, (q[1] + q[3] + q[5] + q[7]) / 4, true
+	x, y = (q[0]+q[2]+q[4]+q[6])/4, (q[1]+q[3]+q[5]+q[7])/4
+	var inside bool
+	err := p.eval(fmt.Sprintf("%g >= 0 && %g < innerWidth && %g >= 0 && %g < innerHeight", x, x, y, y), &inside)
+	return x, y, err == nil && inside // elsewhere a click reaches nothing
 }
 
 // Type clicks into a field and replaces its content with a text.

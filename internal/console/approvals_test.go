@@ -154,6 +154,7 @@ func approvalStandsWhereTheCallIs(t *testing.T, w world) {
 
 	p.Click("button", "Always…")
 	p.WaitText("This is written below approved:")
+	check(t, p, axeSource(t), "a rule before it is written")
 	p.Wait("document.querySelector('.rule pre').innerText.includes('caller: ci')")
 	if text := string(kit.Must(os.ReadFile(path))(t)); text != config {
 		t.Errorf("the rule was written before it was agreed to:\n%s", text)
@@ -168,6 +169,7 @@ func approvalStandsWhereTheCallIs(t *testing.T, w world) {
 	p.Eval("void (location.hash = '#/overview')", nil)
 	_, id := asCI(t, s, "b.txt", "")
 	p.WaitText("1 thing waits for you")
+	check(t, p, axeSource(t), "an approval on the overview")
 	p.Click("button", "Allow once")
 	p.WaitText("owner allowed it once")
 	asCI(t, s, "b.txt", id)

@@ -12,6 +12,7 @@ import (
 
 // The committed bundle must be what its sources build: no reader has to trust a bundle that cannot be read.
 func TestBundleMatchesItsSources(t *testing.T) {
+	t.Parallel()
 	built := t.TempDir()
 	node(t, "node_modules/vite/bin/vite.js", "build", "--outDir", built, "--emptyOutDir")
 	want, have := filesOf(t, built), filesOf(t, filepath.Join(app(), "..", "dist"))
@@ -29,6 +30,7 @@ func TestBundleMatchesItsSources(t *testing.T) {
 
 // The modules that compute something, such as the positions of boxes in a graph, have their tests beside them.
 func TestTheModulesOfThePage(t *testing.T) {
+	t.Parallel()
 	node(t, "node_modules/vitest/vitest.mjs", "run", "--test-timeout=120000") // 5 s are not enough on a busy machine
 }
 

@@ -12,6 +12,7 @@ import (
 
 // TestTheConsoleInABrowser runs all tests in one browser: starting one costs more than most of them.
 func TestTheConsoleInABrowser(t *testing.T) {
+	t.Parallel()
 	w := world{browser: browser.Start(t), bin: served.Build(t)}
 	w.server = w.serve(t, plain)
 	for _, one := range []struct {
@@ -60,7 +61,10 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		{"a hostile story is text", hostileStoryIsText},
 		{"axe finds nothing in stories and plans", axeFindsNothingInStories},
 	} {
-		t.Run(one.name, func(t *testing.T) { one.test(t, w) })
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel() // most of the time is spent waiting for pages and servers
+			one.test(t, w)
+		})
 	}
 }
 
@@ -68,7 +72,7 @@ func TestTheConsoleInABrowser(t *testing.T) {
 type world struct {
 	browser *browser.Browser
 	bin     string
-	server  *served.Server // for tests that do not change it
+	server  *served.Server // for tests that do not change it; others sign in there at the same time
 }
 
 // serve starts a server in a new folder with a config.

@@ -159,6 +159,7 @@ func tokenIsIssuedAndRevoked(t *testing.T, w world) {
 	p.Wait("document.querySelector('[data-token]')")
 	p.Click("button", "Revoke")
 	p.WaitDialog("Revoke this token?")
+	check(t, p, axeSource(t), "a dialog")
 	p.Eval("document.querySelector('dialog[open] button.danger').click()", nil)
 	p.Wait("!document.querySelector('[data-token]')")
 	p.Wait(use + ".then((s) => s === 401)")

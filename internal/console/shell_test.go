@@ -108,7 +108,7 @@ func nothingButTheShell(t *testing.T, w world) {
 
 // A page at another port of the same machine is same-site: its requests carry the cookie, whatever SameSite says.
 func foreignPageChangesNothing(t *testing.T, w world) {
-	s := w.server
+	s := w.serve(t, plain) // its links are counted
 	evil := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
 		out.Header().Set("Content-Type", "text/html")
 		_, _ = out.Write([]byte(`<!doctype html><title>evil</title><form method="post" enctype="text/plain" action="` + s.URL() +
@@ -221,6 +221,8 @@ func navigationOnAPhone(t *testing.T, w world) {
 		p.Wait("document.documentElement.scrollWidth <= innerWidth")
 	}
 	p.Click("button", "More")
+	p.WaitDialog("Commands")
+	check(t, p, axeSource(t), "the menu of a phone")
 	p.Click("option", "Sign out")
 	p.WaitText("Sign in to Toolpost")
 }
@@ -230,11 +232,13 @@ func lostConnectionComesBack(t *testing.T, w world) {
 	p.Forgive(refusals, "ERR_INTERNET_DISCONNECTED")
 	p.SignIn(w.server, "#/tools")
 	p.WaitFor("heading", "Tools")
+	p.Eval("void (window.told = '', new MutationObserver(() => { window.told += document.querySelector('.connection').innerText })"+
+		".observe(document.querySelector('.connection'), {subtree: true, childList: true, characterData: true}))", nil) // it tells for a moment only
 	p.SetOffline(true)
 	p.Click("button", "Sign out") // something that needs the server
 	p.WaitText("Connection lost")
 	p.SetOffline(false)
-	p.WaitText("Connected again")
+	p.Wait("window.told.includes('Connected again')")
 	p.WaitNoText("Connected again")
 	p.WaitFor("heading", "Tools")
 }
@@ -256,7 +260,7 @@ func restartAsksToSignIn(t *testing.T, w world) {
 // the server's memory, so the page asks to sign in again, and continues in the same place.
 func serverComesBack(t *testing.T, w world) {
 	dir := t.TempDir()
-	config := strings.Replace(plain, "[{", "[{name: long, protocol: command, tool: nap, command: [sleep, '60']}, {", 1)
+	config := strings.Replace(plain, "[{", "[{name: long, protocol: command, tool: nap, command: [sleep, '60']}, {", 1) + "limits: {drain: 1s}\n"
 	kit.OK(t, os.WriteFile(filepath.Join(dir, "toolpost.yaml"), []byte(config), 0o600))
 	s := served.Start(t, w.bin, dir)
 	p := w.browser.Page(t, browser.Look{})
@@ -343,6 +347,10 @@ func axeFindsNothing(t *testing.T, w world) {
 		p.Press("Control+k")
 		p.WaitDialog("Commands")
 		check(t, p, axe, look.String()+" palette")
+		p.Press("Escape")
+		p.Wait("!document.querySelector('dialog[open]')")
+		opens(p, "?", "Keys")
+		check(t, p, axe, look.String()+" keys")
 		p.Wait("window.wasLost === false") // a request that the page cancelled is not a lost connection
 	}
 }
