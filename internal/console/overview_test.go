@@ -91,10 +91,13 @@ doors: {http: {}}
 	check(t, p, axeSource(t), "what waits")
 	p.Click("link", "Answer")
 	p.Wait("location.hash.startsWith('#/operate/jobs/') && document.querySelector('aside form')")
-	var job string
-	p.Eval("location.hash.split('/').pop()", &job)
-	kit.Must(s.Call(t.Context(), "answerJob", `{"job": "`+job+`", "answers": {"name": "Ada"}}`))(t)
-	p.Eval("void (location.hash = '#/overview')", nil)
+	p.Type("textbox", "name", "Ada")
+	p.Wait("document.querySelector('aside .content').scrollWidth <= innerWidth")
+	check(t, p, axeSource(t), "a question on a phone")
+	p.Click("button", "Answer")
+	p.Wait("document.querySelector('aside').innerText.includes('hello')")
+	p.Click("button", "Close")
+	p.Click("link", "Overview")
 	p.WaitText("1 thing waits for you")
 }
 
@@ -181,7 +184,7 @@ func sourceIsAdded(t *testing.T, w world) {
 	p.Click("button", "Program")
 	p.Type("textbox", "Command", "echo -- {word}")
 	p.Type("textbox", "Tool", "says")
-	p.Click("button", "Show what is written")
+	p.Click("button", "Preview")
 	p.WaitText("protocol: command")
 	if text := string(kit.Must(os.ReadFile(path))(t)); text != plain {
 		t.Errorf("it was written before it was agreed to:\n%s", text)
@@ -196,7 +199,7 @@ func sourceIsAdded(t *testing.T, w world) {
 	p.Click("button", "API")
 	p.Type("textbox", "OpenAPI document", "./not-there.yaml")
 	p.Type("textbox", "Name", "api")
-	p.Click("button", "Show what is written")
+	p.Click("button", "Preview")
 	p.WaitText("nothing was written")
 	if text := string(kit.Must(os.ReadFile(path))(t)); strings.Contains(text, "not-there") {
 		t.Errorf("it was written:\n%s", text)
@@ -215,7 +218,7 @@ func serverIsAdded(t *testing.T, w world) {
 	p.Type("textbox", "Address or command", w.server.URL()+"/mcp")
 	p.Type("textbox", "Token, if it wants one", served.Token)
 	p.Type("textbox", "Name", "other")
-	p.Click("button", "Show what is written")
+	p.Click("button", "Preview")
 	p.WaitText("protocol: mcp")
 	p.WaitNoText(served.Token)
 	p.Click("button", "Add it")

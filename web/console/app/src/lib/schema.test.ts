@@ -36,7 +36,7 @@ test('of several forms the one that a value has is found', () => {
 
 test('pointers, hints and faults', () => {
   expect(step('/a', 'b/c~d')).toBe('/a/b~1c~0d');
-  expect(hint(deref({ $ref: '#/$defs/size' }, root))).toBe('1 to 3 · default 2');
+  expect(hint(deref({ $ref: '#/$defs/size' }, root))).toBe('1 to 3 · default: 2');
   expect(faultsOf({ faults: [{ at: '/a', problem: 'no' }, 'x', null] })).toEqual([{ at: '/a', problem: 'no' }]);
   expect(faultsOf(undefined)).toEqual([]);
 });

@@ -157,7 +157,7 @@ export function hint(s: Doc): string {
   range(has('minItems'), has('maxItems'), ' items');
   if (typeof s.pattern === 'string') words.push(s.pattern);
   if (typeof s.format === 'string') words.push(s.format);
-  if (s.default !== undefined) words.push(`default ${typeof s.default === 'string' ? s.default : JSON.stringify(s.default)}`);
+  if (s.default !== undefined && typeof s.default !== 'boolean') words.push(`default: ${typeof s.default === 'string' ? s.default : JSON.stringify(s.default)}`);
   return words.join(' · ');
 }
 

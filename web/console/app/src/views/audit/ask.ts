@@ -84,12 +84,15 @@ export function count(s: Series, r: Row): Series {
   return { ...s, totals: add(s.totals), buckets: s.buckets.map((one) => (one === b ? add(one) : one)) };
 }
 
-/** about says in a few words what a call was about. */
-export function about(r: Row): string {
+/** short gives the end of a path, which tells more than its beginning. */
+export const short = (path: string): string => path.split('/').slice(-2).join('/');
+
+/** about says in a few words what a call was about, with its paths as `named` writes them. */
+export function about(r: Row, named = (path: string) => path): string {
   const words: string[] = [];
   for (const argv of r.touches?.commands ?? []) words.push(`runs ${argv.join(' ')}`);
-  for (const p of r.touches?.writes ?? []) words.push(`writes ${p}`);
-  for (const p of r.touches?.reads ?? []) words.push(p);
+  for (const p of r.touches?.writes ?? []) words.push(`writes ${named(p)}`);
+  for (const p of r.touches?.reads ?? []) words.push(named(p));
   if (r.decision === 'deny' && r.rule) words.unshift(`denied by ${r.rule}`);
   if (r.dry_run) words.unshift('only judged');
   if (r.cached) words.unshift('from memory');

@@ -71,6 +71,7 @@ function take(e: Event): void {
     if (was) all.set(was.key, { ...was, outcome: line.end.outcome, code: line.end.code ?? '', message: line.end.message ?? '', ms: line.end.ms });
     if (was && !was.outcome) ended.push(Date.parse(was.since) + line.end.ms);
   }
+  for (const one of waiting) one();
   dirty = true;
   timer ??= setTimeout(draw, every);
 }
@@ -98,6 +99,24 @@ function measure(): void {
   if (ended.length) measuring = setTimeout(measure, 1000);
 }
 let measuring: ReturnType<typeof setTimeout> | undefined;
+
+const waiting = new Set<() => void>();
+
+/** whenChanged runs something soon after calls have begun or ended, at most twice a second, until the signal ends it. */
+export function whenChanged(run: () => void, signal: AbortSignal): void {
+  let soon: ReturnType<typeof setTimeout> | undefined;
+  const one = () => {
+    soon ??= setTimeout(() => {
+      soon = undefined;
+      run();
+    }, 500);
+  };
+  waiting.add(one);
+  signal.addEventListener('abort', () => {
+    clearTimeout(soon);
+    waiting.delete(one);
+  });
+}
 
 let watching: AbortController | undefined;
 

@@ -1,1 +1,0 @@
-import{an as e,on as t}from"./common-DqZg8Bty.js";import n from"./call-pPFFFBUx.js";import{i as r}from"./index-C5qVZriy.js";function i(i,a){t(a,!0);let o=r.calls.find(e=>e.call===a.id)?.caller??``;n(i,{get call(){return a.id},get caller(){return o}}),e()}export{i as default};

@@ -1,1 +1,0 @@
-import{$t as e,Vt as t,en as n}from"./common-DqZg8Bty.js";var r=n([]),i={get rows(){return t(r)},set(t){e(r,t)}};export{i as t};
