@@ -66,8 +66,9 @@ func numbersLeadSomewhere(t *testing.T, w world) {
 	p.WaitText("none yesterday by this time")
 }
 
-// A job that asks and one that failed wait on the overview, and each leads to where it is settled.
-func overviewShowsWhatWaits(t *testing.T, w world) {
+// waits serves a tool that asks, and one that fails.
+func (w world) waits(t *testing.T) *served.Server {
+	t.Helper()
 	dir := t.TempDir()
 	config := `sources:
 - {name: greeter, protocol: narratoria, command: [python3, greeter.py], input: {type: object}}
@@ -77,7 +78,12 @@ doors: {http: {}}
 	for name, content := range map[string]string{"toolpost.yaml": config, "greeter.py": asking} {
 		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
-	s := served.Start(t, w.bin, dir)
+	return served.Start(t, w.bin, dir)
+}
+
+// A job that asks and one that failed wait on the overview, and each leads to where it is settled.
+func overviewShowsWhatWaits(t *testing.T, w world) {
+	s := w.waits(t)
 	p := w.browser.Page(t, browser.Look{Phone: true})
 	p.Forgive(refusals)
 	p.SignIn(s, "#/overview")
@@ -87,6 +93,7 @@ doors: {http: {}}
 	}
 	p.WaitText("2 things wait for you") // without a reload
 	p.WaitText("What is your name?")
+	p.WaitText("exit status 1")
 	p.Wait("document.documentElement.scrollWidth <= innerWidth")
 	check(t, p, axeSource(t), "what waits")
 	p.Click("link", "Answer")

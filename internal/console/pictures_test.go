@@ -25,6 +25,10 @@ func TestPictures(t *testing.T) {
 	_, id := asCI(t, asks, "b.txt", "")
 	kit.Must(asks.Call(t.Context(), "approvals.decide", `{"id":"`+id+`","approve":false,"reason":"not on a Friday"}`))(t)
 	writesAsCI(t, asks)
+	waits := w.waits(t)
+	for _, tool := range []string{"greeter", "breaks"} {
+		kit.Must(waits.Call(t.Context(), "startJob", `{"tool": "`+tool+`"}`))(t)
+	}
 	for _, look := range browser.Looks() {
 		p := w.browser.Page(t, look)
 		p.Forgive(refusals)
@@ -55,5 +59,11 @@ func TestPictures(t *testing.T) {
 			p.Wait("document.querySelector('[data-approval]')")
 			take("approval-" + name)
 		}
+		p.SignIn(waits, "#/overview")
+		p.WaitText("2 things wait for you")
+		take("waits")
+		p.Click("link", "Answer")
+		p.Wait("document.querySelector('aside form') && document.querySelector('aside ol')")
+		take("waits-job")
 	}
 }

@@ -1,6 +1,6 @@
 // What views ask of the server for operators: docs/05-command-line.md.
 
-import { output, Refusal, type Json, type Schema } from './api';
+import { output, Refusal, type Failure, type Json, type Schema } from './api';
 
 export interface Workers { alive: number; busy: number; calls?: number; waiting?: number; most?: number }
 export interface Source { name: string; protocol: string; state: 'open' | 'opening' | 'failed'; since: string; tools: number; held?: number; unavailable?: number; error?: string; workers?: Workers }
@@ -21,7 +21,7 @@ export interface Token { id: string; caller: string; roles: string[] | null; too
 export interface Caller { name: string; kind: string; roles: string[]; all: boolean; tools: string[]; by: string[]; doors?: string[]; tokens: Token[] }
 export interface Callers { callers: Caller[]; roles: { name: string; all: boolean; tools: string[] }[]; issuers?: string[] }
 export interface Lease { id: string; caller?: string; tool: string; tier: number; issued: string; expires: string; state: string }
-export interface Job { job: string; caller?: string; tool: string; state: string; stopping?: boolean; made: string; began?: string; ended?: string; result?: { ask?: Ask; output?: Json } }
+export interface Job { job: string; caller?: string; tool: string; state: string; stopping?: boolean; made: string; began?: string; ended?: string; result?: { ask?: Ask; output?: Json; error?: Failure } }
 /** A Held is a tool that changed, and is held back until an operator approves it. */
 export interface Held { tool: string; source: string; name: string; digest: string; why: string; changes?: { part: string; was: string; now: string }[] }
 export interface Ask { id: string; message: string; schema?: Schema; needs?: Json }
