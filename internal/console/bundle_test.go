@@ -31,7 +31,7 @@ func TestBundleMatchesItsSources(t *testing.T) {
 // The modules that compute something, such as the positions of boxes in a graph, have their tests beside them.
 func TestTheModulesOfThePage(t *testing.T) {
 	t.Parallel()
-	node(t, "node_modules/vitest/vitest.mjs", "run", "--test-timeout=120000") // 5 s are not enough on a busy machine
+	node(t, "node_modules/vitest/vitest.mjs", "run", "--no-isolate", "--test-timeout=120000") // modules without state; 5 s are not enough on a busy machine
 }
 
 // app returns the folder of the page's sources.
