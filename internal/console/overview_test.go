@@ -106,6 +106,9 @@ func overviewShowsWhatWaits(t *testing.T, w world) {
 	p.Click("button", "Close")
 	p.Click("link", "Overview")
 	p.WaitText("1 thing waits for you")
+	p.Click("link", "Live") // a call that asked has neither a code nor a message
+	p.Wait("[...document.querySelectorAll('[role=option]')].some((r) => r.innerText.includes('greeter') && !/^:/m.test(r.innerText))")
+	p.Wait("![...document.querySelectorAll('[role=option]')].some((r) => /^:/m.test(r.innerText))")
 }
 
 // changing is an MCP server whose tool says something else after a call of another.

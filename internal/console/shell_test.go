@@ -343,6 +343,11 @@ func axeFindsNothing(t *testing.T, w world) {
 			p.Eval("void (location.hash = '"+one.hash+"')", nil)
 			p.Wait(one.until)
 			check(t, p, axe, look.String()+" "+one.hash)
+			var wide []string
+			p.Eval(tooWide, &wide)
+			for _, w := range wide {
+				t.Errorf("%s %s: wider than its pane: %s", look, one.hash, w)
+			}
 		}
 		p.Press("Control+k")
 		p.WaitDialog("Commands")
@@ -354,6 +359,12 @@ func axeFindsNothing(t *testing.T, w world) {
 		p.Wait("window.wasLost === false") // a request that the page cancelled is not a lost connection
 	}
 }
+
+// tooWide lists what reaches beyond the pane that it scrolls in, other than what scrolls by itself.
+const tooWide = `[...document.querySelectorAll('.content')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => {
+	const right = e.getBoundingClientRect().right
+	return [...e.querySelectorAll('*')].filter((x) => x.getBoundingClientRect().left + x.scrollWidth > right + 1 && getComputedStyle(x).overflowX === 'visible').slice(-3).map((x) => x.cloneNode().outerHTML.slice(0, 100)).join(' ')
+})`
 
 // watchLost records whether the page ever reports that the connection is lost.
 const watchLost = `void (window.wasLost = false, new MutationObserver(() => { window.wasLost ||= !!document.querySelector('.connection.lost') })
