@@ -32,7 +32,7 @@ func (e *Engine) check(ctx context.Context, src *source) *pin.Verdict {
 	return v
 }
 
-// maxNamed is how many tools a log line names.
+// maxNamed is how many tools a log line names, and how many sources an error.
 const maxNamed = 10
 
 // Recheck compares all upstream tools with their pins again, after the pins have changed here or in another process.

@@ -353,17 +353,20 @@ func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
 	if dotted {
 		owner = sh.sources[first]
 	}
-	var may strings.Builder
+	var may []string
 	for _, it := range sh.items { // the tools of a source that failed to open are unknown: the name may be one of them
 		switch {
 		case it.spec.Name != "" || !it.visible(p):
 		case it.source == owner:
 			return nil, whyUnavailable(name, it.err)
 		case owner == nil:
-			fmt.Fprintf(&may, "; source %s, which may have it, failed to open: %s", it.spec.Source, tool.AsError(it.err).Message)
+			may = append(may, fmt.Sprintf("; source %s, which may have it, failed to open: %s", it.spec.Source, tool.AsError(it.err).Message))
 		}
 	}
-	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q%s", name, may.String())
+	if more := len(may) - maxNamed; more > 0 {
+		may = append(may[:maxNamed], fmt.Sprintf("; and so did %d more", more))
+	}
+	return nil, tool.Errorf(tool.CodeNotFound, "no tool named %q%s", name, strings.Join(may, ""))
 }
 
 // Lookup implements tool.Catalog.
