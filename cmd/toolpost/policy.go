@@ -89,19 +89,14 @@ func (a *app) policyExplainCommand() *cobra.Command {
 // explainHere asks the policy of this config.
 func (a *app) explainHere(ctx context.Context, n *node.Node, ask operate.ExplainArgs, words []string) error {
 	who := me()
-	if name, ok := strings.CutPrefix(ask.Caller, tool.AgentPrefix); ok {
-		err := n.CheckDoor(ask.Door)
-		user := tool.Principal{}
-		if err == nil {
-			user, err = n.Admit(ctx, identity.Credentials{Door: ask.Door, Peer: identity.Self()})
-		}
-		if err == nil {
-			who, err = n.Agent(user, identity.Agent{Name: name})
-		}
-		if err != nil {
+	name, isAgent := strings.CutPrefix(ask.Caller, tool.AgentPrefix)
+	user, refused := n.Admit(ctx, identity.Credentials{Door: ask.Door, Peer: identity.Self()})
+	if isAgent && refused == nil { // it has the rights of its user
+		var err error
+		if who, err = n.Agent(user, identity.Agent{Name: name}); err != nil {
 			return err
 		}
-		ask.Caller = "" // it has rights of its user
+		ask.Caller = ""
 	} else if !n.Knows(ask.Caller) {
 		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s\n",
 			clean(ask.Caller), nearest.Suggest(ask.Caller, n.CallerNames(), ""))

@@ -25,39 +25,46 @@ func Arguments(words []string, input json.RawMessage, stdin io.Reader) (json.Raw
 		return json.RawMessage("{}"), nil
 	}
 	if len(words) == 1 {
+		const what = "the arguments"
 		switch word := words[0]; {
 		case word == "-":
-			return readArguments("stdin", stdin)
+			b, err := readAll(what, "stdin", stdin)
+			return checked("stdin", b, err)
 		case strings.HasPrefix(word, "@"):
-			return openArguments(word[1:])
+			b, err := readFile(what, word[1:])
+			return checked(word[1:], b, err)
 		case strings.HasPrefix(word, "{") || strings.HasPrefix(word, "["):
-			return checked("the arguments", []byte(word))
+			return checked(what, []byte(word), nil)
 		}
 	}
 	return pairs(words, ReadSchema(input))
 }
 
-func openArguments(path string) (json.RawMessage, error) {
+// readFile reads the file that has what a person gives.
+func readFile(what, path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", path, tool.WithoutPath(err))
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", what, path, tool.WithoutPath(err))
 	}
 	defer f.Close()
-	return readArguments(path, f)
+	return readAll(what, path, f)
 }
 
-func readArguments(name string, r io.Reader) (json.RawMessage, error) {
+func readAll(what, name string, r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, MaxArguments+1))
 	switch {
 	case err != nil:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the arguments cannot be read from %s: %w", name, err)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", what, name, tool.WithoutPath(err))
 	case len(b) > MaxArguments:
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s holds more than %d bytes of arguments", name, MaxArguments)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s holds more than %d bytes", name, MaxArguments)
 	}
-	return checked(name, bytes.TrimSpace(b))
+	return b, nil
 }
 
-func checked(name string, b []byte) (json.RawMessage, error) {
+func checked(name string, b []byte, err error) (json.RawMessage, error) {
+	if b = bytes.TrimSpace(b); err != nil {
+		return nil, err
+	}
 	if err := strictjson.CheckObject(b); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s: %w; expected a JSON object, or name=value pairs", name, err)
 	}
@@ -73,11 +80,11 @@ func pairs(words []string, s Schema) (json.RawMessage, error) {
 		asJSON := strings.HasSuffix(name, ":")
 		name = strings.TrimSuffix(name, ":")
 		if before, _, file := strings.Cut(name, "@"); file && before != "" && s.Properties[name] == nil {
-			var err error
-			if value, err = fileText(before, word[len(before)+1:]); err != nil {
+			text, err := readFile(before, word[len(before)+1:])
+			if err != nil {
 				return nil, err
 			}
-			name, ok, asJSON = before, true, false
+			name, value, ok, asJSON = before, string(text), true, false
 		}
 		switch {
 		case !ok || name == "":
@@ -93,23 +100,6 @@ func pairs(words []string, s Schema) (json.RawMessage, error) {
 		members = append(members, string(encoded(name))+":"+string(v))
 	}
 	return json.RawMessage("{" + strings.Join(members, ",") + "}"), nil
-}
-
-// fileText reads the file that is the value of an argument.
-func fileText(name, path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, tool.WithoutPath(err))
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, MaxArguments+1))
-	switch {
-	case err != nil:
-		return "", tool.Errorf(tool.CodeInvalidInput, "%s cannot be read from %s: %w", name, path, tool.WithoutPath(err))
-	case len(b) > MaxArguments:
-		return "", tool.Errorf(tool.CodeInvalidInput, "%s holds more than %d bytes", path, MaxArguments)
-	}
-	return string(b), nil
 }
 
 // typed converts a value to JSON: text stays text unless the schema wants another type.
