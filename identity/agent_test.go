@@ -14,22 +14,23 @@ func TestAgentHasANameOfItsOwnAndNoMoreRightsThanItsPerson(t *testing.T) {
 		config string
 		person tool.Principal
 		agent  Agent
-		want   string // the caller, whether it named itself, its tools and roles; or the error
+		want   string // the caller, its tools and roles; or the error
 	}{
-		"given":             {`{}`, local, Agent{Name: "Claude-Code", Client: "owner"}, "agent/claude-code false  []"},
-		"given with prefix": {`{}`, local, Agent{Name: "agent/x"}, "agent/x false  []"},
-		"calls itself":      {`{}`, local, Agent{Client: "Claude Code"}, "agent/claude-code true  []"},
-		"owner":             {`{}`, local, Agent{Client: "owner"}, "agent/owner true  []"},
-		"a path":            {`{}`, local, Agent{Client: "agent/../owner\n"}, "agent/owner true  []"},
-		"nothing":           {`{}`, local, Agent{}, "agent/unnamed true  []"},
-		"not a name":        {`{}`, local, Agent{Client: "\u202e\u0000"}, "agent/unnamed true  []"},
-		"of ada":            {`{}`, ada, Agent{Client: "x"}, "agent/x true read* [reader]"},
-		"listed":            {`{list: {agent/x: {tools: "list*"}}}`, local, Agent{Name: "x"}, "agent/x false list* []"},
-		"listed, of ada":    {`{list: {agent/x: {tools: ["*"]}}}`, ada, Agent{Name: "x"}, "agent/x false read* [reader]"},
+		"given":             {`{}`, local, Agent{Name: "Claude-Code", Client: "owner"}, "agent/claude-code  []"},
+		"given with prefix": {`{}`, local, Agent{Name: "agent/x"}, "agent/x  []"},
+		"given with tilde":  {`{}`, local, Agent{Name: "agent/~x"}, "agent/x  []"},
+		"calls itself":      {`{}`, local, Agent{Client: "Claude Code"}, "agent/~claude-code  []"},
+		"owner":             {`{}`, local, Agent{Client: "owner"}, "agent/~owner  []"},
+		"a path":            {`{}`, local, Agent{Client: "agent/../owner\n"}, "agent/~owner  []"},
+		"nothing":           {`{}`, local, Agent{}, "agent/~unnamed  []"},
+		"not a name":        {`{}`, local, Agent{Client: "\u202e\u0000"}, "agent/~unnamed  []"},
+		"of ada":            {`{}`, ada, Agent{Client: "x"}, "agent/~x read* [reader]"},
+		"listed":            {`{list: {agent/x: {tools: "list*"}}}`, local, Agent{Name: "x"}, "agent/x list* []"},
+		"listed, of ada":    {`{list: {agent/x: {tools: ["*"]}}}`, ada, Agent{Name: "x"}, "agent/x read* [reader]"},
 		"takes a listed name": {`{list: {agent/x: {tools: "*"}}}`, local, Agent{Client: "x"},
-			"access_denied: the config lists agents by name, and \"agent/x\" is what this one calls itself; start it with `toolpost as mcp --caller NAME`"},
+			"access_denied: the config lists agents by name, and \"agent/~x\" is what this one calls itself; start it with `toolpost as mcp --caller NAME`"},
 		"evades the list": {`{list: {agent/x: {tools: "list*"}}}`, local, Agent{Client: "y"},
-			"access_denied: the config lists agents by name, and \"agent/y\" is what this one calls itself; start it with `toolpost as mcp --caller NAME`"},
+			"access_denied: the config lists agents by name, and \"agent/~y\" is what this one calls itself; start it with `toolpost as mcp --caller NAME`"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			callers := of(t, "callers: "+c.config, Env{})
@@ -40,7 +41,7 @@ func TestAgentHasANameOfItsOwnAndNoMoreRightsThanItsPerson(t *testing.T) {
 				if p.Rights != nil {
 					tools = p.Rights.Tools
 				}
-				got = fmt.Sprint(p.ID, " ", p.SelfNamed, " ", tools, " ", p.Roles())
+				got = fmt.Sprint(p.ID, " ", tools, " ", p.Roles())
 			}
 			if got != c.want || p.Operator() {
 				t.Errorf("%s, operator %v; want %s", got, p.Operator(), c.want)

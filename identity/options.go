@@ -112,6 +112,9 @@ func CheckID(id string) error {
 	case id == Owner || id == Local:
 		return fmt.Errorf("no caller can be called %q: that is who has the owner's token or runs this program; "+
 			"choose another name", id)
+	case tool.SelfNamed(id):
+		return fmt.Errorf("no caller can be called %.100q: names with %s are those that agents give themselves; "+
+			"choose another name", id, tool.SelfPrefix)
 	}
 	return nil
 }

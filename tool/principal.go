@@ -14,9 +14,6 @@ type Principal struct {
 	// shown: neither an id nor the name of a door makes an operator, so a new door trusts no caller by default. It is
 	// not a role of Rights, since those are the config's: no issuer of tokens can hand it out.
 	Operates bool `json:"-"`
-	// SelfNamed is set for an agent whose name is what its client calls itself. Such a name identifies the agent to people,
-	// and gives it nothing: see Is and Concerns.
-	SelfNamed bool `json:"-"`
 	// Process identifies the process of an agent, which the agent does not choose: an approval for the session of an agent
 	// without one ends with it.
 	Process string `json:"-"`
@@ -49,8 +46,15 @@ func (p Principal) Roles() []string {
 // OwnerRole is the role of the operators of this program, whatever the config says of callers.
 const OwnerRole = "owner"
 
-// AgentPrefix begins the names of agents.
-const AgentPrefix = "agent/"
+// AgentPrefix begins the names of agents, and SelfPrefix the names that agents gave themselves. Such a name identifies
+// the agent to people, and gives it nothing: see Is and Concerns.
+const (
+	AgentPrefix = "agent/"
+	SelfPrefix  = AgentPrefix + "~"
+)
+
+// SelfNamed reports whether a caller is an agent whose name is what its client calls itself.
+func SelfNamed(caller string) bool { return strings.HasPrefix(caller, SelfPrefix) }
 
 // Is reports whether a list of names and roles, as written in a config, includes the caller; nil includes every caller.
 func (p Principal) Is(named Globs) bool {
@@ -63,7 +67,7 @@ func (p Principal) Is(named Globs) bool {
 // given returns the name by which lists that give something know the caller. An agent that named itself has what every
 // agent has, whatever the name is.
 func (p Principal) given() string {
-	if p.SelfNamed {
+	if SelfNamed(p.ID) {
 		return AgentPrefix
 	}
 	return p.ID
@@ -75,7 +79,7 @@ func (p Principal) Given(named Globs) bool { return named.Match(p.given()) }
 // Concerns reports whether a list of names that takes something away, such as that of a rule that denies, includes the
 // caller. An agent that named itself could have chosen any name, so a list that includes some agent includes it.
 func (p Principal) Concerns(named Globs) bool {
-	return named.Match(p.ID) || p.SelfNamed && slices.ContainsFunc(named, Glob.matchesAgent)
+	return named.Match(p.ID) || SelfNamed(p.ID) && slices.ContainsFunc(named, Glob.matchesAgent)
 }
 
 // matchesAgent reports whether the pattern matches the name of some agent.

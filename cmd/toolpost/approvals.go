@@ -181,7 +181,7 @@ func callFacts(p approval.Approval) [][2]string {
 		args = fmt.Sprintf("(%d bytes, too long to be shown)", p.Omitted)
 	}
 	facts := [][2]string{
-		{"id", clean(p.ID)}, {"arguments", args}, {"named", namedWords(p.SelfNamed)}, {"session", tool.VisibleName(p.Session)}, {"run", clean(p.Run)},
+		{"id", clean(p.ID)}, {"arguments", args}, {"named", namedWords(p.Caller)}, {"session", tool.VisibleName(p.Session)}, {"run", clean(p.Run)},
 		{"job", clean(p.Job)}, {"tier", fmt.Sprint(p.Tier)}, {"effects", clean(strings.Join(p.Effects, ", "))},
 	}
 	facts = append(facts, touchFacts(p.Touches)...)
@@ -192,8 +192,8 @@ func callFacts(p approval.Approval) [][2]string {
 		[2]string{"cannot", clean(strings.Join(p.Guarantees.Asked(), ", "))})
 }
 
-func namedWords(self bool) string {
-	if self {
+func namedWords(caller string) string {
+	if tool.SelfNamed(caller) {
 		return "by itself: the agent was started without --caller"
 	}
 	return ""

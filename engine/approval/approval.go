@@ -59,7 +59,6 @@ type Approval struct {
 	Tier       int                `json:"tier"`
 	Effects    []string           `json:"effects,omitempty"`
 	Caller     string             `json:"caller"`
-	SelfNamed  bool               `json:"self_named,omitzero"` // the caller is an agent, and this is what it calls itself
 	Door       string             `json:"door"`
 	Session    string             `json:"session,omitempty"`
 	Run        string             `json:"run,omitempty"`
@@ -121,7 +120,8 @@ type Entry struct {
 	Again string `json:"again,omitzero"`
 	// UsedBy is the job that has used it, which may be restarted if its process ended.
 	UsedBy   string `json:"used_by,omitzero"`
-	Patience int64  `json:"patience"` // in microseconds: how long the approver may take to decide, and then the caller to use it
+	Claimed  bool   `json:"self_named,omitzero"` // of earlier versions: the agent named itself, so this covers no further calls
+	Patience int64  `json:"patience"`            // in microseconds: how long the approver may take to decide, and then the caller to use it
 }
 
 // A Store keeps approvals for the stage.

@@ -436,6 +436,16 @@ func TestAnApprovalIsRememberedAsItWasGiven(t *testing.T) {
 	}
 }
 
+// Earlier versions named an agent that named itself as they did one whose name was given.
+func TestOldApprovalOfASelfNamedAgentCoversNoOther(t *testing.T) {
+	w := newWorld()
+	id := w.asked(t, call(caller("agent/pen")))
+	w.decide(t, bob, id, yes("hour"))
+	w.runs(t, call(caller("agent/pen"), session("t")))
+	kit.Must(w.store.Change(t.Context(), id, func(e *approval.Entry) error { e.Claimed = true; return nil }))(t)
+	w.asked(t, call(caller("agent/pen"), session("t")))
+}
+
 // An approver who saw walls has not approved a call without them.
 func TestRememberedApprovalRequiresTheSameWalls(t *testing.T) {
 	w := newWorld()

@@ -22,7 +22,7 @@ func (a *Approval) names(p tool.Principal) bool {
 	if strings.HasPrefix(p.ID, tool.AgentPrefix) {
 		p.Rights = nil
 	}
-	if p.SelfNamed && (p.ID != a.Caller || !a.SelfNamed) {
+	if tool.SelfNamed(p.ID) && p.ID != a.Caller {
 		return false
 	}
 	return !slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !p.Is(r.Approvers) })
@@ -74,7 +74,7 @@ func (a *Approval) ruleNames() (list []string) {
 func (a *Approval) ways() (list []string) {
 	for _, way := range []string{ForSession, ForArguments, ForHour, ForAlways} {
 		barred := slices.ContainsFunc(a.Rules, func(r tool.ConsentRule) bool { return !slices.Contains(r.Remember, way) })
-		if !barred && (way != ForSession || a.Session != "" || a.Process != "") && (way != ForAlways || !a.SelfNamed) {
+		if !barred && (way != ForSession || a.Session != "" || a.Process != "") && (way != ForAlways || !tool.SelfNamed(a.Caller)) {
 			list = append(list, way)
 		}
 	}

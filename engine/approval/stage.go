@@ -198,8 +198,7 @@ func (s *Approvals) entry(c *tool.Call, d digests) Entry {
 	e := Entry{
 		Approval: Approval{
 			ID: idPrefix + strings.ToLower(rand.Text())[:20], State: Waiting, Tool: c.Tool, Caller: c.Caller.ID,
-			SelfNamed: c.Caller.SelfNamed,
-			Door:      c.Caller.Door, Session: c.Session, Run: c.Run, Process: c.Caller.Process, Call: c.ID, Parent: c.Parent,
+			Door: c.Caller.Door, Session: c.Session, Run: c.Run, Process: c.Caller.Process, Call: c.ID, Parent: c.Parent,
 			Args: s.o.Redact(c.Args), Guarantees: c.Tightened(tool.Guarantees{}),
 			Rules: c.Consent.Rules, Asked: now, Until: now.Add(patience),
 		},
@@ -387,12 +386,9 @@ func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
 	if err != nil {
 		return d, err
 	}
-	ref, who := refOf(c), []byte(c.Caller.ID)
-	if c.Caller.SelfNamed { // no approval of an agent with a given name is for one that took the name
-		who = append(who, " (self-named)"...)
-	}
+	ref := refOf(c)
 	input, err := s.o.Digests.Sum("approved arguments", plain)
-	bound, err2 := s.o.Digests.Sum("approved call", who, []byte(ref.Source), []byte(ref.Name),
+	bound, err2 := s.o.Digests.Sum("approved call", []byte(c.Caller.ID), []byte(ref.Source), []byte(ref.Name),
 		[]byte(c.Session), plain, walls, []byte(toolOf(c)))
 	d = digests{bound: hex.EncodeToString(bound[:]), input: hex.EncodeToString(input[:])}
 	if c.Consent != nil {
@@ -492,7 +488,7 @@ func (e *Entry) grants(c *tool.Call, d digests, now time.Time) bool {
 	barred := slices.ContainsFunc(c.Consent.Rules, func(r tool.ConsentRule) bool {
 		return !slices.Contains(r.Remember, e.For)
 	})
-	if barred || !e.Remembered() || e.Caller != c.Caller.ID || e.SelfNamed != c.Caller.SelfNamed || e.Ref != refOf(c).String() || !e.decided(c.Consent) ||
+	if barred || !e.Remembered() || e.Caller != c.Caller.ID || e.Claimed || e.Ref != refOf(c).String() || !e.decided(c.Consent) ||
 		describe(&e.Approval) != toolOf(c) || !c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
 		return false
 	}

@@ -52,7 +52,7 @@ func (s Standing) Fields() config.Fields {
 // stands returns an approval by the config that covers a call, or nil. A name that an agent gave itself is not enough.
 func (s *Approvals) stands(c *tool.Call) *Entry {
 	all := s.always.Load()
-	if all == nil || c.Caller.SelfNamed {
+	if all == nil || tool.SelfNamed(c.Caller.ID) {
 		return nil
 	}
 	for _, one := range *all {

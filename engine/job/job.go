@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"strings"
 	"time"
 
 	"toolpost/tool"
@@ -247,8 +248,8 @@ type request struct {
 	Door     string          `json:"door,omitzero"`
 	Known    bool            `json:"known,omitzero"` // the caller was on the list of callers
 	Rights   *rights         `json:"rights,omitzero"`
-	Operates bool            `json:"operates,omitzero"` // the caller was an operator
-	Claimed  bool            `json:"self_named,omitzero"`
+	Operates bool            `json:"operates,omitzero"`   // the caller was an operator
+	Claimed  bool            `json:"self_named,omitzero"` // of earlier versions: the agent named itself
 
 	Guarantees tool.Guarantees `json:"guarantees,omitzero"`
 }
@@ -263,7 +264,7 @@ type rights struct {
 func encode(c *tool.Call, known bool) ([]byte, error) {
 	r := request{
 		Tool: c.Tool, Args: c.Args, Session: c.Session, Trace: c.Trace, Span: c.Span, Run: c.Run, Depth: c.Depth,
-		Door: c.Caller.Door, Known: known, Operates: c.Caller.Operates, Claimed: c.Caller.SelfNamed, Guarantees: c.Guarantees,
+		Door: c.Caller.Door, Known: known, Operates: c.Caller.Operates, Guarantees: c.Guarantees,
 		Answers: c.Answers, Resume: c.Resume,
 	}
 	if have := c.Caller.Rights; have != nil {
@@ -282,7 +283,10 @@ func decode(j *Job) (c *tool.Call, known bool, err error) {
 	if err := strictjson.UnmarshalClosed(j.Call, &r); err != nil {
 		return nil, false, tool.Errorf(tool.CodeInternal, "what job %s calls cannot be read: %w", j.ID, err)
 	}
-	p := tool.Principal{ID: j.Caller, Door: r.Door, Operates: r.Operates, SelfNamed: r.Claimed}
+	p := tool.Principal{ID: j.Caller, Door: r.Door, Operates: r.Operates}
+	if r.Claimed {
+		p.ID = tool.SelfPrefix + strings.TrimPrefix(p.ID, tool.AgentPrefix)
+	}
 	if r.Rights != nil {
 		p.Rights = &tool.Rights{Roles: r.Rights.Roles, Tools: r.Rights.Tools}
 		if !r.Rights.All && p.Rights.Tools == nil {

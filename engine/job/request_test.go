@@ -29,6 +29,9 @@ func TestStoredCallKeepsExactlyItsCallersRights(t *testing.T) {
 			t.Errorf("%s: %s became %+v with %+v, %v", name, b, got, got.Caller.Rights, err)
 		}
 	}
+	old, _, err := decode(&Job{Caller: "agent/pen", Call: []byte(`{"tool":"t","self_named":true}`)})
+	kit.OK(t, err)
+	kit.Equal(t, old.Caller.ID, "agent/~pen", "a job of an earlier version, of an agent that named itself")
 	for _, text := range []string{"", "{", `{"tool":1}`, `{"tool":"t","tool":"u"}`, `{"tool":"t","more":1}`} {
 		if _, _, err := decode(&Job{Call: []byte(text)}); tool.CodeOf(err) != tool.CodeInternal {
 			t.Errorf("%s: %v", text, err)

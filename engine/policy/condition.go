@@ -21,6 +21,7 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 	"cel.dev/cel-go/interpreter"
 
+	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
@@ -298,8 +299,8 @@ func (in *input) Parent() cel.Activation { return nil }
 
 // caller returns the name of the caller. A condition cannot be decided by a name that the caller chose.
 func (in *input) caller() any {
-	if p := in.call.Caller; !p.SelfNamed {
-		return p.ID
+	if id := in.call.Caller.ID; !tool.SelfNamed(id) {
+		return id
 	}
 	return types.NewErr("it depends on the name of the caller, and %s named itself; start it with `toolpost as mcp --caller NAME`",
 		in.call.Caller.ID)

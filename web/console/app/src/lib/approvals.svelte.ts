@@ -13,7 +13,6 @@ export interface Approval {
   tier: number;
   effects?: string[];
   caller: string;
-  self_named?: boolean; // the agent chose its name itself
   door: string;
   session?: string;
   job?: string;
