@@ -102,18 +102,33 @@ func (n *Notifier) Problems() (found []config.Problem) {
 	return found
 }
 
-// Run sends events until ctx ends. All webhooks share one look at the store, and none waits for another.
+// drain is how long webhooks have, once ctx has ended, to get what has happened until then.
+const drain = 5 * time.Second
+
+// Run sends events until ctx ends, and then those that are left, for a short while. All webhooks share one look at the store,
+// and none waits for another.
 func (n *Notifier) Run(ctx context.Context) {
 	if len(n.hooks) == 0 {
 		return
 	}
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
 	var hooks sync.WaitGroup
 	feeds := make([]chan []Event, len(n.hooks))
 	for i, w := range n.hooks {
 		feeds[i] = make(chan []Event, 1)
-		hooks.Go(func() { n.send(ctx, w, feeds[i]) })
+		hooks.Go(func() { n.send(sending, w, feeds[i]) })
 	}
 	n.look(ctx, feeds)
+	defer time.AfterFunc(drain, cancel).Stop()
+	if events, err := n.env.Look(sending); err == nil {
+		for _, feed := range feeds {
+			replace(feed, events)
+		}
+	}
+	for _, feed := range feeds {
+		close(feed)
+	}
 	hooks.Wait()
 }
 
@@ -153,22 +168,23 @@ func replace(feed chan []Event, events []Event) {
 }
 
 // send sends the events of one webhook, one after the other. While it tries again, events wait where Look finds them. What
-// was over before the start is old.
+// was over before the start is old. Calls that still wait are sent again after a restart; other events that are left when
+// ctx ends are lost.
 func (n *Notifier) send(ctx context.Context, w Webhook, feed <-chan []Event) {
 	var sent map[string]bool // by the ids of the latest events; nil at the start
-	for {
-		select {
-		case events := <-feed:
-			before := sent
-			sent = map[string]bool{}
-			for _, e := range slices.Backward(events) {
-				if sent[e.ID] = true; !before[e.ID] && (before != nil || e.Open) {
-					n.deliver(ctx, w, e)
-				}
+	left := 0
+	for events := range feed {
+		before := sent
+		sent = map[string]bool{}
+		for _, e := range slices.Backward(events) {
+			sent[e.ID] = true
+			if !before[e.ID] && (before != nil || e.Open) && !n.deliver(ctx, w, e) && !e.Open {
+				left++
 			}
-		case <-ctx.Done():
-			return
 		}
+	}
+	if left > 0 {
+		n.env.Log.Error("a webhook did not get the last events before the end", "webhook", w.host(), "events", left)
 	}
 }
 
@@ -180,22 +196,25 @@ const (
 	maxRetryAfter = time.Minute
 )
 
-// deliver sends an event until it has arrived, or it is no use.
-func (n *Notifier) deliver(ctx context.Context, w Webhook, e Event) {
+// deliver sends an event until it has arrived, or it is no use. It returns false if ctx ended before.
+func (n *Notifier) deliver(ctx context.Context, w Webhook, e Event) bool {
 	for try, pause := 1, firstWait; ctx.Err() == nil; try, pause = try+1, 2*pause {
 		again, err := n.post(ctx, w, e)
 		switch {
 		case err == nil:
-			return
+			return true
+		case ctx.Err() != nil:
+			return false
 		case again == 0 || try == tries:
 			n.env.Log.Error("a webhook did not get an event", "webhook", w.host(), "event", e.ID, "error", tool.AsError(err).Message)
-			return
+			return true
 		}
 		select {
 		case <-time.After(max(pause, again)):
 		case <-ctx.Done():
 		}
 	}
+	return false
 }
 
 // post sends an event once. If it fails, again is the time after which another try may help, or 0 if none will.

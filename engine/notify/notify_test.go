@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -64,11 +65,14 @@ func TestRetryAfterIsBounded(t *testing.T) {
 }
 
 // A noNetwork accepts and counts what is posted, without a network.
-type noNetwork struct{ posts atomic.Int64 }
+type noNetwork struct {
+	posts atomic.Int64
+	code  int // that it answers; 0 means 200
+}
 
 func (p *noNetwork) RoundTrip(*http.Request) (*http.Response, error) {
 	p.posts.Add(1)
-	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	return &http.Response{StatusCode: cmp.Or(p.code, http.StatusOK), Body: http.NoBody}, nil
 }
 
 func TestWebhooksShareOneLookAndItsFailureIsLoggedOnce(t *testing.T) {
@@ -85,10 +89,40 @@ func TestWebhooksShareOneLookAndItsFailureIsLoggedOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 6*lookEvery-time.Millisecond)
 		defer cancel()
 		n.Run(ctx)
-		kit.Equal(t, looks, 6)
+		kit.Equal(t, looks, 7)            // and once at the end
 		kit.Equal(t, net.posts.Load(), 2) // the open event, once for each webhook
 		kit.Equal(t, strings.Count(log.String(), "the store is away"), 1, log)
 	})
+}
+
+// What happened just before the end is sent, or it is said how much was not.
+func TestLastEventsAreSentOrCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		code  int
+		posts int64
+		log   string
+	}{
+		"sent": {http.StatusOK, 2, ""},
+		"left": {http.StatusServiceUnavailable, 3, "events=2"}, // tried for a short while
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, net, log := open("key", Webhook{URL: "https://a.example"}), &noNetwork{code: c.code}, new(strings.Builder)
+				n.client.Transport, n.env.Log = net, slog.New(slog.NewTextHandler(log, nil))
+				ctx, cancel := context.WithCancel(t.Context())
+				n.env.Look = func(context.Context) ([]Event, error) {
+					if ctx.Err() == nil {
+						time.AfterFunc(lookEvery/2, cancel)
+						return nil, nil
+					}
+					return []Event{{ID: "2"}, {ID: "1"}}, nil
+				}
+				n.Run(ctx)
+				kit.Equal(t, net.posts.Load(), c.posts)
+				kit.Contains(t, log.String(), c.log, "the log")
+			})
+		})
+	}
 }
 
 func TestSlowWebhookDelaysNoOther(t *testing.T) {
