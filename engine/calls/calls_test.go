@@ -133,7 +133,11 @@ func TestASecretIsNeverKept(t *testing.T) {
 	redactByName := func(doc json.RawMessage) json.RawMessage {
 		return json.RawMessage(strings.ReplaceAll(string(doc), "lease-token", "[redacted]"))
 	}
-	c := calls.New(calls.Env{Redactor: &r, RedactByName: redactByName})
+	var c *calls.Log
+	c = calls.New(calls.Env{Redactor: &r, RedactByName: func(doc json.RawMessage) json.RawMessage {
+		c.Known(0) // it needs the lock, which every call waits for
+		return redactByName(doc)
+	}})
 	// The redact stage runs inside. It is left out here: the test is about what it does not see, arguments and walls.
 	h := chain(c, echo, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		ev := tool.LogEvent("warn", "blocked")

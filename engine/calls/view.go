@@ -120,6 +120,7 @@ type Page struct {
 
 // Next returns lines after the given number, and examines at most most of them.
 func (l *Log) Next(f Filter, after int64, most int) (p Page) {
+	defer func() { l.redact(p.Lines) }()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if after < l.lines.gone {
@@ -134,7 +135,7 @@ func (l *Log) Next(f Filter, after int64, most int) (p Page) {
 			p.Missed++ // the call is no longer kept
 		case one.event >= 0 && (!f.Events || one.event < s.omitted) || !f.fits(s):
 		default:
-			p.Lines = append(p.Lines, s.line(l.env, after, one.event))
+			p.Lines = append(p.Lines, s.line(after, one.event))
 		}
 	}
 	p.Last = after
@@ -164,13 +165,14 @@ func (l *Log) each(visit func(*kept)) {
 // Now returns the kept calls, the oldest first, as lines; those that have ended come with their end. Everything later
 // follows the line with the number last.
 func (l *Log) Now(f Filter) (lines []Line, last int64) {
+	defer func() { l.redact(lines) }()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.each(func(s *kept) {
 		if s.seq[0] > 0 && f.fits(s) {
-			lines = append(lines, s.line(l.env, s.seq[0], began))
+			lines = append(lines, s.line(s.seq[0], began))
 			if s.seq[1] > 0 {
-				lines = append(lines, s.line(l.env, s.seq[1], over))
+				lines = append(lines, s.line(s.seq[1], over))
 			}
 		}
 	})
@@ -180,7 +182,12 @@ func (l *Log) Now(f Filter) (lines []Line, last int64) {
 
 // Find returns a call by its id: one of p's, or for an operator any caller's. whose names the caller if several used the
 // same id. If several calls match, the last one counts. Other callers do not learn whether such a call exists.
-func (l *Log) Find(p tool.Principal, whose, id string) (Call, bool) {
+func (l *Log) Find(p tool.Principal, whose, id string) (call Call, ok bool) {
+	defer func() { // without the lock, which every call waits for
+		if ok {
+			call.Args = l.env.RedactByName(call.Args)
+		}
+	}()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var best *kept
@@ -194,7 +201,7 @@ func (l *Log) Find(p tool.Principal, whose, id string) (Call, bool) {
 	if best == nil {
 		return Call{}, false
 	}
-	return best.whole(l.env), true
+	return best.whole(), true
 }
 
 // Children returns the calls that a call made, as far as they are kept, the oldest first.
@@ -215,11 +222,11 @@ func (l *Log) Children(of *Call) []Child {
 	return all
 }
 
-func (s *kept) line(env Env, seq, event int64) Line {
+func (s *kept) line(seq, event int64) Line {
 	switch event {
 	case began:
 		b := s.begin()
-		b.Brief = s.brief(env)
+		b.Brief = s.brief()
 		return Line{Seq: seq, Begin: b}
 	case over:
 		return Line{Seq: seq, End: s.end()}
@@ -246,23 +253,32 @@ func (s *kept) end() *End {
 	return &End{r.Call, r.Caller, r.Outcome, r.Code, millis(r.Duration), cut(said.Message, maxName)}
 }
 
-// brief returns the beginning of the arguments.
-func (s *kept) brief(env Env) string {
-	if d := s.docs[docArgs]; len(d.text) == d.whole && d.whole <= maxError { // every call waits for the lock meanwhile
-		return cut(string(env.RedactByName(slices.Clone(d.text))), maxName)
+// brief returns the arguments, before redact.
+func (s *kept) brief() string {
+	if d := s.docs[docArgs]; len(d.text) == d.whole && d.whole <= maxError {
+		return string(d.text)
 	}
 	return ""
+}
+
+// redact removes secrets from the arguments in lines, and cuts them. It runs without the lock, which every call waits for.
+func (l *Log) redact(lines []Line) {
+	for _, one := range lines {
+		if b := one.Begin; b != nil && b.Brief != "" {
+			b.Brief = cut(string(l.env.RedactByName([]byte(b.Brief))), maxName)
+		}
+	}
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // whole copies everything that is kept of the call.
-func (s *kept) whole(env Env) Call {
+func (s *kept) whole() Call {
 	call := Call{
 		Begin: *s.begin(), Record: s.record, Summary: s.summary, Events: slices.Clone(s.events), Omitted: s.omitted,
 		Spec: s.spec, Blocked: slices.Clone(s.blocked), Stages: s.stages(),
 	}
-	call.Args = env.RedactByName(s.json(&call, docArgs, "args"))
+	call.Args = s.json(&call, docArgs, "args")
 	call.Output = s.json(&call, docOutput, "output")
 	call.Error = s.json(&call, docError, "error")
 	call.Record.In, call.Record.Out = int64(s.docs[docArgs].whole), int64(s.docs[docOutput].whole)
