@@ -128,6 +128,10 @@ func (r *Record) OutcomeOf(res *Result, err error) (o Outcome, code Code, reason
 	return o, code, reason
 }
 
+// Attempted reports whether a call asked for something that its caller may not have, or that is not there for it, as a
+// guessed id. Operators want to see such calls, whatever their kind.
+func Attempted(o Outcome, code Code) bool { return o == OutcomeRefused || code == CodeNotFound }
+
 // AsTold returns a record as its caller may see it: without what is known of a tool that is hidden from it.
 func (r *Record) AsTold() *Record {
 	if r.Outcome != OutcomeRefused || r.Code != CodeNotFound {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -43,7 +44,7 @@ func (s *Approvals) changes(c *tool.Call) []Change {
 	was, missing := "", fs.ErrNotExist
 	if len(t.Writes) == 1 && len(t.Commands) == 0 {
 		one.Path = t.Writes[0]
-		was, missing = read(one.Path)
+		was, missing = s.read(one.Path)
 	}
 	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
 		return nil
@@ -84,8 +85,15 @@ type arguments struct {
 	New      string  `json:"new"`
 }
 
-// read reads a small file of text.
-func read(path string) (string, error) {
+// read reads a small file of text that is not private. Of a new file, the place counts.
+func (s *Approvals) read(path string) (string, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		dir, err = filepath.Dir(path), nil
+	}
+	if path = filepath.Join(dir, filepath.Base(path)); err != nil || s.o.Private(path) {
+		return "", errors.New("a private file")
+	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err

@@ -11,6 +11,25 @@ import (
 	"toolpost/tool"
 )
 
+// What is in a private file is not kept: neither under its name, nor by a link to its folder.
+func TestPrivateFilesAreNotShown(t *testing.T) {
+	dir := t.TempDir()
+	kit.OK(t, os.Mkdir(filepath.Join(dir, "state"), 0o700))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "state", "token"), []byte("hunter3"), 0o600))
+	kit.OK(t, os.Symlink("state", filepath.Join(dir, "link")))
+	w := newWorld()
+	w.Approvals = approval.New(approval.Options{Store: w.store, Private: func(path string) bool {
+		return strings.HasPrefix(path, filepath.Join(dir, "state"))
+	}})
+	w.h = w.For(nil)(w.h)
+	for _, name := range []string{"state/token", "link/token", "state/new"} {
+		id := w.asked(t, call(args(`{"path":"`+name+`","content":"mine"}`), func(call *tool.Call) {
+			call.Consent.Touches.Writes = []string{filepath.Join(dir, name)}
+		}))
+		kit.Equal(t, len(kit.Must(w.Show(t.Context(), owner, id))(t).Changes), 0, name)
+	}
+}
+
 // Approvers see what a call would change in a file; without a file of text there is no difference.
 func TestApproversSeeTheDifference(t *testing.T) {
 	dir := t.TempDir()

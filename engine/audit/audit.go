@@ -199,7 +199,7 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	noted := rec.Reason
 	rec.Outcome, rec.Code, rec.Reason = rec.OutcomeOf(r, err)
 	rec.Reason = cmp.Or(rec.Reason, noted)
-	if rec.Outcome == tool.OutcomeRefused { // an attempt, which operators want to see
+	if tool.Attempted(rec.Outcome, rec.Code) {
 		rec.Kind = ""
 	}
 	if r != nil {

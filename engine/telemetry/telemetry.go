@@ -238,7 +238,7 @@ func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, er
 	ctx, cancel := context.WithCancel(ctx)
 	cancel() // the call has waited for the sources that it needs: its answer waits for no other
 	if spec, err := t.env.Lookup(ctx, c.Caller, c.Tool); err == nil && spec != nil {
-		l.tool, l.source, l.protocol, l.operator = spec.Name, spec.Source, spec.Protocol, spec.Looks() && l.outcome != tool.OutcomeRefused
+		l.tool, l.source, l.protocol, l.operator = spec.Name, spec.Source, spec.Protocol, spec.Looks() && !tool.Attempted(l.outcome, l.code)
 	}
 	return l
 }
