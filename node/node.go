@@ -258,6 +258,7 @@ func (n *Node) Serve(ctx context.Context) error {
 	o := all.DoorOptions{
 		Metrics: n.Metrics, Models: n.models, Opening: n.Opening, Sockets: n.o.Sockets, Ready: func(l Listening) {
 			n.Settle(ctx)
+			n.o.Sockets.Settle()
 			n.o.Ready(l)
 		},
 	}

@@ -22,13 +22,15 @@ import (
 // server that it replaces, and a server that replaces this one gets all of them. So a client that connects while one
 // server follows another is not refused: its connection waits in the socket. A nil *Sockets has none to give or take.
 type Sockets struct {
-	mu     sync.Mutex
-	given  []socket      // not used yet
-	open   []socket      // of fronts
-	due    int           // fronts that do not listen yet
-	ready  chan struct{} // closed when all fronts listen
-	handed bool          // a server that replaces this one has them, too
-	before *net.UnixConn // to the server that this one replaces; nil if there is none
+	mu      sync.Mutex
+	given   []socket      // not used yet
+	open    []socket      // of fronts
+	due     int           // fronts that do not listen yet
+	ready   chan struct{} // closed when all fronts listen
+	settled bool          // ready is closed without fronts
+	handed  bool          // a server that replaces this one has them, too
+	before  *net.UnixConn // to the server that this one replaces; nil if there is none
+	after   *net.UnixConn // to the server that replaces this one, if it waits for the end of this program
 }
 
 // A socket is a listener, which systemd may hold as well.
@@ -110,6 +112,39 @@ func (s *Sockets) listen(ctx context.Context, listen string, mode fs.FileMode) (
 	}
 	close(s.ready)
 	return one.Listener, nil
+}
+
+// Settle is called when a door that is no front serves. If there are no fronts, that is when the server that this one
+// replaces can end.
+func (s *Sockets) Settle() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.due == 0 && len(s.open) == 0 && !s.settled {
+		s.settled = true
+		close(s.ready)
+	}
+}
+
+// Alone is called before a door listens by itself, on an address that two programs cannot share. If there are no fronts, it
+// lets the server that this one replaces end first.
+func (s *Sockets) Alone(ctx context.Context) {
+	if s != nil && s.due == 0 && len(s.open) == 0 && s.before != nil {
+		s.relieve(ctx)
+	}
+}
+
+// relieve lets the server that this one replaces end, and waits until it offers nothing any more.
+func (s *Sockets) relieve(ctx context.Context) {
+	_, _ = s.before.Write([]byte{taken})
+	_ = s.before.SetReadDeadline(time.Now().Add(handTime))
+	stop := context.AfterFunc(ctx, func() { _ = s.before.Close() })
+	_, _ = s.before.Read(make([]byte, 1))
+	stop()
+	_ = s.before.Close()
+	s.before = nil
 }
 
 // complete waits until every front listens; it returns false if ctx ends first. No front accepts a connection before: if
@@ -211,12 +246,7 @@ func (s *Sockets) Serve(ctx context.Context, path string, leave func()) error {
 		return nil
 	}
 	if s.before != nil {
-		_, _ = s.before.Write([]byte{taken})
-		_ = s.before.SetReadDeadline(time.Now().Add(handTime))
-		stop := context.AfterFunc(ctx, func() { _ = s.before.Close() })
-		_, _ = s.before.Read(make([]byte, 1)) // it ends when that server offers nothing any more
-		stop()
-		_ = s.before.Close()
+		s.relieve(ctx)
 	}
 	ln, err := listenUnix(ctx, path, 0o600)
 	if err != nil {
@@ -229,7 +259,10 @@ func (s *Sockets) Serve(ctx context.Context, path string, leave func()) error {
 			return nil //nolint:nilerr // ctx has ended
 		}
 		if s.hand(ctx, conn.(*net.UnixConn)) {
-			_, _ = ln.Close(), conn.Close() // in this order: the next server then offers its own
+			_ = ln.Close()
+			if s.after = conn.(*net.UnixConn); len(s.open) > 0 {
+				_ = conn.Close() // after ln: the next server then offers its own
+			} // else it is closed when this program ends, and frees its addresses
 			leave()
 			return nil
 		}

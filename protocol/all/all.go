@@ -314,7 +314,7 @@ func openNATS(d config.Door, env DoorEnv) (tool.Door, error) {
 		return nil, err
 	}
 	o := singularity.DoorOptions{
-		Version: env.Version, Drain: env.Drain, Log: env.Log, Calls: env.Calls,
+		Version: env.Version, Drain: env.Drain, Log: env.Log, Calls: env.Calls, Before: env.Sockets.Alone,
 		Ready: func(url string) { env.Opened(Listening{Door: d.Name, URL: url, Anonymous: c.Anonymous}) },
 	}
 	if env.Named != nil {
