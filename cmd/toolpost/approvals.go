@@ -20,12 +20,12 @@ func approvals(name string) own { return own{name, "decide about calls", store} 
 
 func (a *app) approvalsCommand() *cobra.Command {
 	var watch bool
-	c := over[approvaltools.ListArgs](a, approvals(approvaltools.List), "--state --limit,n:100", &cobra.Command{
+	c := over[approvaltools.ListArgs](a, approvals(approvaltools.List), "--status=state --limit,n:100", &cobra.Command{
 		Use: "approvals", Short: "List the calls that wait for your approval",
 		Long: "Lists the calls that wait for your approval: calls matched by a policy rule with `effect: ask` that names\n" +
 			"you, or one of your roles, as an approver. Decide with `toolpost approve` or `toolpost deny`. A call that\n" +
 			"is not approved in time is refused.",
-		Example: "  toolpost approvals\n  toolpost approvals --watch\n  toolpost approvals --state remembered",
+		Example: "  toolpost approvals\n  toolpost approvals --watch\n  toolpost approvals --status remembered",
 	}, func(l approvaltools.Listed) {
 		columns("id tool caller asked until state what", cells[approval.Approval]{
 			"until": func(p approval.Approval) string { return when(ends(p), time.Now()) }, "what": whatRuns,
@@ -50,7 +50,7 @@ func (a *app) approvalsCommand() *cobra.Command {
 	}), a.aboutApproval(approvaltools.Revoke, "id", &cobra.Command{
 		Use: "revoke ID", Short: "Revoke an approval that is remembered",
 		Long: "Revokes an approval given for a session, for arguments or for an hour: further calls must be approved\n" +
-			"again. `toolpost approvals --state remembered` lists such approvals.",
+			"again. `toolpost approvals --status remembered` lists such approvals.",
 	}))
 	return c
 }

@@ -37,8 +37,8 @@ func (a *app) jobsCommand() *cobra.Command {
 		Long: "A job is a call that runs later, in a running `toolpost serve`, even if the client that made it is gone.\n" +
 			"`toolpost call --async` makes one. Jobs need a store.",
 		Example: "  JOB=$(toolpost call greet name=Ada --async)\n  toolpost jobs wait $JOB\n" +
-			"  toolpost jobs list --state running",
-	}, over[jobtools.ListArgs](a, jobTool("listJobs"), "--state --limit,n:100 --all", &cobra.Command{
+			"  toolpost jobs list --status running",
+	}, over[jobtools.ListArgs](a, jobTool("listJobs"), "--status=state --limit,n:100 --all", &cobra.Command{
 		Use: "list", Short: "List jobs, newest first",
 		Long: "Lists your jobs, newest first; operators list those of all callers with --all. A job is forgotten a day\n" +
 			"after its end, unless `store.jobs` says otherwise.",

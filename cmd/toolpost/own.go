@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -152,12 +153,29 @@ func takes[A any](c *cobra.Command, given string, run func(ctx context.Context, 
 		c.Args = words(in.Least, in.Most)
 	}
 	c.RunE = func(c *cobra.Command, words []string) error {
+		if err := notAFilter(c); err != nil {
+			return err
+		}
 		args, err := in.Read(words)
 		if err != nil {
 			return err
 		}
 		return run(c.Context(), args)
 	}
+}
+
+// notAFilter refuses a status as the state folder: in lists, --state was once the name of --status.
+func notAFilter(c *cobra.Command) error {
+	status := c.Flags().Lookup("status")
+	if status == nil {
+		return nil
+	}
+	word := c.Flag("state").Value.String()
+	if slices.Contains(flags.Choices(status), word) {
+		return tool.Errorf(tool.CodeInvalidInput, "--state names the folder for Toolpost's data; to filter, use --status %s "+
+			"(a folder of this name is ./%[1]s)", word)
+	}
+	return nil
 }
 
 // first makes c call prepare, and run with the words that it returns.

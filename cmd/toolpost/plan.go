@@ -190,7 +190,7 @@ func (a *app) planShowCommand() *cobra.Command {
 }
 
 func (a *app) planListCommand() *cobra.Command {
-	return over[plantools.ListArgs](a, plans("plan.list"), "--session --state --limit,n:100", &cobra.Command{
+	return over[plantools.ListArgs](a, plans("plan.list"), "--session --status=state --limit,n:100", &cobra.Command{
 		Use: "list", Short: "List plans, newest first",
 	}, func(l plantools.Listed) {
 		columns("plan=planId state caller session tools made request about", cells[plan.Record]{

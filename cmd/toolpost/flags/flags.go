@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"toolpost/builtin/define"
 	"toolpost/cmd/toolpost/form"
@@ -35,6 +36,14 @@ type flag struct {
 	text  string
 	value any  // nil if it is not given
 	ours  bool // the command has another default than the tool
+}
+
+// Choices returns the values that a flag of a tool can have; nil means any.
+func Choices(f *pflag.Flag) []string {
+	if one, ok := f.Value.(*flag); ok {
+		return one.Enum
+	}
+	return nil
 }
 
 // Type implements pflag.Value: the name of the type in the help.
