@@ -74,7 +74,7 @@ const (
 
 // ListArgs are the arguments of approvals.list.
 type ListArgs struct {
-	State string `json:"state" schema:"enum=waiting|approved|used|denied|expired|remembered|all default=waiting" doc:"only approvals in this state; remembered: those that further calls may use"`
+	State string `json:"state" schema:"enum=waiting|approved|used|denied|expired|remembered|all default=waiting" doc:"only approvals in this state; remembered: approvals that also cover further calls"`
 	Limit int    `json:"limit" schema:"minimum=0 maximum=1000" doc:"maximum number of approvals; default 100"`
 }
 
@@ -108,8 +108,8 @@ func (t tools) show(ctx context.Context, c *define.Call, a ShowArgs) (approval.A
 type DecideArgs struct {
 	ID      string `json:"id" schema:"required minLength=1 maxLength=64" doc:"the id of the approval"`
 	Approve bool   `json:"approve" schema:"required" doc:"true: the call may run; false: it is denied"`
-	Reason  string `json:"reason" schema:"maxLength=1000" doc:"why; the caller is told, and the record has it"`
-	For     string `json:"for" schema:"enum=call|session|arguments|hour|always default=call" doc:"what the approval covers: this call only, or also further calls of the tool by the same caller: in this session, with these arguments, for an hour, or always, which writes the entry that the approval shows to the config"`
+	Reason  string `json:"reason" schema:"maxLength=1000" doc:"reason, for the caller and the record"`
+	For     string `json:"for" schema:"enum=call|session|arguments|hour|always default=call" doc:"what is approved: this call, or also further calls of the tool by the same caller: in this session, with these arguments, for an hour, or always, which adds the entry that the approval shows to the config"`
 }
 
 func (t tools) decide(ctx context.Context, c *define.Call, a DecideArgs) (approval.Approval, error) {

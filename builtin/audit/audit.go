@@ -193,7 +193,7 @@ func (t tools) latency(ctx context.Context, _ *define.Call, f audit.Filter) (Lat
 // SeriesArgs are the arguments of audit.series.
 type SeriesArgs struct {
 	audit.Filter
-	Buckets int `json:"buckets,omitzero" schema:"minimum=1 maximum=500" doc:"maximum number of steps; default: 120. Their length is the shortest round one that gives no more steps"`
+	Buckets int `json:"buckets,omitzero" schema:"minimum=1 maximum=500" doc:"maximum number of steps; default: 120. They have the shortest round length that gives no more steps"`
 }
 
 // A hundred and twenty bars can be told apart on a small screen.
@@ -215,7 +215,7 @@ func (t tools) series(ctx context.Context, c *define.Call, a SeriesArgs) (*audit
 
 // VerifyArgs are the arguments of audit.verify.
 type VerifyArgs struct {
-	Expect []string `json:"expect,omitzero" schema:"maxItems=100" doc:"points, NUMBER:HASH, that an earlier verify gave as head"`
+	Expect []string `json:"expect,omitzero" schema:"maxItems=100" doc:"points, NUMBER:HASH, that earlier verifications reported (in JSON as head); repeatable"`
 }
 
 func (t tools) verify(ctx context.Context, c *define.Call, a VerifyArgs) (*audit.Report, error) {

@@ -47,7 +47,7 @@ const most = 100
 
 // LoadArgs are the arguments of watchLoad.
 type LoadArgs struct {
-	Interval int `json:"interval_ms,omitzero" schema:"minimum=200 maximum=60000" doc:"how often; default: 1000"`
+	Interval int `json:"interval_ms,omitzero" schema:"minimum=200 maximum=60000" doc:"time between two reports; default: 1000"`
 	Count    int `json:"count,omitzero" schema:"minimum=0" doc:"number of reports after which to end; default: end after an hour. The first report comes at once and has no rates"`
 }
 

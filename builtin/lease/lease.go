@@ -74,9 +74,9 @@ type tools struct {
 // IssueArgs are the arguments of lease.issue.
 type IssueArgs struct {
 	Tool   string  `json:"tool" schema:"required minLength=1" doc:"the tool that may be called once with the lease, or * for any"`
-	Tier   *int    `json:"tier" schema:"minimum=0 maximum=3" doc:"the highest tier that the lease is good for; default: the tier of the tool, 1 for *"`
+	Tier   *int    `json:"tier" schema:"minimum=0 maximum=3" doc:"highest tier of a call with this lease; default: the tool's tier, 1 for *"`
 	TTLms  int64   `json:"ttl_ms" schema:"minimum=1000 maximum=300000" doc:"how long the lease can be used; default 10000"`
-	Caller *string `json:"caller" doc:"the caller who may use the lease; empty: any caller that has it; default: you, over a network, else empty"`
+	Caller *string `json:"caller" doc:"caller that may use the lease; empty: any caller that has the token; default: you, over a network, else empty"`
 }
 
 // Issued is the output of lease.issue.
@@ -130,8 +130,8 @@ func mayIssue(p tool.Principal) error {
 		return nil
 	}
 	return tool.Errorf(tool.CodeAccessDenied,
-		"%q may not issue or revoke leases: only the owner may, who runs toolpost on its "+
-			"command line, a program that started it, or a caller with the role %s", p.ID, issuer)
+		"%q may not issue or revoke leases: only the owner, the user of the command line "+
+			"and callers with the role %s may", p.ID, issuer)
 }
 
 // own returns the default owner of leases: the caller itself, or "" (any) for an operator.

@@ -74,8 +74,8 @@ type tools struct{ o Options }
 // RunArgs are the arguments of plan.run.
 type RunArgs struct {
 	Plan    json.RawMessage `json:"plan" schema:"type=object" doc:"the plan, as Plan JSON: {requestId, tools: [{toolId, tool, input, dependencies}]}"`
-	Planner string          `json:"planner" schema:"maxLength=256" doc:"the planner to ask for another plan if this one fails; default: none"`
-	Prompt  string          `json:"prompt" schema:"maxLength=65536" doc:"what the plan is for, as the planner is told"`
+	Planner string          `json:"planner" schema:"maxLength=256" doc:"planner that makes another plan if this one fails; default: none"`
+	Prompt  string          `json:"prompt" schema:"maxLength=65536" doc:"purpose of the plan, for the planner"`
 	Resume  string          `json:"resume" schema:"maxLength=256" doc:"instead of plan: the id of one of your plans to continue, if its program ended before the plan did"`
 }
 

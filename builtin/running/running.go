@@ -62,7 +62,7 @@ type Listed struct {
 
 // ListArgs are the arguments of listCalls.
 type ListArgs struct {
-	Kind string `json:"kind,omitzero" schema:"enum=call|operator|all default=call" doc:"call: without calls that only look at what Toolpost does, as followers do; operator: only these"`
+	Kind string `json:"kind,omitzero" schema:"enum=call|operator|all default=call" doc:"operator: read-only calls of Toolpost's own tools, such as the console's; call: all other calls"`
 }
 
 // list leaves out the call that asks: it would be in every list, to no use.

@@ -170,7 +170,7 @@ func gone(ctx context.Context, err error) error {
 // PatchArgs are the arguments of state.patch.
 type PatchArgs struct {
 	SessionArgs
-	Patch     json.RawMessage `json:"patch" schema:"required type=object" doc:"what is merged: objects merge key by key at every depth, everything else replaces, null removes"`
+	Patch     json.RawMessage `json:"patch" schema:"required type=object" doc:"what is merged: objects merge key by key at every depth, other values replace the old ones, null removes a key"`
 	IfVersion *int64          `json:"if_version" schema:"minimum=0" doc:"merge only if the session is still at this version; default: merge anyway"`
 }
 

@@ -45,9 +45,9 @@ func allow(c *define.Call) error { return c.Operating("issue or revoke tokens") 
 
 // IssueArgs are the arguments of token.issue.
 type IssueArgs struct {
-	Caller string         `json:"caller" schema:"required minLength=1" doc:"who will show the token"`
-	Roles  []string       `json:"roles" doc:"limit the token to these roles of the config"`
-	Tools  []tool.Pattern `json:"tools" schema:"items.minLength=1" doc:"limit the token to these tools: names, source.tool or patterns with * and ?"`
+	Caller string         `json:"caller" schema:"required minLength=1" doc:"caller that will use the token"`
+	Roles  []string       `json:"roles" doc:"roles of the token, from the config"`
+	Tools  []tool.Pattern `json:"tools" schema:"items.minLength=1" doc:"tools of the token: names, source.tool or patterns with * and ?"`
 	TTLms  int64          `json:"ttl_ms" schema:"minimum=0" doc:"how long the token is valid; 0: until it is revoked"`
 	Note   string         `json:"note" doc:"what the token is for"`
 }

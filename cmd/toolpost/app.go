@@ -81,7 +81,7 @@ func (a *app) root(args []string) *cobra.Command {
 		Use:   "toolpost",
 		Short: "Runs tools for AI agents and applications",
 		Long: "Toolpost runs tools for AI agents and applications: Python functions, programs, skills, MCP servers, and\n" +
-			"built-in ones. Start with `toolpost init`, then `toolpost tools` and `toolpost call`.",
+			"built-in tools. Start with `toolpost init`, then `toolpost tools` and `toolpost call`.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
@@ -95,8 +95,10 @@ func (a *app) root(args []string) *cobra.Command {
 	flags.StringVar(&a.config, "config", "",
 		"config file (default: $TOOLPOST_CONFIG, otherwise ./toolpost.yaml if it exists)")
 	flags.StringVar(&a.state, "state", "",
-		"folder for Toolpost's data (default: $TOOLPOST_STATE, the config's, or .toolpost beside it)")
+		"folder for Toolpost's data (default: $TOOLPOST_STATE, then the config's state, then .toolpost beside the config)")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "write a log to stderr")
+	flags.BoolP("help", "h", false, "print this help")
+	root.Flags().Bool("version", false, "print the version")
 	classify(group(root, a.commands(root, args)...))
 	root.SetFlagErrorFunc(noSuchFlag)
 	root.InitDefaultHelpCmd()
@@ -109,7 +111,11 @@ func (a *app) root(args []string) *cobra.Command {
 				return noSuchCommand(about, rest)
 			}
 		case "completion":
+			c.Use, c.Short, c.Long, c.DisableFlagsInUseLine = "completion SHELL", "Print a completion script for a shell", "", true
 			c.Args, c.RunE = noSuchCommand, func(c *cobra.Command, _ []string) error { return c.Help() }
+			for _, shell := range c.Commands() {
+				shell.Long = strings.ReplaceAll(shell.Long, "#### ", "")
+			}
 		}
 	}
 	return root

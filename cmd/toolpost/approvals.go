@@ -21,10 +21,10 @@ func approvals(name string) own { return own{name, "decide about calls", store} 
 func (a *app) approvalsCommand() *cobra.Command {
 	var watch bool
 	c := over[approvaltools.ListArgs](a, approvals(approvaltools.List), "--status=state --limit,n:100", &cobra.Command{
-		Use: "approvals", Short: "List the calls that wait for your approval",
-		Long: "Lists the calls that wait for your approval: calls matched by a policy rule with `effect: ask` that names\n" +
-			"you, or one of your roles, as an approver. Decide with `toolpost approve` or `toolpost deny`. A call that\n" +
-			"is not approved in time is refused.",
+		Use: "approvals", Short: "List the calls that wait for an approval",
+		Long: "Lists the calls that wait for an approval, because a policy rule has `effect: ask`. You see the calls\n" +
+			"that you may approve; the owner and the user of the command line see all. Decide with `toolpost approve`\n" +
+			"or `toolpost deny`. A call that is not approved in time is refused.",
 		Example: "  toolpost approvals\n  toolpost approvals --watch\n  toolpost approvals --status remembered",
 	}, func(l approvaltools.Listed) {
 		columns("id tool caller asked until state what", cells[approval.Approval]{
@@ -45,12 +45,13 @@ func (a *app) approvalsCommand() *cobra.Command {
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "show each call when it starts to wait, until Ctrl-C")
 	c.AddCommand(a.aboutApproval(approvaltools.Show, "id", &cobra.Command{
 		Use: "show ID", Short: "Show what would run",
-		Long: "Shows a call that waits, or waited, for your approval: who makes it, with which arguments, the files and\n" +
-			"commands that it touches, and the walls around it.",
+		Long: "Shows a call that waits, or waited, for an approval: its caller, its arguments, the files and commands\n" +
+			"that it touches, and the walls around it.",
 	}), a.aboutApproval(approvaltools.Revoke, "id", &cobra.Command{
 		Use: "revoke ID", Short: "Revoke an approval that is remembered",
 		Long: "Revokes an approval given for a session, for arguments or for an hour: further calls must be approved\n" +
-			"again. `toolpost approvals --status remembered` lists such approvals.",
+			"again. `toolpost approvals --status remembered` lists these approvals. An approval given always is an\n" +
+			"entry under `approved` in the config: remove it there.",
 	}))
 	return c
 }
@@ -58,12 +59,11 @@ func (a *app) approvalsCommand() *cobra.Command {
 func (a *app) approveCallCommand() *cobra.Command {
 	var yes bool
 	c := a.aboutApproval(approvaltools.Decide, "id approve=true --reason --for", &cobra.Command{
-		Use: "approve ID", Short: "Approve a call that waits",
-		Long: "Approves a call that waits. Its caller then makes the call again, and it runs once. With --for, further\n" +
-			"calls of the tool by the same caller are approved too: in the same session, with the same arguments, for\n" +
-			"an hour, or always, which adds an entry to the config after showing it. The decision is a call of the tool\n" +
-			"approvals.decide and is recorded, with the reason. Exit code 3: already decided, or your own call; 4: no\n" +
-			"such call, or you are not its approver.",
+		Use: "approve ID", Short: "Approve a call",
+		Long: "Approves a call. Its caller must then make the call again (a job does so by itself), and it runs once.\n" +
+			"With --for, further calls of the tool by the same caller are approved too. The decision is a call of the\n" +
+			"tool approvals.decide and is recorded, with the reason. Exit code 3: the call is already decided, or you\n" +
+			"made it yourself. Exit code 4: the call does not exist, or you are not its approver.",
 		Example: "  toolpost approvals\n" +
 			"  toolpost approve apr_q2w3e4r5t6y7u2i3o4p5 --reason 'checked with Ada' --for session",
 	})
@@ -99,10 +99,10 @@ func (a *app) agreeAlways(ctx context.Context, words []string) error {
 
 func (a *app) denyCallCommand() *cobra.Command {
 	return a.aboutApproval(approvaltools.Decide, "id approve=false --reason", &cobra.Command{
-		Use: "deny ID", Short: "Deny a call that waits for an approval",
-		Long: "Denies a call that waits: its caller is told by whom, and why. The decision is a call of the tool\n" +
-			"approvals.decide and is recorded, with the reason. Exit code 3: already decided, or your own call; 4: no\n" +
-			"such call, or you are not its approver.",
+		Use: "deny ID", Short: "Deny a call",
+		Long: "Denies a call that waits for an approval: its caller is told your name and your reason. The decision is\n" +
+			"a call of the tool approvals.decide and is recorded, with the reason. Exit code 3: the call is already\n" +
+			"decided, or you made it yourself. Exit code 4: the call does not exist, or you are not its approver.",
 		Example: "  toolpost deny apr_q2w3e4r5t6y7u2i3o4p5 --reason 'not on a Friday'",
 	})
 }

@@ -22,9 +22,9 @@ func (a *app) asCommand() *cobra.Command {
 	}
 	return group(&cobra.Command{
 		Use:   "as",
-		Short: "Serve your tools over stdin and stdout, in another protocol",
-		Long: "Lets other programs run these tools through their own protocol. Requests are read from stdin; only answers\n" +
-			"are written to stdout.",
+		Short: "Serve your tools over stdin and stdout, in a protocol of your choice",
+		Long: "Lets other programs run your tools through their own protocol. Requests are read from stdin; only\n" +
+			"answers are written to stdout.",
 		Example: "  toolpost as narratoria light_torch < request.json\n" +
 			"  toolpost as namel3ss < request.json\n" +
 			"  toolpost as machina --serve files\n" +
@@ -36,7 +36,7 @@ func (a *app) asCommand() *cobra.Command {
 func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 	c := &cobra.Command{
 		Use:   strings.TrimSpace(p.Name + " " + p.Stdio.Usage),
-		Short: "Serve these tools over stdin and stdout in the protocol " + p.Name, Args: words(p.Stdio.Least, p.Stdio.Most),
+		Short: p.Stdio.Doc, Args: words(p.Stdio.Least, p.Stdio.Most),
 		ValidArgsFunction: a.completeTool, DisableFlagsInUseLine: true,
 	}
 	for _, f := range p.Stdio.Flags {
@@ -44,7 +44,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 	}
 	var caller string
 	if p.Stdio.Agents {
-		c.Flags().StringVar(&caller, "caller", "", "name of the agent: it is the caller agent/NAME (default: as it calls itself)")
+		c.Flags().StringVar(&caller, "caller", "", "name of the agent, which becomes the caller agent/NAME (default: the client's own name)")
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var given []string
@@ -95,12 +95,12 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 func (a *app) selectCommand() *cobra.Command {
 	var inputs, request string
 	c := &cobra.Command{
-		Use:   "select [flags] -- POLICY [ARGUMENT ...]",
+		Use:   "select [flags] -- PROGRAM [ARGUMENT ...]",
 		Short: "Let an external program choose a tool, in Machina's grammar",
-		Long: "Runs POLICY, a program that reads the menu (the list of tools, as JSON) on stdin and prints one selection\n" +
-			"in Machina's grammar, such as <PICK><SID0007><END>. Then prints the decision: the tool and its inputs,\n" +
-			"ready for `toolpost call`.",
-		Example: "  toolpost select --inputs '{\"name\": \"Ada\"}' -- python3 policy.py",
+		Long: "Runs PROGRAM, which reads the menu (the list of tools, as JSON) on stdin and prints one selection in\n" +
+			"Machina's grammar, such as <PICK><SID0007><END>: SID0007 is the id of a tool in the menu. Then prints\n" +
+			"the decision: the tool and its inputs, ready for `toolpost call`.",
+		Example: "  toolpost select --inputs '{\"name\": \"Ada\"}' -- python3 choose.py",
 		Args:    words(1, -1), DisableFlagsInUseLine: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			a.json = true
@@ -117,6 +117,6 @@ func (a *app) selectCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&inputs, "inputs", "", "the inputs so far, a JSON object; the selection may patch them")
-	c.Flags().StringVar(&request, "request-id", "", "id of this request, passed to POLICY as request_id in the run_header")
+	c.Flags().StringVar(&request, "request-id", "", "id of this request, passed to PROGRAM as request_id in the run_header")
 	return a.withServer(c)
 }

@@ -34,8 +34,10 @@ type audit struct {
 func (a *app) auditCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "audit", Short: "Query the audit log: what was called, by whom, and how it ended",
-		Long: "Every call leaves a record in a log that cannot be changed unnoticed: what was called, by whom, through\n" +
-			"which door, what was decided, what it touched, and how it ended.",
+		Long: "Every call leaves a record in a log that reveals changes: the tool, the caller, the door, the decision,\n" +
+			"the files, and the outcome. Outcomes: ok; failed: the tool reported a failure; asked: a question or an\n" +
+			"approval is open; refused: by policy, a lease or a limit; error: there is no result, for example after a\n" +
+			"crash or a timeout; lost: Toolpost ended during the call.",
 		Example: "  toolpost audit log --since 1h\n  toolpost audit top --by caller\n" +
 			"  toolpost audit errors --tool execShell\n  toolpost audit verify",
 	}, a.auditLogCommand(), a.auditSeriesCommand(), a.auditTopCommand(), a.auditPathsCommand(), a.auditErrorsCommand(), a.auditLatencyCommand(),
@@ -45,7 +47,10 @@ func (a *app) auditCommand() *cobra.Command {
 // question makes c a command that queries the log. The text limit ends the flag --limit, and may add others.
 func question[A any](a *app, limit string, c *cobra.Command, run func(context.Context, *audit) error) *cobra.Command {
 	q := &audit{app: a}
-	given := "--since --until --tool --caller --session --run --outcome --parent --source --door --code --kind --limit,n" + limit
+	given := "--since --until --tool --caller --session --run --outcome --parent --source --door --code --limit,n" + limit
+	if !strings.Contains(limit, "--kind") {
+		given += " --kind"
+	}
 	c.Flags().BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
 	takes[A](c, given, func(ctx context.Context, args map[string]any) (err error) {
 		if q.tools, err = auditTool("log").open(ctx, a); err != nil {
@@ -55,6 +60,9 @@ func question[A any](a *app, limit string, c *cobra.Command, run func(context.Co
 		q.args = args
 		return run(ctx, q)
 	})
+	for _, name := range []string{"since", "until"} {
+		c.Flags().Lookup(name).Usage += ", such as 2026-01-31, 2026-01-31T08:00:00Z or 7d (7 days ago)"
+	}
 	return a.withServer(a.withJSON("print JSON", c))
 }
 
@@ -213,8 +221,9 @@ func aboutCall(r tool.Record) string {
 
 func (a *app) auditTopCommand() *cobra.Command {
 	return question[audittools.TopArgs](a, ":20 --by:tool", &cobra.Command{
-		Use: "top", Short: "Show what is used most",
-		Long: "Shows what is called most, how those calls ended, and the number of calls per day.",
+		Use: "top", Short: "Show the tools, callers, doors or sources with the most calls",
+		Long: "Shows the tools, callers, doors or sources with the most calls, how these calls ended, and the number of\n" +
+			"calls per day.",
 	}, func(ctx context.Context, q *audit) error {
 		var days []record.Moment
 		err := tabled("top", func(q *audit, top audittools.Top) (*table[record.Use], []record.Use) {
@@ -284,10 +293,11 @@ func (q *audit) plot(days []record.Moment) {
 
 func (a *app) auditSeriesCommand() *cobra.Command {
 	return question[audittools.SeriesArgs](a, "=buckets:24", &cobra.Command{
-		Use: "series", Short: "Show how calls went over time",
-		Long: "Shows how calls went over time, in steps of equal length, oldest first: how they ended, how long they took\n" +
-			"and how much went in and out. The step length is the shortest round one that gives at most --limit steps.\n" +
-			"Without --since they begin with the first call. Percentiles are accurate to within an eighth.",
+		Use: "series", Short: "Show calls over time",
+		Long: "Shows the calls over time, in steps of equal length, oldest first: their outcomes, how long they took,\n" +
+			"and how much went in and out. It uses the shortest round step (such as 1m or 1h) that gives at most\n" +
+			"--limit steps. Without --since, the first step begins with the first call. Percentiles are accurate to\n" +
+			"12.5 %.",
 	}, tabled("series", func(q *audit, found record.Series) (*table[record.Bucket], []record.Bucket) {
 		most := int64(0)
 		for _, b := range found.Buckets {
@@ -315,9 +325,9 @@ func (a *app) auditSeriesCommand() *cobra.Command {
 
 func (a *app) auditPathsCommand() *cobra.Command {
 	return question[record.Filter](a, ":20", &cobra.Command{
-		Use: "paths", Short: "Show which files are accessed",
-		Long: "Shows which files calls access, as far as their arguments say. For refused calls (--outcome refused) it shows\n" +
-			"what they asked for.",
+		Use: "paths", Short: "Show the files that calls access",
+		Long: "Shows the files that calls access, as far as their arguments tell. With --outcome refused, it shows the\n" +
+			"files that refused calls wanted.",
 	}, tabled("paths", func(_ *audit, found audittools.Paths) (*table[record.Path], []record.Path) {
 		return columns("reads writes last path", cells[record.Path]{
 			"last": func(p record.Path) string { return p.Last.Format(time.DateOnly) },
@@ -327,8 +337,8 @@ func (a *app) auditPathsCommand() *cobra.Command {
 
 func (a *app) auditErrorsCommand() *cobra.Command {
 	return question[record.Filter](a, ":20", &cobra.Command{
-		Use: "errors", Short: "Show what goes wrong, and how often",
-		Long: "Shows what goes wrong, and in how many of a tool's calls.",
+		Use: "errors", Short: "Show errors, and how often they occur",
+		Long: "Shows the errors of each tool, and the share of its calls that ended with each.",
 	}, tabled("errors", func(q *audit, found audittools.Failures) (*table[record.Failure], []record.Failure) {
 		return columns("tool|(none) outcome code calls of rate share", cells[record.Failure]{
 			"rate":  func(f record.Failure) string { return fmt.Sprintf("%.1f%%", 100*f.Rate) },
@@ -340,7 +350,7 @@ func (a *app) auditErrorsCommand() *cobra.Command {
 func (a *app) auditLatencyCommand() *cobra.Command {
 	return question[record.Filter](a, ":20", &cobra.Command{
 		Use: "latency", Short: "Show how long tools take",
-		Long: "Shows how long the calls of each tool take, slowest first. Percentiles are accurate to within an eighth.",
+		Long: "Shows how long the calls of each tool take, slowest first. Percentiles are accurate to 12.5 %.",
 	}, tabled("latency", func(q *audit, found audittools.Latencies) (*table[record.Latency], []record.Latency) {
 		names := "tool|(none) calls mean=mean_ns p50=p50_ns p95=p95_ns p99=p99_ns longest=longest_ns p95_share"
 		return columns(names, cells[record.Latency]{
@@ -350,13 +360,10 @@ func (a *app) auditLatencyCommand() *cobra.Command {
 }
 
 func (a *app) auditExportCommand() *cobra.Command {
-	return question[audittools.LogArgs](a, "", &cobra.Command{
+	c := question[audittools.LogArgs](a, " --kind:all", &cobra.Command{
 		Use: "export", Short: "Write calls as JSON lines or CSV, oldest first",
 		Long: "Writes every matching call, oldest first: one JSON object per line, or CSV.",
 	}, func(ctx context.Context, q *audit) error {
-		if q.args["kind"] == nil {
-			q.args["kind"] = record.AllKinds
-		}
 		if !q.out.terminal { // otherwise the calls themselves show the progress
 			q.shown = q.err.progress("audit export")
 			defer q.shown.End()
@@ -369,6 +376,8 @@ func (a *app) auditExportCommand() *cobra.Command {
 			return err
 		})
 	})
+	c.Flags().Lookup("json").Usage = "print errors as JSON too"
+	return c
 }
 
 // exported shows the progress of an export by row numbers, some of which may not match the filter. The oldest row comes
@@ -401,10 +410,10 @@ func (q *audit) exportCSV(ctx context.Context) error {
 func (a *app) auditVerifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify", Short: "Verify that the audit log has not been altered",
-		Long: "Checks that no record was changed, removed, added or moved, and that the end of the log is signed with the\n" +
-			"audit key. A mark in the state folder reveals a log that was emptied or cut short. To detect an attacker\n" +
-			"who can change that folder too, store the printed point elsewhere and check it later with --expect. Exit\n" +
-			"code 1: a problem was found.",
+		Long: "Checks that no record was changed, removed, added or moved, and that the end of the log is signed with\n" +
+			"the audit key. A mark in the state folder reveals a log that was emptied or cut short. To detect an\n" +
+			"attacker who can change that folder too, store the printed point (NUMBER:HASH) elsewhere and check it\n" +
+			"later with --expect. Exit code 1: a problem was found.",
 	}
 	takes[audittools.VerifyArgs](c, "--expect", func(ctx context.Context, args map[string]any) error {
 		verify := auditTool("verify")

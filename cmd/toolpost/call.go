@@ -34,10 +34,11 @@ func (a *app) callCommand() *cobra.Command {
 		Short: "Call a tool and print its result",
 		Long: "Calls a tool and prints its result: text as it is, everything else as JSON. Events go to stderr.\n\n" +
 			"Arguments are a JSON object, or name=value pairs: the tool's schema says whether a value is text or a number.\n" +
-			"name:=JSON gives any JSON value, and name@FILE the text of a file. @FILE reads the whole object from a file,\n" +
-			"and - from stdin.\n\n" +
+			"name:=JSON passes a JSON value, name@FILE passes the text of a file. @FILE reads the whole object from a\n" +
+			"file, - reads it from stdin.\n\n" +
 			"If a tool asks a question, you answer at the terminal. Without a terminal, the question is printed and the\n" +
-			"exit code is 6: call again with the same arguments, --answers and --resume.\n\n" + exitHelp,
+			"exit code is 6: call again with the same arguments, --answers and --resume. A call that needs an approval\n" +
+			"also ends with 6; after the approval, call again with --resume.\n\n" + exitHelp,
 		Example: "  toolpost call readFile path=README.md\n" +
 			"  toolpost call greet name=Ada times=2\n" +
 			"  toolpost call greet '{\"name\": \"Ada\"}'\n" +
@@ -53,11 +54,11 @@ func (a *app) callCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&req.call.Session, "session", "", "session that the call belongs to")
 	f.StringVar(&req.call.Key, "key", "",
-		"idempotency key: calls with one key run once; needs a server or store.idempotency.durable")
+		"idempotency key: calls with the same key run once; needs a server or store.idempotency.durable")
 	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that need one")
 	f.StringVar(&req.call.Run, "run", "", "agent run that the call belongs to; the audit log records it")
 	f.StringVar(&req.answers, "answers", "", "answers to the tool's question, as JSON")
-	f.StringVar(&req.call.Resume, "resume", "", "the id of the question that --answers is for, or of an approval")
+	f.StringVar(&req.call.Resume, "resume", "", "id of the question to answer (with --answers), or of the approval")
 	f.BoolVar(&req.call.DryRun, "dry-run", false,
 		"only report what the policy decides and what the call would touch; exit code 3: refused")
 	durationVar(c, &req.timeout, "timeout", "give up after this time, such as 5s (default: the tool's own)")

@@ -20,10 +20,10 @@ func (a *app) recordCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "record FILE [COMMAND ...]", DisableFlagsInUseLine: true,
 		Short: "Record the calls of another command on a cassette",
-		Long: "Runs another command of toolpost, `serve` unless one is named, and records in FILE the calls that it makes\n" +
-			"or serves: tools, arguments, events, assets and outcomes. `toolpost replay FILE` plays them again, so that\n" +
-			"an agent can be tested without the real tools. FILE contains everything in a call except the values of\n" +
-			"secrets: review it before you share it. Calls that their caller cancelled are left out.",
+		Long: "Runs another toolpost command (default: serve) and records in FILE the calls that it makes or serves:\n" +
+			"tools, arguments, events, assets and outcomes. `toolpost replay FILE` plays them again, so that an agent\n" +
+			"can be tested without the real tools. FILE contains everything in a call except the values of secrets:\n" +
+			"review it before you share it. Calls that their caller cancelled are left out.",
 		Example: "  toolpost record run.jsonl                      # serve, until Ctrl-C\n" +
 			"  toolpost record run.jsonl call greet name=Ada\n  toolpost record run.jsonl as mcp",
 		Args: words(1, -1),
@@ -63,9 +63,9 @@ func (a *app) replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay [flags] FILE [COMMAND ...]", DisableFlagsInUseLine: true,
 		Short: "Play the calls of a cassette again",
-		Long: "Runs another command of toolpost, `serve` unless one is named, with the tools of a cassette, written by\n" +
-			"`toolpost record`, instead of those of a config. Recorded answers are returned; nothing runs. A call that\n" +
-			"was not recorded is refused, and the error names the nearest one that was. To use a cassette together with\n" +
+		Long: "Runs another toolpost command (default: serve) with the tools of a cassette instead of a config.\n" +
+			"`toolpost record` writes cassettes. Recorded answers are returned; nothing runs. A call that was not\n" +
+			"recorded is refused, and the error names the most similar recorded call. To use a cassette together with\n" +
 			"other sources, callers or doors, name it in a config: `sources: [{name: NAME, protocol: cassette, file:\n" +
 			"FILE}]`.",
 		Example: "  toolpost replay run.jsonl                      # serve, until Ctrl-C\n" +

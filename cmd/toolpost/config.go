@@ -32,13 +32,12 @@ func (a *app) configCommand() *cobra.Command {
 
 func (a *app) configCheckCommand() *cobra.Command {
 	var deep bool
-	c := a.withJSON("print what was found as JSON", &cobra.Command{
+	c := a.withJSON("print the findings as JSON", &cobra.Command{
 		Use:   "check",
 		Short: "Read the config and say what is wrong with it",
-		Long: "Reads the config and says what would fail: what cannot be read, programs and files that are missing,\n" +
-			"secrets without a value, addresses that cannot be listened on, names in rules that do not exist. No\n" +
-			"program is started and no server is contacted, unless --deep is given. Exit code 1: something is wrong; 2:\n" +
-			"the config cannot be read.",
+		Long: "Reads the config and reports unreadable parts, missing programs and files, secrets without a value,\n" +
+			"unusable addresses, and unknown names in rules. It starts no program and contacts no server, unless\n" +
+			"--deep is given. Exit code 1: something is wrong; 2: the config cannot be read.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.checkConfig(c.Context(), deep) },
 	})
 	c.Flags().BoolVar(&deep, "deep", false, "also start each source, and list its tools")

@@ -38,16 +38,16 @@ func (a *app) connectCommand() *cobra.Command {
 	machine, _ := connect.Here() // without a home, clients are listed without one
 	for _, c := range connect.Clients() {
 		if ids = append(ids, c.ID); machine.Env != nil {
-			known = append(known, fmt.Sprintf("  %-15s %-15s %s", c.ID, c.Name, c.File(machine)))
+			known = append(known, fmt.Sprintf("  %-15s %-16s %s", c.ID, c.Name, c.File(machine)))
 		}
 	}
 	c := &cobra.Command{
-		Use: "connect [CLIENT ...] [flags]", Short: "Let the agents on this machine use these tools",
+		Use: "connect [AGENT ...] [flags]", Short: "Let the agents on this machine use these tools",
 		Args: words(0, -1), DisableFlagsInUseLine: true,
-		Long: "Finds the agents on this machine, or takes those that you name, and adds this Toolpost to the MCP servers\n" +
-			"of each. The entry is a program that the agent starts (`toolpost as mcp` with this config) or, with\n" +
-			"--http, the address of a server and a token for the agent. It shows what it would write and asks first.\n" +
-			"Everything else in the agent's file stays as it is, comments too, and the old file is kept beside it.\n\n" +
+		Long: "Adds this Toolpost to the MCP servers of the agents on this machine, or of the agents that you name. The\n" +
+			"entry is a program that the agent starts (`toolpost as mcp` with this config) or, with --http, the address\n" +
+			"of a server and a token for the agent. The command shows each change and asks first. Everything else in\n" +
+			"the agent's file stays as it is, comments too, and the old file is kept beside it.\n\n" +
 			"The agents, and the file of each:\n" + strings.Join(known, "\n"),
 		Example:   "  toolpost connect\n  toolpost connect claude-code --yes\n  toolpost connect cursor --undo",
 		ValidArgs: ids,
@@ -58,10 +58,10 @@ func (a *app) connectCommand() *cobra.Command {
 	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
 	f.BoolVar(&q.undo, "undo", false, "remove the entry again")
 	f.BoolVar(&q.http, "http", false, "let the agent call the server that toolpost serve runs, with a token of its own")
-	f.StringVar(&q.url, "url", "", "with --http: the URL of the server (default: that of the config's HTTP door)")
+	f.StringVar(&q.url, "url", "", "with --http: the URL of the server (default: the URL of the config's HTTP door)")
 	f.StringVar(&q.name, "name", "toolpost", "name of the entry in the agent's settings")
-	f.StringVar(&q.file, "file", "", "settings file of the one CLIENT, if it is not the usual one, such as a project's")
-	return a.withJSON("print what was done as JSON; without --yes, what would be done", c)
+	f.StringVar(&q.file, "file", "", "settings file of the one AGENT, such as a project's (default: the file above)")
+	return a.withJSON("print the changes as JSON; without --yes, write nothing", c)
 }
 
 // The outcomes for a client.

@@ -25,10 +25,10 @@ func (a *app) consoleCommand() *cobra.Command {
 	var show bool
 	c := &cobra.Command{
 		Use: "console", Short: "Print a link that opens the console in a browser, signed in",
-		Long: "Prints a link to the console of a server that runs. The link works once, within a minute. It signs you in\n" +
-			"as the user who runs this command, at the HTTP door of the config, or, with a named server (--server or a\n" +
-			"context), as the caller of its token. The code in the link is behind the #, which browsers do not send in\n" +
-			"requests for pages. The command calls the tool console.link: the policy applies, and the call is recorded.",
+		Long: "Prints a link to the console of a server. The link works once, within a minute. It signs you in as the\n" +
+			"user who runs this command or, with --server or a context, as the caller of the token. Browsers do not\n" +
+			"send the part after the # (the code) in requests for pages. The command calls the tool console.link: the\n" +
+			"policy applies, and the call is recorded.",
 		Example: "  toolpost console --open\n  toolpost console --server https://tools.example.org",
 		RunE: func(c *cobra.Command, _ []string) error {
 			made, err := ask[console.Link](c.Context(), a, consoleLink, struct{}{})

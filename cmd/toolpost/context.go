@@ -41,17 +41,17 @@ func completeContext(*cobra.Command, []string, string) (names []string, _ cobra.
 
 func (a *app) contextCommand() *cobra.Command {
 	c := a.withJSON("print JSON", &cobra.Command{
-		Use: "context", Short: "Name servers, and choose the one that commands use",
+		Use: "context", Short: "Give names to servers, and choose the server that commands use",
 		Long: "Lists the contexts: servers with names. Commands use the server of the context in use, unless a flag,\n" +
-			"$TOOLPOST_URL or $TOOLPOST_CONFIG says otherwise. Tokens are kept in a file of mode 0600, which tools do not\n" +
-			"see, and are never shown.",
+			"$TOOLPOST_URL or $TOOLPOST_CONFIG says otherwise. Contexts and tokens are kept in toolpost/contexts.json\n" +
+			"in $XDG_CONFIG_HOME or ~/.config, with mode 0600. Tools do not see the file, and tokens are never shown.",
 		Example: "  TOOLPOST_TOKEN=... toolpost context add work https://tools.example.org\n  toolpost context use work\n" +
 			"  toolpost call greet name=Ada --context work\n  toolpost context use --none",
 		RunE: func(*cobra.Command, []string) error { return a.listContexts() },
 	})
 	var one contexts.Server
 	add := a.changing("added", &cobra.Command{
-		Use: "add NAME URL", Short: "Name a server, or change the server of a name", Args: words(2, 2),
+		Use: "add NAME URL", Short: "Add a context, a name for a server, or change it", Args: words(2, 2),
 	}, func(known *contexts.Contexts, args []string) (err error) {
 		given := one.Token != ""
 		one.URL, one.Token = args[1], cmp.Or(one.Token, os.Getenv("TOOLPOST_TOKEN"))
@@ -82,7 +82,7 @@ func (a *app) contextCommand() *cobra.Command {
 		}
 		return err
 	})
-	use.Flags().BoolVar(&none, "none", false, "use no context, as without NAME: commands use the config again")
+	use.Flags().BoolVar(&none, "none", false, "use no context (the same as no NAME): commands use the config again")
 	c.AddCommand(add, use, a.changing("removed", &cobra.Command{
 		Use: "remove NAME", Short: "Forget a context and its token", Args: words(1, 1),
 	}, func(known *contexts.Contexts, args []string) error {

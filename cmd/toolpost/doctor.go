@@ -16,9 +16,9 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	return a.withJSON("print the findings as JSON", &cobra.Command{
 		Use:   "doctor",
-		Short: "Report what works on this machine, and the consequences of what does not",
-		Long: "Checks the kernel, the interpreters, the config and its sources. \"missing\" means that something is\n" +
-			"weaker; \"failed\" means that something does not work, and the exit code is 1.",
+		Short: "Check this machine, and explain the effect of each problem",
+		Long: "Checks the kernel, the interpreters, the config and its sources. \"missing\": Toolpost works, with less\n" +
+			"protection or fewer features. \"failed\": something does not work; the exit code is 1.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			findings := append(machine.Check(c.Context()), a.installation(c.Context())...)
 			return a.conclude(map[string]any{"findings": findings}, func() { a.showFindings(findings) },

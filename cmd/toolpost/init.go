@@ -14,10 +14,10 @@ func (a *app) initCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Write a config and a sample tool",
-		Long: "Writes toolpost.yaml, with the built-in tools for files and code, and greeter/, a Python function as a tool.\n" +
-			"With --sample adventure it adds a program that reports events, and a story that is played with tools. With\n" +
-			"--from it looks into a folder for settings of an MCP client, a package.json, an OpenAPI document and skills,\n" +
-			"and writes a config with a source for each; it starts nothing, and changes nothing in that folder.",
+		Long: "Writes toolpost.yaml, with the built-in tools for files and code, and greeter/, a tool in Python.\n" +
+			"--sample adventure adds a program that reports events, and a story that calls tools. --from writes\n" +
+			"sources for the OpenAPI documents, skills and test scripts (package.json) of a folder instead, and\n" +
+			"prints the command that imports its MCP servers; it starts nothing, and changes nothing in that folder.",
 		Example: "  toolpost init\n  toolpost init --sample adventure game\n  toolpost init --from ../my-project",
 		Args:    words(0, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -28,7 +28,7 @@ func (a *app) initCommand() *cobra.Command {
 	c.Flags().BoolVar(&o.Force, "force", false, "overwrite existing files")
 	c.Flags().BoolVar(&o.Empty, "empty", false, "write only a config, without sources")
 	c.Flags().StringVar(&o.Sample, "sample", "", "add a sample: "+start.Adventure)
-	c.Flags().StringVar(&o.From, "from", "", "propose sources for what is in this folder")
+	c.Flags().StringVar(&o.From, "from", "", "propose sources for the files in this folder")
 	c.MarkFlagsMutuallyExclusive("empty", "sample", "from")
 	return c
 }

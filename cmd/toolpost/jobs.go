@@ -33,15 +33,15 @@ func (j job) state() string {
 
 func (a *app) jobsCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "jobs", Short: "Show, follow and cancel calls that run later",
-		Long: "A job is a call that runs later, in a running `toolpost serve`, even if the client that made it is gone.\n" +
-			"`toolpost call --async` makes one. Jobs need a store.",
+		Use: "jobs", Short: "Show, follow and cancel calls that run in the background",
+		Long: "A job is a call that a server (`toolpost serve`) runs in the background, even if its client is gone.\n" +
+			"`toolpost call --async` creates a job. Jobs need a store.",
 		Example: "  JOB=$(toolpost call greet name=Ada --async)\n  toolpost jobs wait $JOB\n" +
 			"  toolpost jobs list --status running",
 	}, over[jobtools.ListArgs](a, jobTool("listJobs"), "--status=state --limit,n:100 --all", &cobra.Command{
 		Use: "list", Short: "List jobs, newest first",
-		Long: "Lists your jobs, newest first; operators list those of all callers with --all. A job is forgotten a day\n" +
-			"after its end, unless `store.jobs` says otherwise.",
+		Long: "Lists your jobs, newest first; operators (the owner and the user of the command line) list the jobs of\n" +
+			"all callers with --all. A job is forgotten a day after its end, unless `store.jobs` says otherwise.",
 	}, func(l map[string][]job) {
 		names := "job caller tool state made"
 		if !slices.ContainsFunc(l["jobs"], func(j job) bool { return j.Caller != "" }) { // they are all yours
@@ -50,20 +50,20 @@ func (a *app) jobsCommand() *cobra.Command {
 		columns(names, cells[job]{"state": job.state}).print(a, "jobs", l["jobs"])
 	}), a.aboutJob("showJob", &cobra.Command{
 		Use: "show JOB", Short: "Show a job, and its outcome if it has one",
-		Long: "Shows a job: its state, when it was made, began and ended, and its result or why there is none.",
+		Long: "Shows a job: its state, its times, and its result or error.",
 	}), a.aboutJob("cancelJob", &cobra.Command{
 		Use: "cancel JOB", Short: "Cancel a job",
-		Long: "Cancels a job: a queued one at once, a running one within a moment, whichever program runs it. Exit\n" +
-			"code 3: it has already ended.",
+		Long: "Cancels a job. A queued job ends at once, a running job within a moment, in any process. Exit code 3:\n" +
+			"the job has already ended.",
 	}), a.follow(true, &cobra.Command{
 		Use: "watch JOB", Short: "Follow a job to its end",
-		Long: "Shows the events of a job, those so far and those to come, and its result when it has ended, like\n" +
-			"`toolpost call`, with the same exit code. If the job needs an approval, the command waits for that too.\n" +
-			"Stopping the command does not stop the job.",
+		Long: "Prints the events of a job, past and new, then its result, like `toolpost call`, with the same exit\n" +
+			"code. If the job needs an approval, the command also waits for the approval. Stopping the command does\n" +
+			"not stop the job.",
 	}), a.follow(false, &cobra.Command{
 		Use: "wait JOB", Short: "Wait for the end of a job and print its result",
-		Long: "Waits for the end of a job and prints its result as `toolpost call` would, with the same exit code. If the\n" +
-			"job needs an approval, the command waits for that too.",
+		Long: "Waits for the end of a job, then prints only its result, like `toolpost call`, with the same exit code.\n" +
+			"If the job needs an approval, the command also waits for the approval.",
 	}))
 }
 

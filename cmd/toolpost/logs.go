@@ -19,13 +19,13 @@ import (
 
 func (a *app) logsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "logs", Short: "Show what a server logs, what its tools log, and how calls end",
-		Long: "Shows the last log lines of the running server, or of --server URL, oldest first: its own log, what tools\n" +
-			"logged and reported while they ran, and a line for the end of each call. --follow continues with new lines\n" +
-			"until Ctrl-C. The server keeps the last 4,096 lines in memory; for older calls see `toolpost audit log`.\n" +
-			"For operators.\n\n" +
-			"With a filter, only lines about matching calls are shown. With --outcome, the lines of a tool appear only\n" +
-			"after its call has ended with that outcome.",
+		Use: "logs", Short: "Show the logs of a server and its tools, and how calls end",
+		Long: "Shows the last log lines of the running server, or of --server URL, oldest first: its own log, the log\n" +
+			"lines and events of tools, and a line for the end of each call. --follow continues with new lines until\n" +
+			"Ctrl-C. The server keeps the last 4,096 lines in memory; for older calls see `toolpost audit log`. Only\n" +
+			"operators may use it: the owner and the user of the command line.\n\n" +
+			"With a filter, only lines about matching calls are shown. With --outcome, the lines of a tool appear\n" +
+			"only after its call has ended with that outcome.",
 		Example: "  toolpost logs -f\n" +
 			"  toolpost logs -f --caller ada --outcome failed --server https://tools.example.org",
 	}

@@ -84,7 +84,7 @@ const exitHelp = `Exit codes:
   3    refused: access, lease, quota, or a guarantee that cannot be kept here
   4    not found: no such tool, or the tool did not find what it was asked for
   5    timeout
-  6    the tool asked a question, and it was not answered
+  6    a question of the tool or an approval is open: see --resume
   130  cancelled (Ctrl-C)`
 
 // An exitCoder is a protocol's error with its own exit code, for when we are its tool.

@@ -26,10 +26,10 @@ func isMCP(s config.Source) bool { return s.Protocol == mcpadd.Protocol }
 func (a *app) mcpCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "mcp", SuggestFor: []string{"add", "install"}, Short: "Add, import, list and remove MCP servers as sources of tools",
-		Long: "An MCP server becomes a source of the config: its tools are behind the same policy, walls, record and\n" +
-			"limits as all others. A program is started behind walls: it reads its own folder, writes nothing and has\n" +
-			"no network, unless the source says otherwise.",
-		Example: "  toolpost mcp add -- npx -y @modelcontextprotocol/server-memory\n  toolpost mcp add https://mcp.example.com/mcp\n" +
+		Long: "An MCP server becomes a source of the config: policy, walls, record and limits apply to its tools as to\n" +
+			"all others. A program is started behind walls: it reads its own folder, writes only to a private /tmp,\n" +
+			"and has no network, unless the source says otherwise.",
+		Example: "  toolpost mcp add -- npx -y @modelcontextprotocol/server-everything\n  toolpost mcp add https://mcp.example.com/mcp\n" +
 			"  toolpost mcp import ~/.cursor/mcp.json --dry-run",
 	}, a.mcpAddCommand(), a.mcpImportCommand(), a.mcpListCommand(), a.mcpRemoveCommand(), a.mcpLoginCommand())
 }
@@ -168,8 +168,8 @@ func shownServer(src config.Source) string {
 func (a *app) mcpRemoveCommand() *cobra.Command {
 	return a.withJSON("print what was removed as JSON", &cobra.Command{
 		Use: "remove NAME", Short: "Remove an MCP server from the config, with its package, login and secrets",
-		Long: "Removes the source from the config, and what was kept only for it: its installed package, its login, and\n" +
-			"secrets that no other source uses, if they are stored in the state folder.",
+		Long: "Removes the source from the config, with its installed package, its login, and the secrets in the state\n" +
+			"folder that no other source uses.",
 		Args: words(1, 1), DisableFlagsInUseLine: true, ValidArgsFunction: a.completeMCP,
 		RunE: func(_ *cobra.Command, args []string) error {
 			e, err := a.editConfig()
@@ -209,8 +209,10 @@ func withSecrets(names []string) string {
 func (a *app) mcpLoginCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "login NAME", Short: "Log in to an MCP server, in a browser", Args: words(1, 1),
-		Long: "Prints a link. Open it in a browser on this machine and agree, and Toolpost can use the server in your name.\n" +
-			"The tokens are kept in the state folder, readable only by its owner; `toolpost mcp remove` deletes them.",
+		Long: "Prints a link. Open it in a browser on this machine and agree; then Toolpost can use the server in your\n" +
+			"name. Over ssh, first forward the port in the link's redirect_uri to your own machine (ssh -L\n" +
+			"PORT:127.0.0.1:PORT). The tokens are kept in the state folder, readable only by its owner; `toolpost mcp\n" +
+			"remove` deletes them.",
 		DisableFlagsInUseLine: true, ValidArgsFunction: a.completeMCP,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := a.load()
@@ -250,14 +252,14 @@ func (a *app) mcpAddCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "add [flags] (URL | -- COMMAND [ARG ...])", Short: "Write an MCP server into the config as a source",
 		Args: words(1, -1), DisableFlagsInUseLine: true,
-		Long: "Checks the config, starts the server, lists its tools, and adds the source to the config. If a step fails,\n" +
-			"the config stays unchanged, unless the server only asks for a login. A server that is run with npx or uvx\n" +
-			"is installed once, into the state folder, at the version that is current at that moment, and started from\n" +
-			"there, because behind its walls it has no network. Install scripts and builds of packages are not run\n" +
-			"unless --scripts is given. The image of a `docker run` or `podman run` is fetched once and pinned.",
-		Example: "  toolpost mcp add -- npx -y @modelcontextprotocol/server-memory\n" +
+		Long: "Checks the config, starts the server, lists its tools, and adds the source to the config. If a step\n" +
+			"fails, the config stays unchanged; a server that needs a login is added. A server that npx or uvx runs\n" +
+			"is installed once, at its current version, into the state folder, and starts from there, because its\n" +
+			"walls allow no network. Install scripts and builds of packages are not run unless --scripts is given.\n" +
+			"The image of a `docker run` or `podman run` is fetched once and pinned.",
+		Example: "  toolpost mcp add -- npx -y @modelcontextprotocol/server-everything\n" +
 			"  toolpost mcp add -- uvx mcp-server-time\n" +
-			"  toolpost mcp add -- docker run -i --rm -e GITHUB_TOKEN ghcr.io/github/github-mcp-server\n" +
+			"  toolpost mcp add --network all -- docker run -i --rm -e GITHUB_PERSONAL_ACCESS_TOKEN ghcr.io/github/github-mcp-server\n" +
 			"  toolpost mcp add --write ./notes -- npx -y @modelcontextprotocol/server-filesystem ./notes\n" +
 			"  toolpost mcp add --secret GITHUB_TOKEN --network api.github.com -- ./github-server\n" +
 			"  toolpost mcp add https://mcp.example.com/mcp\n" +
@@ -265,7 +267,7 @@ func (a *app) mcpAddCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error { return q.run(c.Context(), args, c.ArgsLenAtDash() == 0) },
 	}
 	f := c.Flags()
-	f.StringVar(&q.Name, "name", "", "name of the source (default: from the server)")
+	f.StringVar(&q.Name, "name", "", "name of the source (default: from the package, image, program or host)")
 	f.StringArrayVar(&q.Env, "env", nil,
 		"environment variable NAME=VALUE for the program, in clear text in the config; repeatable")
 	f.StringArrayVar(&q.Secrets, "secret", nil,
@@ -276,7 +278,7 @@ func (a *app) mcpAddCommand() *cobra.Command {
 	f.StringArrayVar(&q.Write, "write", nil, "file or folder that the program may change; repeatable")
 	f.StringArrayVar(&q.Network, "network", nil, "host that the program may reach, or all; repeatable")
 	f.StringVar(&q.Dir, "dir", "", "folder that the program runs in (default: the folder of the config)")
-	f.BoolVar(&q.Scripts, "scripts", false, "run the install scripts of the package")
+	f.BoolVar(&q.Scripts, "scripts", false, "run the install scripts of the package, or build it")
 	f.BoolVar(&q.replace, "replace", false, "replace the source of this name")
 	f.BoolVar(&q.NoTry, "no-try", false, "write the source without starting the server")
 	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")

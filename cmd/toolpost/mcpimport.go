@@ -29,10 +29,11 @@ func (a *app) mcpImportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "import FILE [flags]", Short: "Import the MCP servers from another program's settings", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
-		Long: "Reads the servers in a file such as mcp.json, claude_desktop_config.json, .vscode/mcp.json, Zed's settings or\n" +
-			"Codex's config.toml, and makes each one a source. Values of `env`, and tokens in headers, become secrets: they\n" +
-			"are kept in files of the state folder, and never written to the config or shown. Servers that are run with\n" +
-			"npx are installed once. What cannot be imported is reported with the reason. The file is not changed.",
+		Long: "Reads the servers in a file such as mcp.json, claude_desktop_config.json, .vscode/mcp.json, Zed's\n" +
+			"settings or Codex's config.toml, and makes each one a source. Values of `env`, and tokens in headers,\n" +
+			"become secrets: they are kept in files of the state folder, and never written to the config or shown.\n" +
+			"Servers that are run with npx, uvx or docker are fetched once. Servers that cannot be imported are\n" +
+			"reported with the reason. The file is not changed.",
 		Example: "  toolpost mcp import ~/.cursor/mcp.json --dry-run\n  toolpost mcp import .vscode/mcp.json --only github",
 		RunE:    func(c *cobra.Command, args []string) error { return q.run(c.Context(), args[0]) },
 	}
@@ -41,7 +42,7 @@ func (a *app) mcpImportCommand() *cobra.Command {
 	f.StringArrayVar(&q.only, "only", nil, "import the server of this name; repeatable (default: all)")
 	f.StringArrayVar(&q.Plain, "plain", nil,
 		"NAME of a variable that is no secret; the config gets its value in clear text; repeatable")
-	f.BoolVar(&q.Scripts, "scripts", false, "run the install scripts of packages")
+	f.BoolVar(&q.Scripts, "scripts", false, "run the install scripts of packages, or build them")
 	f.BoolVar(&q.noTry, "no-try", false, "write the sources without starting the servers")
 	return a.withJSON("print what was done as JSON", c)
 }

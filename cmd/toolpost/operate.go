@@ -19,10 +19,11 @@ import (
 
 func (a *app) configShowCommand() *cobra.Command {
 	return over[struct{}](a, own{"showConfig", "see the config", 0}, "", &cobra.Command{
-		Use: "show", Short: "Print the config without secrets, and report whether a server runs a different one",
-		Long: "Prints the config as it is on disk, without what looks like a secret, and says what is wrong with it. If a\n" +
-			"server runs it, it also reports whether the server runs a different one, because the file has errors or\n" +
-			"because some changes need a restart. For operators. Exit code 1: something is wrong.",
+		Use: "show", Short: "Print the config without secrets, and report whether the server still uses an older version",
+		Long: "Prints the config as it is on disk, without secrets, and what is wrong with it. If a server uses this\n" +
+			"file, the command also reports whether the server still has an older version, because the file has\n" +
+			"errors or because a change needs a restart. Only operators may use it: the owner and the user of the\n" +
+			"command line. Exit code 1: something is wrong.",
 		Example: "  toolpost config show\n  toolpost config show --server http://127.0.0.1:8700",
 	}, a.showConfig, func(cfg operate.Config) bool { return len(cfg.Errors) > 0 })
 }
@@ -57,8 +58,9 @@ func (a *app) showConfig(cfg operate.Config) {
 func (a *app) callersCommand() *cobra.Command {
 	return over[struct{}](a, own{"listCallers", "see callers", 0}, "", &cobra.Command{
 		Use: "callers", Short: "List the callers, with their roles and how each is recognised",
-		Long: "Lists the callers: operators, callers in the config, callers that have a token, and the anonymous caller\n" +
-			"of each door. Tokens are not shown: they are not stored. For operators.",
+		Long: "Lists the callers: operators (the owner and the user of the command line), callers in the config,\n" +
+			"callers that have a token, and the anonymous caller of each door. Tokens are not shown, because only\n" +
+			"their digests are stored. Only operators may use it.",
 	}, func(all operate.Callers) {
 		columns("caller=name kind roles|- tools recognised_by", cells[operate.Caller]{
 			"tools": mayUse, "recognised_by": recognisedBy,
@@ -91,9 +93,10 @@ func mayUse(c operate.Caller) string {
 func (a *app) usageCommand() *cobra.Command {
 	return over[struct{}](a, own{"showUsage", "see what is full", sources}, "", &cobra.Command{
 		Use: "usage", Short: "Show how full the quotas, queues, store and disk are",
-		Long: "Shows how full a server is: who is closest to the limits of each quota, how many calls wait for workers,\n" +
-			"how large the store is and how much of the disk is free. Quotas are counted by the program that runs the\n" +
-			"calls: without a server the counts of quotas and queues are zero. For operators.",
+		Long: "Shows the load of the quotas, queues, store and disk: the callers closest to each quota, the calls that\n" +
+			"wait for workers, the size of the store, and the free space of the disk. Quotas are counted by the\n" +
+			"program that runs the calls: without a server, the counts of quotas and queues are zero. Only operators\n" +
+			"may use it: the owner and the user of the command line.",
 	}, a.showUsage)
 }
 
@@ -148,8 +151,9 @@ func (a *app) psCommand() *cobra.Command {
 	listCalls := own{"listCalls", "see calls", sources}
 	c := over[calltools.ListArgs](a, listCalls, "--kind", &cobra.Command{
 		Use: "ps", Short: "List the calls that are running, and cancel them",
-		Long: "Lists the calls that are running, oldest first: who called what, through which door and since when, and\n" +
-			"the last event of each. Operators see all calls; other callers see their own.",
+		Long: "Lists the running calls, oldest first: the caller, the tool, the door, the start time, and the last\n" +
+			"event of each call. Operators (the owner and the user of the command line) see all calls; other callers\n" +
+			"see their own.",
 		Example: "  toolpost ps\n  toolpost ps cancel 6f1c --server http://127.0.0.1:8700",
 	}, func(l calltools.Listed) {
 		a.alone()
@@ -178,9 +182,9 @@ func heard(s *calls.Sign) string {
 func (a *app) sourcesCommand() *cobra.Command {
 	return over[struct{}](a, own{"listSources", "see sources", sources}, "", &cobra.Command{
 		Use: "sources", Short: "List the sources of tools, with their state",
-		Long: "Lists every source of the running server or, without one, of the config: its protocol, whether it is open\n" +
-			"or failed and since when, how many tools it has, and why it failed or how many of its tools are held back.\n" +
-			"For operators.",
+		Long: "Lists every source of the running server or, without a server, of the config: its protocol, its state\n" +
+			"and since when, the number of its tools, and the error, or the number of tools that are held back. Only\n" +
+			"operators may use it: the owner and the user of the command line.",
 	}, func(l health.Listed) {
 		a.noteDefault()
 		columns("name protocol state tools since error", cells[health.Source]{"error": func(s health.Source) string {
@@ -195,11 +199,11 @@ func (a *app) sourcesCommand() *cobra.Command {
 func (a *app) reloadCommand() *cobra.Command {
 	return first(over[struct{}](a, own{"reloadConfig", "reload the config", sources}, "", &cobra.Command{
 		Use: "reload", Short: "Make a server read its config again, and report the changes",
-		Long: "Makes a server read its config and the files of its sources again at once; by itself it notices changes\n" +
-			"within a second. Reports which tools were added, removed or changed, which sources failed, and which\n" +
-			"changes need a restart, or why the config was refused. For operators. Without --server it reloads the\n" +
-			"running server of this config, and needs no token. `kill -USR1` does the same, and the server logs the\n" +
-			"result.",
+		Long: "Makes a server read its config and the files of its sources again at once. Without this command, a\n" +
+			"server notices changes within a second. Reports the tools that were added, removed or changed, the\n" +
+			"sources that failed, and the changes that need a restart, or why the config was refused. Without\n" +
+			"--server it reloads the running server of this config, and needs no token. `kill -USR1` does the same,\n" +
+			"and the server logs the result. Only operators may use it: the owner and the user of the command line.",
 		Example: "  toolpost reload\n  toolpost reload --server http://127.0.0.1:8700 --json",
 	}, a.showReload, func(did reload.Report) bool { return len(did.Failed) > 0 }), func(c *cobra.Command, words []string) ([]string, error) {
 		if err := a.locate(c.Context()); err != nil || a.server.url != "" {

@@ -60,8 +60,8 @@ func (a *app) planRunCommand() *cobra.Command {
 	var call tool.Call
 	c := &cobra.Command{
 		Use: "run FILE|-", Short: "Run a plan",
-		Long: "Runs a plan from a file, or from stdin, and shows its tools as they run. The exit code is 1 if the plan is\n" +
-			"invalid, or failed because a tool that it needs failed.",
+		Long: "Runs a plan from a file, or from stdin, and shows its tools as they run. Exit code 1: the plan is\n" +
+			"invalid, or a tool that it needs failed; 2: the file is not JSON.",
 	}
 	takes[plantools.RunArgs](c, "plan --planner --prompt", func(ctx context.Context, args map[string]any) error {
 		call.Args = raw(args)
@@ -122,8 +122,8 @@ func (a *app) showResult(r *plan.Result, view *planView) {
 func (a *app) planCheckCommand() *cobra.Command {
 	return a.withPlan(over[plantools.CheckArgs](a, own{"plan.check", "check plans", sources}, "plan", &cobra.Command{
 		Use: "check FILE|-", Short: "Check a plan without running any of it",
-		Long: "Checks ids, tools, arguments, references and order, and prints the order in which the tools would run, or what\n" +
-			"is wrong, tool by tool. The exit code is 1 if something is wrong, and 2 if the file is not JSON.",
+		Long: "Checks ids, tools, arguments, references and order, and prints the order of the tools, or the errors of\n" +
+			"each tool. Exit code 1: the plan is invalid; 2: the file is not JSON.",
 	}, func(r plantools.Checked) {
 		for _, f := range r.Ignored {
 			fmt.Fprintln(a.err, a.err.amber("warning:"), clean(f.String()))

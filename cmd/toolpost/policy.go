@@ -26,7 +26,7 @@ import (
 
 func (a *app) policyCommand() *cobra.Command {
 	return group(&cobra.Command{
-		Use: "policy", Short: "Explain, test and replay what the policy decides",
+		Use: "policy", Short: "Explain and test the policy, and apply it again to recorded calls",
 		Example: "  toolpost policy explain writeFile path=notes.md content=x\n  toolpost policy test cases.yaml\n" +
 			"  toolpost policy replay .toolpost/judged.jsonl",
 	}, a.policyExplainCommand(), a.policyTestCommand(), a.policyReplayCommand())
@@ -57,13 +57,14 @@ func (a *app) policyExplainCommand() *cobra.Command {
 		Use:   "explain NAME [JSON | name=value ... | @FILE | -]",
 		Short: "Explain what the policy decides about a call",
 		Long: "Explains what the policy decides about a call, which rule decided, and how each rule relates to it.\n" +
-			"Nothing is run. Without arguments it reports what does not depend on them. Exit code 3: the call would be\n" +
-			"refused.",
+			"Nothing is run. Without arguments, it applies only the rules that do not need them. The policy is that\n" +
+			"of the config, or of a server named by --server, --context, $TOOLPOST_URL or the context in use; a\n" +
+			"running server of the config is not asked. Exit code 3: the call would be refused.",
 		Args: words(1, -1), ValidArgsFunction: a.completeTool,
 	})
-	c.Flags().StringVar(&who.ID, "caller", who.ID, "the caller of the call; with a named server the default is you")
+	c.Flags().StringVar(&who.ID, "caller", who.ID, "caller of the call; with a named server: you")
 	c.Flags().StringVar(&who.Door, "door", who.Door,
-		"door: cli, http, nats, mcp or a protocol; on a named server, this command's")
+		"door of the call: cli, http, nats, mcp or a protocol; with a named server: the door that you call")
 	c.Flags().StringVar(&session, "session", "", "session of the call")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ask := operate.ExplainArgs{Tool: args[0], Caller: who.ID, Door: who.Door, Session: session}
@@ -196,7 +197,8 @@ func (a *app) policyTestCommand() *cobra.Command {
 			"  cases:\n" +
 			"    - {name: no writes from outside, door: http, tool: writeFile, args: {path: a, content: b}, want: deny,\n" +
 			"       rule: read-only}\n\n" +
-			"caller defaults to local, door to cli, and time (such as 2026-01-31T08:00:00Z) to now.",
+			"want is allow, ask or deny; rule is optional. caller defaults to local, door to cli, and time (such as\n" +
+			"2026-01-31T08:00:00Z) to now.",
 		Args: words(1, 1),
 		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
 			cases, err := judge.ReadCases(args[0])
@@ -236,9 +238,9 @@ func actual(r judge.Result) string {
 func (a *app) policyReplayCommand() *cobra.Command {
 	return a.withJSON("print the changes as JSON", &cobra.Command{
 		Use: "replay FILE", Short: "Judge recorded calls again, and show what would change",
-		Long: "Reads a file written by `policy.record` (- for stdin), judges each call with the current policy, as of the\n" +
-			"time when the call was made, and shows the calls that would be decided differently. Nothing is run. Exit\n" +
-			"code 1: at least one call would be.",
+		Long: "Reads a file written by `policy.record` (- for stdin), judges each call with the current policy, as of\n" +
+			"the time when the call was made, and shows the calls that would be decided differently. Nothing is run.\n" +
+			"Exit code 1: a decision would change.",
 		Args: words(1, 1),
 		RunE: a.judging(func(_ context.Context, n *node.Node, args []string) error {
 			in := a.in

@@ -28,13 +28,14 @@ func (a *app) serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", SuggestFor: []string{"start", "up", "server"},
 		Short: "Serve the tools at every configured door",
-		Long: "Serves the tools of the config at its doors until SIGINT or SIGTERM, or until its terminal is closed;\n" +
-			"calls in flight may finish first, and new ones are told when to try again. With --replace, it takes over the\n" +
-			"sockets of the server that runs with the same state folder, which then ends, at the latest after limits.drain:\n" +
-			"no client is refused. Sockets of systemd (LISTEN_FDS) are used for the doors with their addresses.\n\n" +
-			"A change to the config, or to an app, skill, pack, plugin or program that it names, takes effect within a\n" +
-			"second and is logged. `toolpost reload` and SIGUSR1 apply changes at once; so does SIGHUP if there is no\n" +
-			"terminal.",
+		Long: "Serves the tools of the config at its doors until SIGINT or SIGTERM, or until its terminal is closed.\n" +
+			"Running calls may finish first; new calls are refused with a time to retry. With --replace, it takes\n" +
+			"over the sockets of the running server with the same state folder, and that server ends, at the latest\n" +
+			"after limits.drain: no client is refused, and no call is lost. If systemd passes sockets (LISTEN_FDS), the doors with the same addresses\n" +
+			"use them.\n\n" +
+			"A change to the config, or to an app, skill, pack, plugin or program that it names, takes effect within\n" +
+			"a second and is logged. `toolpost reload` and SIGUSR1 apply changes at once. SIGHUP does the same\n" +
+			"without a terminal; with a terminal it ends the server.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o, replace) },
 	}
 	c.Flags().StringVar(&o.Listen, "listen", "",

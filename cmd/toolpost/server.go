@@ -38,7 +38,7 @@ func (a *app) withServer(c *cobra.Command) *cobra.Command {
 		"token for --server (better: $TOOLPOST_TOKEN, which does not appear in process lists)")
 	f.StringVar(&a.server.ca, "ca", "", "PEM file with the CA certificate for --server (default: the CAs of this machine)")
 	f.StringVar(&a.server.context, "context", "", "use the server of this context (see toolpost context)")
-	f.BoolVar(&a.server.local, "local", false, "use the config's tools in a process of its own, without a server")
+	f.BoolVar(&a.server.local, "local", false, "run the config's tools in this process, without a server")
 	c.MarkFlagsMutuallyExclusive("server", "context", "local")
 	_ = c.RegisterFlagCompletionFunc("context", completeContext)
 	return c

@@ -25,7 +25,7 @@ const skillsDir = "skills"
 
 func (a *app) skillList() *cobra.Command {
 	return a.withJSON("print the list as JSON", &cobra.Command{
-		Use: "list [DIR]", Short: "List the skills in a folder, default ./" + skillsDir, Args: words(0, 1), DisableFlagsInUseLine: true,
+		Use: "list [DIR]", Short: "List the skills in a folder (default: ./" + skillsDir + ")", Args: words(0, 1), DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			skills, err := node.Skills{}.List(append(args, skillsDir)[0])
 			if err != nil {
@@ -93,6 +93,7 @@ func (a *app) skillInstall() *cobra.Command {
 	return &cobra.Command{
 		Use: "install DIR", Args: words(1, 1),
 		Short: "Install a Python skill's requirements.txt into its own .venv",
+		Long:  "Installs a Python skill's requirements.txt into its own .venv, with pip, which needs a network.",
 		RunE: func(c *cobra.Command, args []string) error {
 			return node.Skills{}.Install(c.Context(), args[0], a.err)
 		},

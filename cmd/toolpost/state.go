@@ -34,7 +34,7 @@ func (a *app) stateCommand() *cobra.Command {
 			"  toolpost state watch work",
 	}, over[statetools.GetArgs](a, seesState("state.get"), "session --caller --version", &cobra.Command{
 		Use: "get SESSION", Short: "Print the state of a session",
-		Long: "Prints the document of a session; its version and when it was changed go to stderr. A new session is {},\n" +
+		Long: "Prints the document of a session; its version and time of change go to stderr. A new session is {},\n" +
 			"at version 0. The last 100 versions can be printed.",
 	}, func(st statetools.State) {
 		_ = a.printIndented(st.State.State)
@@ -42,15 +42,15 @@ func (a *app) stateCommand() *cobra.Command {
 	}), a.withPatch(over[statetools.PatchArgs](a, changesState("state.patch"), "session patch --caller --if-version", &cobra.Command{
 		Use: "patch SESSION {JSON | name=value ... | @FILE | -}", Short: "Merge a patch into the state of a session",
 		Args: words(2, -1), DisableFlagsInUseLine: true,
-		Long: "Merges a JSON object into the document of a session: objects merge key by key at every depth, everything\n" +
-			"else replaces, null removes. The patch is written as the arguments of `toolpost call` are; the value of\n" +
-			"name=value is text. With --if-version the patch is merged only if the session has not changed since that\n" +
-			"version; exit code 3: it has changed. The command calls the tool state.patch: the policy applies, and the\n" +
-			"call is recorded.",
+		Long: "Merges a JSON object into the document of a session: objects merge key by key at every depth, other\n" +
+			"values replace the old ones, null removes a key. The patch is written as the arguments of `toolpost\n" +
+			"call` are; the value of name=value is text. With --if-version the patch is merged only if the session\n" +
+			"has not changed since that version; exit code 3: it has changed. The command calls the tool state.patch:\n" +
+			"the policy applies, and the call is recorded.",
 	}, changed("patched"))), over[statetools.SessionArgs](a, changesState("state.reset"), "session --caller", &cobra.Command{
 		Use: "reset SESSION", Short: "Empty the state of a session",
-		Long: "Makes the document of a session {} again. That is a new version; earlier ones can still be printed. The\n" +
-			"command calls the tool state.reset: the policy applies, and the call is recorded.",
+		Long: "Makes the document of a session {} again. This makes a new version; earlier versions can still be\n" +
+			"printed. The command calls the tool state.reset: the policy applies, and the call is recorded.",
 	}, func(to statetools.Change) {
 		changed(map[bool]string{true: "empty", false: "emptied"}[to.Version == 0])(to)
 	}),

@@ -16,7 +16,7 @@ func (a *app) storeCommand() *cobra.Command {
 			Long: "Copies everything in the store of the config, as it is at this moment, and verifies the audit log of the\n" +
 				"copy. The target must be empty or not exist yet. To move, stop `toolpost serve`, copy, and name the copy\n" +
 				"in `store: {url: ...}`. Files that tools made (.toolpost/assets) and keys stay where they are.\n\n" +
-				"Leave the password of a database out of the URL: PGPASSWORD and ~/.pgpass are read.",
+				"Do not put the password of a database into the URL: use PGPASSWORD or ~/.pgpass.",
 			Example: "  toolpost store copy sqlite:backup.db\n  toolpost store copy postgres://toolpost@db.example.org/toolpost",
 			Args:    words(1, 1),
 			RunE: func(c *cobra.Command, args []string) error {

@@ -30,8 +30,8 @@ func (a *app) storyCommand() *cobra.Command {
 		Use:   "story [NAME]",
 		Short: "Play a story",
 		Long: "Plays a story: a planner of the config turns your input into a plan, the tools of the plan run, and they\n" +
-			"offer choices for your next input. Type the number of a choice, or anything else. The end of the input\n" +
-			"ends the game.\n\n" +
+			"offer choices for your next input. Type the number of a choice, or your own text. Ctrl-D ends the\n" +
+			"game.\n\n" +
 			"NAME is the planner; default: the first in the config. With --session, the story of that session\n" +
 			"continues.",
 		Example: "  toolpost story\n  toolpost story adventure --session mine",

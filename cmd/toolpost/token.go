@@ -26,9 +26,9 @@ import (
 func (a *app) tokenCommand() *cobra.Command {
 	tokens := own{"token.list", "list tokens", store}
 	return group(&cobra.Command{
-		Use: "token", Short: "Issue, list and revoke the tokens of callers, or replace that of the owner",
+		Use: "token", Short: "Issue, list and revoke tokens of callers, or replace the owner's token",
 		Long: "A caller authenticates at a door with a token. The section `callers` of the config says what each caller\n" +
-			"may use; a token can be limited to less. A caller may have several at once.",
+			"may use; a token can be limited to less. A caller may have several tokens.",
 		Example: "  toolpost token issue ci --role reader --ttl 24h --note \"nightly build\"\n" +
 			"  toolpost token list\n  toolpost token revoke 0f3a5c7e9b1d2f46",
 	}, a.tokenIssueCommand(), over[token.ListArgs](a, tokens, "--limit,n:100", &cobra.Command{
@@ -61,10 +61,10 @@ func asID(id func(string) string, c *cobra.Command) *cobra.Command {
 
 func (a *app) tokenNewOwnerCommand() *cobra.Command {
 	return a.withJSON("print the token as JSON", &cobra.Command{
-		Use: "new-owner", Short: "Replace the token of the owner, for example if it is lost",
-		Long: "Makes a new token for the owner of this installation and prints it; it is not shown again. The previous\n" +
-			"token stops working. A server on the same state folder accepts the new one within a second, unless it was\n" +
-			"started with TOOLPOST_TOKEN, which then stays its token.",
+		Use: "new-owner", Short: "Replace the owner's token, for example if it is lost",
+		Long: "Makes a new token for the owner of this installation and prints it, once. The previous token stops\n" +
+			"working. A server on the same state folder accepts the new token within a second. A server that was\n" +
+			"started with TOOLPOST_TOKEN keeps that token.",
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := a.load()
 			if err != nil {
@@ -140,8 +140,9 @@ func (a *app) leaseCommand() *cobra.Command {
 	leases := own{"lease.list", "list leases", store}
 	return group(&cobra.Command{
 		Use: "lease", Short: "Issue, list and revoke leases",
-		Long: "A lease permits one call of a tool, up to a tier (0 safe, 1 writes, 2 system, 3 dangerous), for a limited\n" +
-			"time. A tool whose tier is `limits.lease_tier` or higher needs one for each call.",
+		Long: "A lease permits one call of a tool, up to a tier (0 safe, 1 writes, 2 system, 3 dangerous), for a\n" +
+			"limited time. If `limits.lease_tier` is 1 or more, each call of a tool of that tier or higher needs a\n" +
+			"lease; 0, the default, means that no call needs one.",
 		Example: "  LEASE=$(toolpost lease issue deleteFile --ttl 1m)\n" +
 			"  toolpost call deleteFile path=old.txt --lease $LEASE\n  toolpost lease list",
 	}, a.leaseIssueCommand(), over[leasetools.ListArgs](a, leases, "--limit,n:100", &cobra.Command{

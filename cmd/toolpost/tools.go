@@ -33,11 +33,12 @@ func (a *app) toolsCommand() *cobra.Command {
 	var all bool
 	c := command(&cobra.Command{
 		Use:   "tools",
-		Short: "List, show and search tools, and approve changed ones", SuggestFor: []string{"list"},
+		Short: "List, show and search tools, and approve changed tools",
+		Long:  "Lists the tools. Its commands show and search tools, and approve tools that changed.", SuggestFor: []string{"list"},
 		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file\n  toolpost tools review",
 		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), all) },
 	})
-	c.Flags().BoolVarP(&all, "all", "a", false, "also list tools that are held back, and why (for operators)")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also list tools that are held back, and why (only operators)")
 	c.AddCommand(command(&cobra.Command{
 		Use: "show NAME", Short: "Show one tool: what it takes, returns and does", Args: words(1, 1),
 		ValidArgsFunction: a.completeTool,

@@ -20,9 +20,10 @@ func (a *app) topCommand() *cobra.Command {
 	var once bool
 	c := &cobra.Command{
 		Use: "top", Short: "Show the load of a server, live",
-		Long: "Shows the load of the running server, or of --server URL: the calls in flight, the calls per second and how\n" +
-			"long they take, by tool, and the sources and their workers. On a terminal it uses the whole screen, until q\n" +
-			"or Ctrl-C; elsewhere it prints a line for each interval. Percentiles are estimates. For operators.",
+		Long: "Shows the load of the running server, or of --server URL: the calls in flight, the calls per second and\n" +
+			"how long they take, by tool, and the sources and their workers. On a terminal it uses the whole screen,\n" +
+			"until q or Ctrl-C; elsewhere it prints a line for each interval. Percentiles are estimates. Only\n" +
+			"operators may use it: the owner and the user of the command line.",
 		Example: "  toolpost top\n" +
 			"  toolpost top --once --json --server https://tools.example.org",
 	}

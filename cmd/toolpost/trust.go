@@ -26,9 +26,10 @@ var reviewsTools = own{trust.Review, "review tools", sources}
 func (a *app) reviewCommand() *cobra.Command {
 	return over[trust.ReviewArgs](a, reviewsTools, "tools...", &cobra.Command{
 		Use: "review [NAME ...]", Short: "Show what changed in tools that are held back",
-		Long: "Shows the tools of upstream servers that are held back: what each said about itself when it was approved\n" +
-			"or first seen, and what it says now, with the words that differ in brackets. Invisible characters are\n" +
-			"shown as escapes. A tool that is held back is not listed and cannot be called. For operators.",
+		Long: "Shows the tools of upstream servers that are held back: the definition of each tool when it was approved\n" +
+			"or first seen, and its definition now, with the words that differ in brackets. Invisible characters are\n" +
+			"shown as escapes. A tool that is held back is not listed and cannot be called. Only operators may use\n" +
+			"it: the owner and the user of the command line.",
 		Example: "  toolpost tools review\n  toolpost tools review weather.forecast",
 	}, a.showHeld)
 }
@@ -38,10 +39,10 @@ func (a *app) approveCommand() *cobra.Command {
 	return first(over[trust.ApproveArgs](a, approve, "tools... --all=source", &cobra.Command{
 		Use: "approve NAME ... | --all SOURCE", Short: "Approve tools that are held back",
 		Long: "Approves tools of upstream servers as they are now: from then on they are held back only if they change\n" +
-			"again. NAME is the name that `toolpost tools review` shows. With the digest, as shown there, a tool that\n" +
-			"has changed since is not approved. With --all, every held-back tool of a source is approved, and tools\n" +
-			"that the source no longer has are forgotten. The command calls the tool tools.approve: the policy applies,\n" +
-			"and the call is recorded.",
+			"again. NAME is the name that `toolpost tools review` shows. With NAME@DIGEST, as the review shows it, a\n" +
+			"tool that changed since then is not approved. With --all, every held-back tool of a source is approved,\n" +
+			"and tools that the source no longer has are forgotten. The command calls the tool tools.approve: the\n" +
+			"policy applies, and the call is recorded.",
 		Example: "  toolpost tools approve weather.forecast\n  toolpost tools approve --all weather",
 	}, a.showApproved), func(c *cobra.Command, names []string) ([]string, error) {
 		if len(names) == 0 && !c.Flags().Changed("all") {

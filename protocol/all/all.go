@@ -63,6 +63,7 @@ type Protocol struct {
 
 // A StdioDoor is a door on the standard streams.
 type StdioDoor struct {
+	Doc    string      // what it does, as the help says it
 	Usage  string      // the arguments after the protocol's name
 	Flags  [][2]string // the names and help of its flags without a value; those given come first among the words
 	Early  bool        // it answers before all sources are open, and tells its client when there are more
@@ -113,7 +114,10 @@ func Protocols() []Protocol {
 		{
 			Name: "namel3ss", Doc: "Python and Node functions: one JSON document in, one out",
 			Open: namel3ss.Open, Claim: namel3ss.Claim, Options: namel3ss.Options{},
-			Stdio: &StdioDoor{Usage: "[NAME]", Most: 1, Door: asNamel3ss},
+			Stdio: &StdioDoor{
+				Doc:   "Answer one request of the protocol namel3ss; NAME overrides the tool in the request",
+				Usage: "[NAME]", Most: 1, Door: asNamel3ss,
+			},
 			Doors: []Door{{
 				Name: "namel3ss",
 				Doc: "the namel3ss service door: POST /tools and /capabilities/handshake; it listens on " +
@@ -124,7 +128,10 @@ func Protocols() []Protocol {
 		{
 			Name: "narratoria", Doc: "programs that report events, one JSON object per line",
 			Open: narratoria.Open, Claim: narratoria.Claim, Options: narratoria.Options{},
-			Stdio: &StdioDoor{Usage: "NAME", Least: 1, Most: 1, Door: asNarratoria},
+			Stdio: &StdioDoor{
+				Doc:   "Answer one request for the tool NAME, in the protocol narratoria",
+				Usage: "NAME", Least: 1, Most: 1, Door: asNarratoria,
+			},
 		},
 		{
 			Name: "command", Doc: "any program: its command line is made of the arguments, its output is the result",
@@ -138,12 +145,13 @@ func Protocols() []Protocol {
 			Name: "alphahuman",
 			Doc:  "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
 			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Connects: true, Opens: alphahuman.Opens,
-			Stdio: &StdioDoor{Door: asAlphaHuman},
+			Stdio: &StdioDoor{Doc: "Serve your tools as a skill, in the protocol alphahuman", Door: asAlphaHuman},
 		},
 		{
 			Name: "machina", Doc: "tools of a Machina toolhost and its plugin",
 			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Connects: true,
 			Stdio: &StdioDoor{
+				Doc:   "Serve your tools as a toolhost, in the protocol machina; AID is the id of a tool, as --list prints it",
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: [][2]string{
 					{"list", "list the tools of SOURCE"}, {"run", "answer the one request on stdin"},
 					{"serve", "answer one request per line, until stdin ends or a line is empty"},
@@ -163,7 +171,7 @@ func Protocols() []Protocol {
 			Name: "mcp",
 			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
 			Open: mcprunner.Open, Claim: mcprunner.Claim, Options: mcprunner.SourceOptions{}, Upstream: true, Connects: true, Opens: mcprunner.Opens,
-			Stdio: &StdioDoor{Usage: "[SOURCE]", Most: 1, Door: asMCP, Early: true, Agents: true},
+			Stdio: &StdioDoor{Doc: "Serve your tools, or one source, as an MCP server", Usage: "[SOURCE]", Most: 1, Door: asMCP, Early: true, Agents: true},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
 				Options: mcpDoor{}, Path: mcpdoor.Path, With: homeDoor, Mount: mountMCP,
