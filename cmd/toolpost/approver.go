@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,10 +23,15 @@ import (
 type approver struct {
 	*app
 	*prompter
-	tools   *backend
-	me      tool.Principal
-	asked   map[string]bool
-	decided map[string]bool // here, and not run yet
+	tools *backend
+	me    tool.Principal
+	news  tool.Changes
+
+	mu      sync.Mutex
+	list    []approval.Approval // the latest, the newest first
+	decided map[string]bool     // here: whether it was approved and has not run yet
+	asked   string              // about which the person is asked now; "" if none
+	settled func()              // ends the question
 }
 
 // approveHere asks until ctx ends. It asks nothing if no person is at the terminal.
@@ -39,14 +45,19 @@ func (a *app) approveHere(ctx context.Context, n *node.Node) {
 		return
 	}
 	as := &admitted{n.Handler(), n.Catalog(), who}
-	h := &approver{a, newPrompter(in, a.out), &backend{Handler: as, Catalog: as}, who, map[string]bool{}, map[string]bool{}}
+	h := &approver{
+		app: a, prompter: newPrompter(in, a.out), tools: &backend{Handler: as, Catalog: as}, me: who, decided: map[string]bool{},
+	}
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { h.askAll(ctx, in) })
 	watch := tool.Call{Args: raw(approvaltools.WatchArgs{State: approval.All})}
 	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, time.Minute) {
 		_, err := use[approvaltools.Watched](ctx, a, h.tools, approvals(approvaltools.Watch), watch, tool.SinkFunc(func(ev tool.Event) error {
 			var log tool.Log
 			var now approvaltools.Listed
 			if strictjson.Unmarshal(ev.Data, &log) == nil && strictjson.Unmarshal(log.Fields, &now) == nil {
-				h.see(ctx, now.Approvals)
+				h.see(now.Approvals)
 			}
 			return ctx.Err()
 		}))
@@ -60,19 +71,53 @@ func (a *app) approveHere(ctx context.Context, n *node.Node) {
 	}
 }
 
-// see asks about the calls that wait, the oldest first, and says what became of those that were approved here.
-func (h *approver) see(ctx context.Context, list []approval.Approval) {
+// see keeps the approvals as they are now, and says what became of those that were approved here. If the one that the person
+// is asked about does not wait any more, the question is over.
+func (h *approver) see(list []approval.Approval) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.list = list
 	for _, p := range slices.Backward(list) {
-		own := p.Caller == h.me.ID && slices.ContainsFunc(p.Rules, func(r tool.ConsentRule) bool { return !r.Self })
-		switch {
-		case h.decided[p.ID] && p.Ran != nil:
-			delete(h.decided, p.ID)
+		if h.decided[p.ID] && p.Ran != nil {
+			h.decided[p.ID] = false
 			fmt.Fprintf(h.app.out, "%s  %s for %s\n", ranWords(&p), clean(p.Tool), clean(p.Caller))
-		case p.State == approval.Waiting && !h.asked[p.ID] && !own && inFront(h.in.(*os.File)):
-			h.asked[p.ID] = true
-			h.ask(ctx, p)
+		}
+		if p.ID == h.asked && p.State != approval.Waiting {
+			h.settled()
 		}
 	}
+	h.news.Tell()
+}
+
+// askAll asks about the calls that wait, one at a time and the oldest first, until ctx or the input ends.
+func (h *approver) askAll(ctx context.Context, tty *os.File) {
+	for ctx.Err() == nil {
+		news := h.news.Changed()
+		if p := h.first(); p != nil && inFront(tty) {
+			if !h.ask(ctx, *p) {
+				return
+			}
+			continue
+		}
+		select {
+		case <-news:
+		case <-time.After(time.Second): // this program may be in front again
+		case <-ctx.Done():
+		}
+	}
+}
+
+// first returns the oldest call that waits for this person, or nil if there is none.
+func (h *approver) first() *approval.Approval {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, p := range slices.Backward(h.list) {
+		own := p.Caller == h.me.ID && slices.ContainsFunc(p.Rules, func(r tool.ConsentRule) bool { return !r.Self })
+		if _, done := h.decided[p.ID]; p.State == approval.Waiting && !done && !own {
+			return &h.list[i]
+		}
+	}
+	return nil
 }
 
 // inFront reports whether this program may read from its terminal: in the background, reading would stop it.
@@ -81,21 +126,54 @@ func inFront(tty *os.File) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// ask puts one call to the person.
-func (h *approver) ask(ctx context.Context, p approval.Approval) {
+// ask puts one call to the person until it is decided, here or elsewhere. It returns false if the input or ctx ended.
+func (h *approver) ask(ctx context.Context, p approval.Approval) bool {
+	asking, settled := context.WithCancel(ctx)
+	defer settled()
+	h.setAsked(p.ID, settled)
+	defer h.setAsked("", nil)
 	h.Fresh()
 	h.showApproval(p)
-	fmt.Fprintf(h.app.out, "approve it? type %s, or no and a reason; Enter leaves it for later\n", strings.Join(p.Ways, ", "))
-	line, err := h.Line(ctx)
-	word, reason, _ := strings.Cut(strings.TrimSpace(line), " ")
-	if err != nil || word == "" {
-		return
+	for {
+		fmt.Fprintf(h.app.out, "approve it? type %s, or no and a reason; Enter shows it again\n", strings.Join(p.Ways, ", "))
+		line, err := h.Line(asking)
+		word, reason, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case err != nil && asking.Err() != nil && ctx.Err() == nil:
+			h.tellSettled(p.ID)
+			return true
+		case err != nil:
+			return false
+		case word == "":
+			h.showApproval(p)
+		case h.decide(asking, p, strings.ToLower(word), strings.TrimSpace(reason)):
+			return true
+		}
 	}
-	h.decide(ctx, p, strings.ToLower(word), strings.TrimSpace(reason))
 }
 
-// decide does what the person typed.
-func (h *approver) decide(ctx context.Context, p approval.Approval, word, reason string) {
+func (h *approver) setAsked(id string, settled func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked, h.settled = id, settled
+}
+
+// tellSettled says what became of a call that was decided elsewhere.
+func (h *approver) tellSettled(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.list {
+		if by := ""; p.ID == id {
+			if p.By != "" {
+				by = " by " + clean(p.By)
+			}
+			fmt.Fprintf(h.app.out, "\n%s elsewhere%s: %s for %s\n", clean(p.State), by, clean(p.Tool), clean(p.Caller))
+		}
+	}
+}
+
+// decide does what the person typed, and reports whether the question is over.
+func (h *approver) decide(ctx context.Context, p approval.Approval, word, reason string) bool {
 	args := approvaltools.DecideArgs{ID: p.ID, Reason: reason, Approve: true, For: word}
 	switch {
 	case word == "y" || word == "yes":
@@ -103,25 +181,28 @@ func (h *approver) decide(ctx context.Context, p approval.Approval, word, reason
 	case word == "n" || word == "no":
 		args.Approve, args.For = false, approval.ForCall
 	case !slices.Contains(p.Ways, word):
-		fmt.Fprintf(h.app.out, "%q is none of these; the call still waits\n", clean(word))
-		return
+		fmt.Fprintf(h.app.out, "%q is no answer; the call still waits\n", clean(word))
+		return false
 	case word == approval.ForAlways:
 		h.Fresh()
 		if yes, err := h.Agreed(ctx, alwaysWords(&p)); err != nil || !yes {
 			fmt.Fprintln(h.app.out, "nothing was written; the call still waits")
-			return
+			return false
 		}
 	}
 	done, err := use[approval.Approval](ctx, h.app, h.tools, approvals(approvaltools.Decide), tool.Call{Args: raw(args)}, tool.Discard)
-	if err != nil {
+	h.mu.Lock()
+	h.decided[p.ID] = err == nil && args.Approve
+	h.mu.Unlock()
+	switch {
+	case err != nil:
 		h.complain(err)
-		return
+	case args.Approve:
+		fmt.Fprintf(h.app.out, "%s; it runs when %s makes the call again\n", clean(done.State), clean(p.Caller))
+	default:
+		fmt.Fprintln(h.app.out, clean(done.State))
 	}
-	fmt.Fprintf(h.app.out, "%s", clean(done.State))
-	if h.decided[p.ID] = args.Approve; args.Approve {
-		fmt.Fprintf(h.app.out, "; it runs when %s makes the call again", clean(p.Caller))
-	}
-	fmt.Fprintln(h.app.out)
+	return true
 }
 
 // alwaysWords show the entry that an approval for ever writes, and ask for consent.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -279,6 +280,9 @@ func TestWithoutATerminalAHangUpReloads(t *testing.T) {
 	}
 }
 
+// idOf returns the id of the first approval in a text.
+func idOf(text string) string { return regexp.MustCompile("apr_[a-z2-7]{20}").FindString(text) }
+
 // A call of an agent is put to the person at the terminal of the server, who decides with a word; the agent's next call runs.
 func TestServerAsksAtItsTerminal(t *testing.T) {
 	hearHangUps(t)
@@ -308,7 +312,14 @@ func TestServerAsksAtItsTerminal(t *testing.T) {
 	said.wait(t, "{caller: agent/pen, tool: files.writeFile, rules: ")
 	_ = kit.Must(io.WriteString(ours, "n\n"))(t)
 	said.wait(t, "the call still waits")
+	_ = kit.Must(io.WriteString(ours, "perhaps\n"))(t)
+	said.wait(t, `"perhaps" is no answer; the call still waits`)
 	kit.Contains(t, calls("other"), "has to be approved", "the agent was not told")
+	_ = kit.Must(io.WriteString(ours, "\n"))(t)
+	kit.Eventually(t, "it is shown again, and the second one waits", func() bool { return strings.Count(said.String(), "+new") == 2 })
+	decide := program(t, nil, "deny", idOf(said.String()), "--config", filepath.Join(cmd.Dir, "toolpost.yaml"))
+	_ = kit.Must(decide.Output())(t)
+	said.wait(t, "denied elsewhere by local: writeFile for agent/pen")
 	said.wait(t, "+other")
 	_ = kit.Must(io.WriteString(ours, "no too short\n"))(t)
 	said.wait(t, "denied")

@@ -42,6 +42,7 @@ type Reader struct {
 	prompt io.Writer // nil for a script, whose author does not look
 	lines  chan string
 	next   chan struct{}
+	due    bool  // a line was asked for, and not taken yet: its question is over
 	err    error // why there are no more lines
 }
 
@@ -68,6 +69,11 @@ var ErrNotAnswered = tool.Errorf(tool.CodeCancelled, "the question was not answe
 
 // Fresh drops what was typed already: it was not meant for the next question.
 func (r *Reader) Fresh() {
+	select {
+	case _, ok := <-r.lines:
+		r.due = !ok // at the end there is nothing to ask for
+	default:
+	}
 	if now, err := unix.IoctlGetTermios(int(r.in.Fd()), kernel.TermGet); err == nil {
 		_ = unix.IoctlSetTermios(int(r.in.Fd()), kernel.TermSetFresh, now)
 	}
@@ -88,14 +94,18 @@ func (r *Reader) Agreed(ctx context.Context, question string) (bool, error) {
 // answer reads the line that answers a prompt.
 func (r *Reader) answer(ctx context.Context, prompt string) (string, error) {
 	r.show(prompt)
-	select {
-	case r.next <- struct{}{}:
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
+	if !r.due {
+		select {
+		case r.next <- struct{}{}:
+			r.due = true
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
 	}
 	select {
 	case line, ok := <-r.lines:
 		if ok {
+			r.due = false
 			return line, nil
 		}
 		r.show("\n")
