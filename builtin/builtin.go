@@ -74,9 +74,11 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 	err := src.Decode(&o)
 	var c offlimits.Claim
 	for _, r := range o.Roots {
+		to := &c.Shows
 		if r.Write {
-			c.Writes = append(c.Writes, offlimits.Under(src.Dir, r.Path))
+			to = &c.Writes
 		}
+		*to = append(*to, offlimits.Under(src.Dir, r.Path))
 	}
 	if o.Shell != nil {
 		c.Writes = append(c.Writes, o.Shell.Walls.Claim(src.Dir).Writes...)

@@ -206,6 +206,22 @@ func TestTheFilesOfAPostgresURLAreOffLimits(t *testing.T) {
 	}
 }
 
+// A tool that moved the root of another source away would take it from that source, which may only read it.
+func TestRootOfAnotherSourceCannotBeMoved(t *testing.T) {
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
+	kit.OK(t, os.MkdirAll(dir+"/papers/old", 0o700))
+	kit.OK(t, os.WriteFile(dir+"/toolpost.yaml", []byte("store: {url: none}\nsources:\n- {name: files, protocol: builtin, roots: [{path: ., write: true}]}\n"+
+		"- {name: docs, protocol: builtin, roots: [{path: papers}]}\n"), 0o600))
+	n := open(t, kit.Must(config.Load(dir+"/toolpost.yaml"))(t), node.Options{})
+	defer shut(t, n)
+	if out, code := invoke(t, n, tool.Call{Tool: "files.moveFile", Args: []byte(`{"from":"papers","to":"elsewhere"}`)}); code != tool.CodeAccessDenied {
+		t.Errorf("%s %s", out, code)
+	}
+	if out, code := invoke(t, n, tool.Call{Tool: "files.moveFile", Args: []byte(`{"from":"papers/old","to":"elsewhere"}`)}); code != "" {
+		t.Errorf("what is in it: %s %s", out, code)
+	}
+}
+
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -30,6 +30,8 @@ type List struct {
 	ReadOnly []string
 	// Writable are the folders that tools may change.
 	Writable []Owned
+	// Shown are the folders that tools may read. No tool may move one away: its source would lose it.
+	Shown []string
 	// Homes are the folders that programs load code from implicitly, such as a module beside a script. No source may
 	// change their contents, unless its config names that folder, or one in it, for writing.
 	Homes []Owned
@@ -63,6 +65,9 @@ func (l *List) Folders() []string { return paths(l.all().Homes) }
 
 // Roots lists the folders that tools may change.
 func (l *List) Roots() []string { return paths(l.all().Writable) }
+
+// Held lists the folders that the config gives to tools, which no tool may move.
+func (l *List) Held() []string { return append(l.Roots(), l.all().Shown...) }
 
 func paths(folders []Owned) []string {
 	list := make([]string, len(folders))
@@ -184,7 +189,7 @@ func (l *List) look() *facts {
 			f.homes = append(f.homes, Owned{path, home.Source})
 		}
 	}
-	for _, root := range l.Roots() {
+	for _, root := range l.Held() {
 		f.roots = append(append(f.roots, l.where(root)...), filepath.Clean(root))
 	}
 	return f
@@ -283,7 +288,7 @@ func (c *Checker) Inside(real string) Ban {
 	return ban
 }
 
-// HoldsRoot reports whether a folder is one that the config gives to tools for writing, or has such a folder in it: if
+// HoldsRoot reports whether a folder is one that the config gives to tools, or has such a folder in it: if
 // it were moved or removed, the sources of that folder would lose it.
 func (c *Checker) HoldsRoot(real string) bool {
 	return slices.ContainsFunc(c.facts().roots, func(root string) bool { return Within(root, real) })
@@ -313,6 +318,7 @@ type Claim struct {
 	Keeps  []string // private to us: keys, the stored data of a source
 	Starts []string // the files that it starts from
 	Writes []string // folders that its tools may change
+	Shows  []string // folders that its tools may only read
 	// Homes are the folders that its programs load code from implicitly. If one ends with /. other sources may write the
 	// folders in it: they are data.
 	Homes []string
@@ -339,6 +345,7 @@ func (c Claim) Own() string {
 func (l *List) Add(c Claim) {
 	add(&l.Absent, c.Keeps...)
 	add(&l.ReadOnly, c.Starts...)
+	add(&l.Shown, c.Shows...)
 	for _, path := range c.Homes {
 		add(&l.Homes, Owned{path, c.Source})
 	}
@@ -388,7 +395,7 @@ func (l *List) meet(path, home string, around bool) bool {
 // Same reports whether two lists protect the same things.
 func (l *List) Same(o *List) bool {
 	return l == o || l != nil && o != nil && same(l.Hidden(), o.Hidden()) && same(l.Fixed(), o.Fixed()) &&
-		same(l.Writable, o.Writable) && same(l.Homes, o.Homes)
+		same(l.Writable, o.Writable) && same(l.Shown, o.Shown) && same(l.Homes, o.Homes)
 }
 
 // same compares lists without duplicates.

@@ -111,7 +111,7 @@ func (v *view) hold() {
 			v.pin(p.path)
 		}
 	}
-	for _, path := range v.off.Roots() {
+	for _, path := range v.off.Held() {
 		t, err := offlimits.Find(path, v.off, v.more...)
 		around := v.around(t.Path)
 		if err != nil || t.Missing() || !t.Folder || around == nil || around.kind != partWrite ||

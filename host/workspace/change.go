@@ -124,7 +124,7 @@ func (s *spot) keeps() error {
 		return denied(s.Shown, "something lies in it, or is to, that belongs to this installation or that the config "+
 			"starts from").Because("off_limits")
 	case s.checker.HoldsRoot(s.abs()):
-		return denied(s.Shown, "the config names it, or a folder in it, as one that tools may write").Because("off_limits")
+		return denied(s.Shown, "the config gives it, or a folder in it, to tools").Because("off_limits")
 	}
 	return nil
 }
