@@ -67,8 +67,8 @@ const Forged = "forged"
 // admit serves callers that the gate knows, and passes the caller to the route.
 func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Request) {
 	p, err := s.who(d, r)
-	if route.Optional && tool.CodeOf(err) == tool.CodeAccessDenied && tool.AsError(err).Reason != Forged &&
-		len(r.Header.Values("Authorization")) == 0 {
+	if route.Optional && err != nil && (route.Open || tool.CodeOf(err) == tool.CodeAccessDenied &&
+		tool.AsError(err).Reason != Forged && len(r.Header.Values("Authorization")) == 0) {
 		route.Serve(w, r, tool.Principal{})
 		return
 	}

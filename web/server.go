@@ -73,7 +73,7 @@ func (s *Server) mount(d Door, routes []Route, served map[string]bool) {
 			switch {
 			case i < 0:
 				NotAllowed(w, r, d.Refusals, methods[at]...)
-			case choice[i].Open:
+			case choice[i].Open && !choice[i].Optional:
 				choice[i].Serve(w, r, tool.Principal{})
 			default:
 				s.admit(d, choice[i], w, r)

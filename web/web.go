@@ -89,7 +89,8 @@ type Route struct {
 	Method string // "" means any
 	Path   string // with {parameters}, as http.ServeMux reads it
 	Open   bool   // every client is answered, without a caller
-	// Optional is set if a client without a token is answered too, without a caller; a token must be valid.
+	// Optional is set if a client without a token is answered too, without a caller; a token must be valid, unless Open is
+	// set as well.
 	Optional bool
 	Lasts    func(*http.Request) bool // whether a POST asks for a stream, which ends when its caller is no longer admitted; nil if none does
 	Serve    func(w http.ResponseWriter, r *http.Request, p tool.Principal)

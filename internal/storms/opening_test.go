@@ -65,7 +65,8 @@ func TestCallsWaitForTheSourceThatTheyNeedAndForNoOther(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, o, err)
 		}
 	}
-	ready(`{"ok":true,"opening":["hung","late"]}`)
+	ready(`{"ok":true,"opening":["hung","late"],"opening_count":2}`)
+	kit.Equal(t, kit.Must(s.Ask(t.Context(), "GET", "/readyz", "", "Authorization", ""))(t), `{"ok":true,"opening_count":2}`, "without a token")
 	call("ev")
 	waiting := make(chan struct{})
 	go func() { defer close(waiting); call("late.shout") }()
@@ -73,10 +74,10 @@ func TestCallsWaitForTheSourceThatTheyNeedAndForNoOther(t *testing.T) {
 		o, err := s.Call(t.Context(), "listCalls", `{}`)
 		return err == nil && strings.Contains(fmt.Sprint(o.Output), "late.shout")
 	})
-	ready(`{"ok":true,"opening":["hung","late"]}`)
+	ready(`{"ok":true,"opening":["hung","late"],"opening_count":2}`)
 	kit.OK(t, os.WriteFile(filepath.Join(dir, "now"), nil, 0o600))
 	<-waiting
-	ready(`{"ok":true,"opening":["hung"]}`)
+	ready(`{"ok":true,"opening":["hung"],"opening_count":1}`)
 	call("shout")
 	s.Stop(t)
 }

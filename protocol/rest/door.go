@@ -86,7 +86,7 @@ func (s *server) leaving() error {
 func (s *server) routes() []web.Route {
 	routes := []web.Route{
 		{Method: "GET", Path: "/healthz", Serve: refusing(s.healthz), Open: true},
-		{Method: "GET", Path: "/readyz", Serve: refusing(s.readyz), Open: true},
+		{Method: "GET", Path: "/readyz", Serve: refusing(s.readyz), Open: true, Optional: true},
 		{Method: "GET", Path: "/metrics", Serve: refusing(s.showMetrics)},
 		{Method: "GET", Path: "/openapi.json", Serve: refusing(s.describe), Optional: true},
 		{Method: "GET", Path: "/v1/tools", Serve: refusing(s.listTools)},
@@ -137,17 +137,23 @@ func (s *server) healthz(w http.ResponseWriter, _ *http.Request, _ tool.Principa
 	return nil
 }
 
-// readyz is GET /readyz. A server is ready while sources are still being opened: calls of their tools wait, others do not.
-func (s *server) readyz(w http.ResponseWriter, _ *http.Request, _ tool.Principal) error {
+// readyz is GET /readyz. A server is ready while sources are still being opened: calls of their tools wait, others do not. A
+// client without a token is told how many, and not which.
+func (s *server) readyz(w http.ResponseWriter, _ *http.Request, p tool.Principal) error {
 	if err := s.leaving(); err != nil {
 		return err
 	}
 	ready := struct {
 		OK      bool     `json:"ok"`
 		Opening []string `json:"opening,omitempty"`
+		Count   int      `json:"opening_count,omitzero"`
 	}{OK: true}
 	if s.Opening != nil {
 		ready.Opening = s.Opening()
+		ready.Count = len(ready.Opening)
+	}
+	if p.ID == "" {
+		ready.Opening = nil
 	}
 	body, err := strictjson.Marshal(ready)
 	if err == nil {

@@ -8,9 +8,27 @@ import (
 	"time"
 
 	"toolpost/internal/kit"
+	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
+
+// What the sources are called is for callers; how many are being opened is not.
+func TestReadinessNamesSourcesToCallersOnly(t *testing.T) {
+	h := open(t, setup{door: rest.Options{Opening: func() []string { return []string{"payroll", "late"} }}})
+	for auth, want := range map[string]string{
+		"":                `{"ok":true,"opening_count":2}`,
+		"Bearer tp_wrong": `{"ok":true,"opening_count":2}`,
+		"Bearer " + token: `{"ok":true,"opening":["payroll","late"],"opening_count":2}`,
+	} {
+		req := h.request("GET", "/readyz", "")
+		req.Header.Set("Authorization", auth)
+		if auth == "" {
+			req.Header.Del("Authorization")
+		}
+		kit.Equal(t, strings.TrimSpace(string(h.do(req).body)), want, auth)
+	}
+}
 
 func TestEveryRouteAsksForTheToken(t *testing.T) {
 	tooltest.NoLeaks(t)
