@@ -12,6 +12,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/node"
+	"toolpost/tool"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -96,8 +97,8 @@ type problem struct {
 func (a *app) checked(ctx context.Context, n *node.Node, cfg *config.Config) report {
 	r := report{State: n.StateDir(), Sources: []checkedSource{}, Problems: []problem{}}
 	wrong := func(about string, err error) {
-		err = cfg.Placed(about, err)
-		p := problem{about, strings.TrimPrefix(because(err), "the "+about+", ")}
+		err = tool.Errorf(tool.CodeOf(err), "%s", strings.TrimPrefix(tool.AsError(err).Message, "the "+about+", "))
+		p := problem{about, because(cfg.Placed(about, err))}
 		if !slices.Contains(r.Problems, p) {
 			r.Problems = append(r.Problems, p)
 		}

@@ -138,8 +138,8 @@ func (s *screen) lines(head []string, rows [][]string) (lines []string) {
 var twice = regex.Lazy(`^\S+Z \((.+)\)$`)
 
 // fit returns the widths of the columns of a table, whose first row is its head. If it is wider than the given width, and
-// that is not 0, it shortens cells: first times, which are written twice, and then the widest columns. Ids stay as they are:
-// people copy them.
+// that is not 0, it shortens cells: first times, which are written twice, and then the widest columns. Ids stay as they are,
+// because people copy them, and so do plain times.
 func fit(rows [][]string, width int) []int {
 	widths, total := measure(rows)
 	if width <= 0 || total <= width {
@@ -153,8 +153,8 @@ func fit(rows [][]string, width int) []int {
 	for widths, total = measure(rows); total > width; total-- {
 		widest := -1
 		for i, head := range rows[0] {
-			id := head == "ID" || head == "CALL" || head == "PLAN"
-			if !id && widths[i] > max(len(head), 8) && (widest < 0 || widths[i] >= widths[widest]) {
+			whole := head == "ID" || head == "CALL" || head == "PLAN" || head == "TIME"
+			if !whole && widths[i] > max(len(head), 8) && (widest < 0 || widths[i] >= widths[widest]) {
 				widest = i
 			}
 		}

@@ -119,7 +119,7 @@ func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 // A table fits a terminal of 80 columns, and is whole elsewhere.
 func TestTablesFitTheTerminal(t *testing.T) {
 	long := strings.Repeat("very-", 10) + "long.txt"
-	cmd := program(t, map[string]string{long: "text"}, "call", "readFile", "path="+long)
+	cmd := program(t, map[string]string{long: "text", "toolpost.yaml": "sources: [{name: files, protocol: builtin}]"}, "call", "readFile", "path="+long)
 	kit.OK(t, cmd.Run())
 	log := func() *exec.Cmd {
 		again := exec.Command(cmd.Path, "audit", "log")
