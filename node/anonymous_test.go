@@ -135,7 +135,7 @@ func TestAnonymousClientAtAUnixSocket(t *testing.T) {
 
 func TestInvalidAnonymousIsAConfigError(t *testing.T) {
 	for doors, want := range map[string]string{
-		`http: {anonymous: nobody}`:                                                      `4:9: anonymous: "nobody" is not a caller of this config; add it to callers, such as`,
+		`http: {anonymous: nobody}`:                                                      `4:27: anonymous: "nobody" is not a caller of this config; add it to callers, such as`,
 		`http: {anonymous: owner}`:                                                       `"owner" is not a caller of this config and cannot be one; name another`,
 		`namel3ss: {anonymous: local}`:                                                   `"local" is not a caller of this config and cannot be one; name another`,
 		`http: {anonymous_anywhere: true}`:                                               "add `anonymous: NAME`, or leave it out",

@@ -231,7 +231,7 @@ func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 		{"default: ask", "expected allow or deny"},
 		{"rules:\n- {effect: ask, timeout: 31d}", `rule "ask": timeout is from 1s to 30d, not 31d`},
 		{"limits: {arguments: -1}", "cannot be negative"},
-		{"limits: {arguments: many}", "expected a whole number"},
+		{"limits: {arguments: many}", "expected a number of bytes"},
 	} {
 		var o policy.Options
 		err := config.DecodeYAML("policy.yaml", []byte(c.text), &o)
