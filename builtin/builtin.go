@@ -49,11 +49,22 @@ type Source struct {
 }
 
 var (
-	_ tool.Runner  = (*Source)(nil)
-	_ tool.Source  = (*Source)(nil)
-	_ tool.Toucher = (*Source)(nil)
-	_ tool.Staffed = (*Source)(nil)
+	_ tool.Runner    = (*Source)(nil)
+	_ tool.Source    = (*Source)(nil)
+	_ tool.Previewer = (*Source)(nil)
+	_ tool.Toucher   = (*Source)(nil)
+	_ tool.Staffed   = (*Source)(nil)
 )
+
+// Preview implements tool.Previewer.
+func (s *Source) Preview(c *tool.Call, path string, limit int64) ([]byte, error) {
+	f, err := s.ws.View(c).Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.ReadAll(limit)
+}
 
 // Open binds a configured source.
 func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner, error) {

@@ -296,12 +296,27 @@ func (t toucher) Touches(c *tool.Call) (tool.Touches, error) {
 	return t.runner.Touches(t.it.renamed(c))
 }
 
+// A previewer is a toucher whose runner can read files, too.
+type previewer struct {
+	toucher
+	reads tool.Previewer
+}
+
+// Preview implements tool.Previewer.
+func (p previewer) Preview(c *tool.Call, path string, limit int64) ([]byte, error) {
+	return p.reads.Preview(p.it.renamed(c), path, limit)
+}
+
 // toucher returns nil if the runner cannot predict what a call touches.
 func (it *item) toucher() tool.Toucher {
-	if t, ok := it.source.Runner.(tool.Toucher); ok {
-		return toucher{it, t}
+	t, ok := it.source.Runner.(tool.Toucher)
+	if !ok {
+		return nil
 	}
-	return nil
+	if reads, ok := t.(tool.Previewer); ok {
+		return previewer{toucher{it, t}, reads}
+	}
+	return toucher{it, t}
 }
 
 // borrow returns a tool that can be called and holds its source; the caller must release it.

@@ -29,7 +29,6 @@ import (
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
 	"toolpost/host/secret"
-	"toolpost/host/workspace"
 	"toolpost/identity"
 	"toolpost/model"
 	"toolpost/node/access"
@@ -157,7 +156,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}})
 	n.o.Log = slog.New(secret.Handler(n.calls.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
 	var err error
-	if n.storage, err = storage.New(cfg, n.o.Log, n.redactor, n.private); err != nil {
+	if n.storage, err = storage.New(cfg, n.o.Log, n.redactor); err != nil {
 		return nil, err
 	}
 	n.Catalogue = catalogue.New(ctx, catalogue.Env{
@@ -170,11 +169,6 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
 	return n, nil
-}
-
-// private reports whether no one is shown what is in a file.
-func (n *Node) private(path string) bool {
-	return n.OffLimits().At(path) != offlimits.Free || workspace.SecretLooking(path)
 }
 
 // warnOfWriters warns if others can write the config. The person who starts the program has chosen it, so it is loaded

@@ -10,6 +10,8 @@ import (
 type Consent struct {
 	Rules   []ConsentRule
 	Touches Touches // what the call is going to touch, for the approvers
+	// Preview is that of tool.Previewer, for this call; nil if the runner is none.
+	Preview func(path string, limit int64) ([]byte, error)
 }
 
 // A ConsentRule is the requirement of one rule.

@@ -32,6 +32,13 @@ type Toucher interface {
 	Touches(c *Call) (Touches, error)
 }
 
+// A Previewer is a Toucher that can read files as the caller of a call could.
+type Previewer interface {
+	// Preview returns what is in a file of the call's touches, for people who look at the call before it runs: within the
+	// call's scope, and not more than limit bytes. The error is not_found if there is no such file.
+	Preview(c *Call, path string, limit int64) ([]byte, error)
+}
+
 // A Scope is the part of the files below its roots that policy leaves to a call. A runner asks it for every file that
 // it reaches, by the file's real name: a walk finds files that no argument named, and a link with one name leads to a
 // file with another.

@@ -174,8 +174,6 @@ type Options struct {
 	Digests *secret.Keyed
 	// Redact removes secrets from the arguments that approvers see; nil means that there are none.
 	Redact func(json.RawMessage) json.RawMessage
-	// Private reports whether approvers do not see what is in a file, whose real path it gets; nil means that they see all.
-	Private func(path string) bool
 	// Config is the file that Write adds an entry to; empty means that no approval can be for ever.
 	Config string
 	Write  func(Standing) error
@@ -195,9 +193,6 @@ func New(o Options) *Approvals {
 	o.Digests, o.Log = cmp.Or(o.Digests, secret.NewKeyed(nil)), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Redact == nil {
 		o.Redact = func(args json.RawMessage) json.RawMessage { return args }
-	}
-	if o.Private == nil {
-		o.Private = func(string) bool { return false }
 	}
 	if o.Now == nil {
 		o.Now = time.Now

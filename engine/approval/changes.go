@@ -1,14 +1,9 @@
 package approval
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -33,21 +28,25 @@ const (
 	diffAround = 3 // lines that stay, before and after
 )
 
-// changes returns the changes of a call, without secrets. It knows the arguments that tools for files usually have. It reads
-// a file only if the tool said that the call writes it.
+// changes returns the changes of a call, without secrets. It knows the arguments that tools for files usually have. A file is
+// compared only if its caller could read it, with tools of the same source.
 func (s *Approvals) changes(c *tool.Call) []Change {
 	var given arguments
-	if strictjson.Unmarshal(c.Args, &given) != nil {
+	if len(c.Args) > maxFile || strictjson.Unmarshal(c.Args, &given) != nil {
 		return nil
 	}
-	t, one := c.Consent.Touches, Change{Path: given.Path, Kind: "change"}
-	was, missing := "", fs.ErrNotExist
-	if len(t.Writes) == 1 && len(t.Commands) == 0 {
-		one.Path = t.Writes[0]
-		was, missing = s.read(one.Path)
-	}
-	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
-		return nil
+	t, one, ours := c.Consent.Touches, Change{Path: given.Path, Kind: "change"}, false
+	var was string
+	if len(t.Writes) == 1 && len(t.Commands) == 0 && c.Consent.Preview != nil {
+		one.Path, ours = t.Writes[0], true
+		b, err := c.Consent.Preview(one.Path, maxFile)
+		switch {
+		case tool.CodeOf(err) == tool.CodeNotFound:
+			one.Kind = "create"
+		case err != nil || bytes.IndexByte(b, 0) >= 0: // it is closed to the caller, large, or no text
+			return nil
+		}
+		was = string(b)
 	}
 	now := was
 	switch deletes := c.Spec != nil && c.Spec.Effects.Destructive; {
@@ -57,22 +56,30 @@ func (s *Approvals) changes(c *tool.Call) []Change {
 		now += *given.Content
 	case given.Content != nil:
 		now = *given.Content
-	case given.Old != "" && missing != nil: // the file is elsewhere
+	case given.Old != "" && (!ours || one.Kind == "create"): // the file is elsewhere
 		was, now = given.Old, given.New
+	case given.Old != "" && len(was)+strings.Count(was, given.Old)*len(given.New) > 2*maxFile:
+		return nil
 	case given.Old != "":
 		now = strings.ReplaceAll(was, given.Old, given.New)
-	case missing == nil && deletes:
+	case ours && one.Kind != "create" && deletes:
 		now, one.Kind = "", "delete"
 	default:
 		return nil
 	}
-	if missing != nil && len(t.Writes) == 1 {
-		one.Kind = "create"
-	}
-	one.Diff = difference(was, now)
-	doc, _ := strictjson.Marshal(one.Diff) // a text
-	_ = strictjson.Unmarshal(s.o.Redact(doc), &one.Diff)
+	one.Diff = difference(s.redacted(was), s.redacted(now)) // in this order: a line that is cut could leave a piece of a secret
 	return []Change{one}
+}
+
+// redacted returns a text without secrets.
+func (s *Approvals) redacted(text string) string {
+	one := struct {
+		Text string `json:"text"`
+	}{text}
+	doc, _ := strictjson.Marshal(one) // it has only a text
+	one.Text = ""
+	_ = strictjson.Unmarshal(s.o.Redact(doc), &one)
+	return one.Text
 }
 
 // arguments are those that tell of a change.
@@ -83,30 +90,6 @@ type arguments struct {
 	Encoding string  `json:"encoding"`
 	Old      string  `json:"old"`
 	New      string  `json:"new"`
-}
-
-// read reads a small file of text that is not private. Of a new file, the place counts.
-func (s *Approvals) read(path string) (string, error) {
-	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-	if errors.Is(err, fs.ErrNotExist) {
-		dir, err = filepath.Dir(path), nil
-	}
-	if path = filepath.Join(dir, filepath.Base(path)); err != nil || s.o.Private(path) {
-		return "", errors.New("a private file")
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
-		return "", errors.New("not a small file")
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile))
-	if strings.ContainsRune(string(b), 0) {
-		err = errors.New("not text")
-	}
-	return string(b), err
 }
 
 // difference returns the lines around and between the first and the last that differ.

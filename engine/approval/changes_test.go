@@ -1,6 +1,10 @@
 package approval_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,25 +14,6 @@ import (
 	"toolpost/internal/kit"
 	"toolpost/tool"
 )
-
-// What is in a private file is not kept: neither under its name, nor by a link to its folder.
-func TestPrivateFilesAreNotShown(t *testing.T) {
-	dir := t.TempDir()
-	kit.OK(t, os.Mkdir(filepath.Join(dir, "state"), 0o700))
-	kit.OK(t, os.WriteFile(filepath.Join(dir, "state", "token"), []byte("hunter3"), 0o600))
-	kit.OK(t, os.Symlink("state", filepath.Join(dir, "link")))
-	w := newWorld()
-	w.Approvals = approval.New(approval.Options{Store: w.store, Private: func(path string) bool {
-		return strings.HasPrefix(path, filepath.Join(dir, "state"))
-	}})
-	w.h = w.For(nil)(w.h)
-	for _, name := range []string{"state/token", "link/token", "state/new"} {
-		id := w.asked(t, call(args(`{"path":"`+name+`","content":"mine"}`), func(call *tool.Call) {
-			call.Consent.Touches.Writes = []string{filepath.Join(dir, name)}
-		}))
-		kit.Equal(t, len(kit.Must(w.Show(t.Context(), owner, id))(t).Changes), 0, name)
-	}
-}
 
 // Approvers see what a call would change in a file; without a file of text there is no difference.
 func TestApproversSeeTheDifference(t *testing.T) {
@@ -57,7 +42,7 @@ func TestApproversSeeTheDifference(t *testing.T) {
 			made := call(args(c.args), func(call *tool.Call) {
 				call.Spec.Effects.Destructive = true
 				if call.Consent.Touches = (tool.Touches{}); c.path != "" {
-					call.Consent.Touches.Writes = []string{c.path}
+					call.Consent.Touches.Writes, call.Consent.Preview = []string{c.path}, preview
 				}
 			})
 			id := w.asked(t, made)
@@ -66,5 +51,32 @@ func TestApproversSeeTheDifference(t *testing.T) {
 			kit.Equal(t, got.Kind, c.kind)
 			kit.Equal(t, got.Diff, c.diff)
 		})
+	}
+}
+
+// preview reads files as a runner would.
+func preview(path string, limit int64) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = tool.Errorf(tool.CodeNotFound, "there is no %s", path)
+	}
+	return b[:min(int64(len(b)), limit)], err
+}
+
+// A line that is cut leaves no piece of a secret.
+func TestDifferenceHasNoPieceOfASecret(t *testing.T) {
+	const hunter = "hunter2-hunter3-hunter4"
+	w := newWorld()
+	w.Approvals = approval.New(approval.Options{Store: w.store, Redact: func(doc json.RawMessage) json.RawMessage {
+		return bytes.ReplaceAll(doc, []byte(hunter), []byte("[secret]"))
+	}})
+	w.h = w.For(nil)(w.h)
+	for at := range 30 {
+		id := w.asked(t, call(args(`{"path":"a","content":"`+strings.Repeat("x", 185+at)+hunter+strings.Repeat("y", 300)+`"}`), func(call *tool.Call) {
+			call.Consent.Touches = tool.Touches{}
+		}))
+		if got := kit.Must(w.Show(t.Context(), owner, id))(t).Changes; len(got) != 1 || strings.Contains(got[0].Diff, "hunter") {
+			t.Errorf("%d: %+v", at, got)
+		}
 	}
 }

@@ -124,7 +124,7 @@ func (j *Judge) Stage(next tool.Handler) tool.Handler {
 		case err != nil:
 			return nil, err
 		case scope != nil || len(d.Guarantees.Asked()) > 0 || d.Ask != nil || c.Consent != nil:
-			c = kept(c, scope, d)
+			c = j.kept(c, scope, d)
 		}
 		return next.Invoke(ctx, c, out)
 	})
@@ -132,13 +132,16 @@ func (j *Judge) Stage(next tool.Handler) tool.Handler {
 
 // kept returns a call within a scope and behind walls. They belong to the call: its spec stays the published one, which
 // a later stage may restore.
-func kept(c *tool.Call, s *Scope, d Decision) *tool.Call {
+func (j *Judge) kept(c *tool.Call, s *Scope, d Decision) *tool.Call {
 	within := *c
 	if s != nil {
 		within.Scope = s
 	}
 	within.Guarantees = c.Guarantees.Tighten(d.Guarantees)
 	within.Consent = d.Ask.consent(d.Touches) // whatever the call came with: it may be a copy of another call
+	if reads, ok := j.toucher.(tool.Previewer); ok && within.Consent != nil {
+		within.Consent.Preview = func(path string, limit int64) ([]byte, error) { return reads.Preview(&within, path, limit) }
+	}
 	return &within
 }
 

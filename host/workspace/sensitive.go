@@ -4,7 +4,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -44,15 +43,6 @@ func newSensitive(o Sensitive) (*sensitive, error) {
 	ours := []string{".toolpost", TempPrefix + "*"}
 	return &sensitive{newNames(ours), newNames(append(keys, o.Add...)), newNames(o.Allow)}, nil
 }
-
-// usual are the names that are sensitive if no config says otherwise.
-var usual = sync.OnceValue(func() *sensitive {
-	s, _ := newSensitive(Sensitive{}) // there is nothing to refuse
-	return s
-})
-
-// SecretLooking reports whether a path has a name that is sensitive if no config says otherwise.
-func SecretLooking(path string) bool { return usual().path(path) }
 
 // path reports whether any part of a path has a sensitive name.
 func (s *sensitive) path(p string) bool {

@@ -48,7 +48,6 @@ type Storage struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	redactor *secret.Redactor
-	private  func(path string) bool
 	engine   config.Engine
 }
 
@@ -64,14 +63,13 @@ type assets interface {
 	assettools.Assets
 }
 
-// New makes the storage of a config. It opens nothing before the first use. Calls need Bind. What is in private files is not
-// kept.
-func New(cfg *config.Config, log *slog.Logger, r *secret.Redactor, private func(path string) bool) (*Storage, error) {
+// New makes the storage of a config. It opens nothing before the first use. Calls need Bind.
+func New(cfg *config.Config, log *slog.Logger, r *secret.Redactor) (*Storage, error) {
 	db, o, err := Open(cfg)
 	if err != nil {
 		return nil, err
 	}
-	s := &Storage{DB: db, Plans: new(plan.Executor), o: o, cfg: cfg, log: log, redactor: r, private: private}
+	s := &Storage{DB: db, Plans: new(plan.Executor), o: o, cfg: cfg, log: log, redactor: r}
 	if db == nil {
 		s.keepInMemory()
 	} else {
@@ -122,7 +120,7 @@ func (s *Storage) files() *store.AssetTable {
 // approvalsIn makes the approvals, over a store that keeps them.
 func (s *Storage) approvalsIn(approvals approval.Store) *approval.Approvals {
 	return approval.New(approval.Options{
-		Store: approvals, Decider: decider{s}, Digests: s.Keys, Log: s.log, Redact: s.RedactArgs, Private: s.private,
+		Store: approvals, Decider: decider{s}, Digests: s.Keys, Log: s.log, Redact: s.RedactArgs,
 		Config: s.cfg.Path, Write: s.approveAlways,
 	})
 }
