@@ -331,7 +331,7 @@ func (e *Engine) borrow(ctx context.Context, p tool.Principal, name string) (*it
 			return nil, err
 		}
 		if err := it.why(); err != nil {
-			return nil, whyUnavailable(it.spec.Name, err)
+			return nil, whyUnavailable(it.spec.Name, told(p, err))
 		}
 		if it.source.acquire() {
 			return it, nil
@@ -341,6 +341,17 @@ func (e *Engine) borrow(ctx context.Context, p tool.Principal, name string) (*it
 			return nil, tool.Errorf(tool.CodeUnavailable, "%s: shutting down", name)
 		}
 	}
+}
+
+// told returns the reason why a source or a tool is unavailable, for a caller. Further lines of it quote the config or what a
+// program wrote, and can contain secrets: they are for operators.
+func told(p tool.Principal, why error) error {
+	if why == nil || p.Operator() || !strings.Contains(why.Error(), "\n") {
+		return why
+	}
+	e := *tool.AsError(why)
+	e.Message, _, _ = strings.Cut(e.Message, "\n")
+	return &e
 }
 
 func whyUnavailable(name string, why error) *tool.Error {
@@ -373,9 +384,12 @@ func (sh *shelf) find(p tool.Principal, name string) (*item, error) {
 		switch {
 		case it.spec.Name != "" || !it.visible(p):
 		case it.source == owner:
-			return nil, whyUnavailable(name, it.err)
+			return nil, whyUnavailable(name, told(p, it.err))
 		case owner == nil:
-			may = append(may, fmt.Sprintf("; source %s, which may have it, failed to open: %s", it.spec.Source, tool.AsError(it.err).Message))
+			may = append(may, fmt.Sprintf("; source %s, which may have it, failed to open", it.spec.Source))
+			if p.Operator() {
+				may[len(may)-1] += ": " + tool.AsError(it.err).Message
+			}
 		}
 	}
 	if more := len(may) - maxNamed; more > 0 {
@@ -411,7 +425,7 @@ func (e *Engine) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Sp
 	sh.used.Store(true)
 	return func(yield func(*tool.Spec, error) bool) {
 		for _, it := range sh.items {
-			if !it.spec.Unlisted && it.visible(p) && !yield(it.spec, it.why()) {
+			if !it.spec.Unlisted && it.visible(p) && !yield(it.spec, told(p, it.why())) {
 				return
 			}
 		}

@@ -117,6 +117,7 @@ func TestInvalidCallersAreErrorsWithTheirPlace(t *testing.T) {
 		`{list: {ci: {tools: "*", users: [-1]}}}`:                                            `this machine has no user`,
 		`{list: {owner: {tools: "*"}}}`:                                                      `no caller can be called "owner"`,
 		`{list: {local: {tools: "*", users: [0]}}}`:                                          `no caller can be called "local"`,
+		`{list: {agent/Reader: {tools: "*"}}}`:                                               `no agent is called "agent/Reader": its name is in lower case`,
 		`{list: {agent/~x: {tools: "*"}}}`:                                                   `no caller can be called "agent/~x"`,
 		`{roles: {ops: {}, x: {}}, list: {ops: {roles: x}}}`:                                 `"ops" is the name of a role`,
 		`{list: {"a\nb": {tools: "*"}}}`:                                                     `the name of a caller`,

@@ -115,6 +115,8 @@ func CheckID(id string) error {
 	case tool.SelfNamed(id):
 		return fmt.Errorf("no caller can be called %.100q: names with %s are those that agents give themselves; "+
 			"choose another name", id, tool.SelfPrefix)
+	case strings.HasPrefix(id, tool.AgentPrefix) && Agent{Name: id}.name() != id:
+		return fmt.Errorf("no agent is called %.100q: its name is in lower case, of letters, digits and -._; write %q", id, Agent{Name: id}.name())
 	}
 	return nil
 }

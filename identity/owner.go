@@ -31,7 +31,7 @@ const minToken = 16
 
 // TokenHint explains where to get a token.
 const TokenHint = "the token was printed when `toolpost serve` first made it, or is the value of TOOLPOST_TOKEN " +
-	"there; if it is lost, `toolpost token new-owner` makes another"
+	"there; if it is lost, `toolpost token new-owner` replaces it"
 
 // StaticToken admits callers that know the token.
 func StaticToken(token string) (Gate, error) {

@@ -243,7 +243,7 @@ func checkEarly(t *testing.T, n *node.Node, start time.Time, more *config.Config
 	hasty, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := n.Handler().Invoke(hasty, &tool.Call{Tool: "slow"}, tool.Discard)
-	kit.Refused(t, err, tool.CodeUnavailable, "source slow is still opening", "a call that waited as long as its caller wants")
+	kit.Refused(t, err, tool.CodeUnavailable, "a source that may have it is still opening", "a call that waited as long as its caller wants")
 	n.Reload(t.Context(), more)
 	<-changed // of the reload
 	changed = tool.Changed(n.Catalog())

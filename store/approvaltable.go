@@ -44,8 +44,12 @@ func (a *ApprovalTable) Add(_ context.Context, e approval.Entry, b approval.Boun
 			return append(open, e)[0], err
 		}
 		var own, all int
-		_, err = database.Row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM approval `+
-			`WHERE state = ? AND until_at > ?`, []any{e.Caller, approval.Waiting, database.Micros(now)}, &all, &own)
+		like := "" // agents that name themselves count as one: each could take a new name for each call
+		if tool.SelfNamed(e.Caller) {
+			like = tool.SelfPrefix + "%"
+		}
+		_, err = database.Row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? OR caller LIKE ? THEN 1 ELSE 0 END), 0) FROM approval `+
+			`WHERE state = ? AND until_at > ?`, []any{e.Caller, like, approval.Waiting, database.Micros(now)}, &all, &own)
 		if err == nil {
 			err = tooManyApprovals(e.Caller, own, all, b)
 		}
@@ -200,7 +204,7 @@ func (a *Approvals) Add(_ context.Context, e approval.Entry, b approval.Bounds) 
 	own, all := 0, 0
 	for _, x := range a.kept {
 		waits := x.At(now) == approval.Waiting
-		own, all = own+flag(waits && x.Caller == e.Caller), all+flag(waits)
+		own, all = own+flag(waits && (x.Caller == e.Caller || tool.SelfNamed(x.Caller) && tool.SelfNamed(e.Caller))), all+flag(waits)
 	}
 	if err := tooManyApprovals(e.Caller, own, all, b); err != nil {
 		return e, err

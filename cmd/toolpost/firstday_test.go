@@ -67,7 +67,7 @@ func TestAFirstDayInATerminal(t *testing.T) {
 		// Two users.
 		{who: "ada", types: "toolpost token issue ada > ada", shows: []string{`for ada, valid .* not shown again`}},
 		{who: "ada", types: "toolpost token issue grace > grace", shows: []string{`for grace`}},
-		{who: "server", types: serve, stays: true, shows: append(serving, `token tp_`, `token new-owner. makes another`)},
+		{who: "server", types: serve, stays: true, shows: append(serving, `token tp_`, `token new-owner. replaces it`)},
 		{who: "ada", types: "toolpost call remember --session day note=mine" + ada, shows: []string{`note 1: mine`}},
 		{who: "grace", types: "toolpost call remember --session day note=hers" + grace, shows: []string{`not found|no tool`}},
 		// Edits are noticed: of an app, a skill and the config.

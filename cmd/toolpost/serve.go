@@ -214,11 +214,11 @@ func (w *welcome) token(b *strings.Builder, token string) {
 		fmt.Fprintf(b, "%s\n", w.app.out.red("the owner's token is lost: "+because(err)))
 	case file != "":
 		w.owner = "$(cat " + shellWord(file) + ")"
-		fmt.Fprintf(b, "the owner's token is in %s\n  take it from there and delete the file; `toolpost token new-owner` makes another\n",
+		fmt.Fprintf(b, "the owner's token is in %s\n  take it from there and delete the file; `toolpost token new-owner` replaces it\n",
 			file)
 	default:
 		w.owner = shown
-		fmt.Fprintf(b, "%s %s\n  shown this once; `toolpost token new-owner` makes another\n", w.app.out.bold("token"), shown)
+		fmt.Fprintf(b, "%s %s\n  shown this once; `toolpost token new-owner` replaces it\n", w.app.out.bold("token"), shown)
 	}
 }
 

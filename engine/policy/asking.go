@@ -112,7 +112,7 @@ func asked(rules []*Rule, t tool.Touches) (a *Asking, silent []*Rule) {
 	return a, silent
 }
 
-// about returns a digest of what a rule matches. The name alone does not distinguish a rule from one of the same name in
+// about returns a digest of what a rule matches, and of who decides. The name alone does not distinguish a rule from one of the same name in
 // a later config, least of all if it is an index.
 func (r *Rule) about() string {
 	h := sha256.New()
@@ -126,7 +126,7 @@ func (r *Rule) about() string {
 	if w := r.Time; w != nil {
 		fmt.Fprintf(h, " time %v %v %v %v", w.Days, w.From, w.To, w.Zone.loc)
 	}
-	fmt.Fprintf(h, " when %q", r.When.text)
+	fmt.Fprintf(h, " when %q approvers %q %v", r.When.text, r.Approvers, r.Self)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -74,15 +73,10 @@ func (c *Catalogue) arrival(ctx context.Context, names []string) error {
 	if starting {
 		defer context.AfterFunc(c.start, cancel)()
 	}
-	waiting := c.waiting(names)
-	if arrived(soon, waiting) || starting && ctx.Err() == nil {
+	if arrived(soon, c.waiting(names)) || starting && ctx.Err() == nil {
 		return nil
 	}
-	late := make([]string, len(waiting))
-	for i, s := range waiting {
-		late[i] = "source " + s.Name
-	}
-	return tool.Errorf(tool.CodeUnavailable, "%s is still opening, and may have it; try again in a moment", strings.Join(late, ", ")).
+	return tool.Errorf(tool.CodeUnavailable, "a source that may have it is still opening; try again in a moment").
 		RetryAfter(time.Second)
 }
 

@@ -137,7 +137,7 @@ func Unencrypted(cfg *config.Config) (names []string) {
 		}
 	}
 	for i, d := range cfg.Doors {
-		if listen := at[i].Listen; listen != "" && !encrypted[listen] && web.InClear("http://"+listen) {
+		if listen := at[i].Listen; listen != "" && !strings.HasPrefix(listen, "unix:") && !encrypted[listen] && web.InClear("http://"+listen) {
 			names = append(names, d.Name)
 		}
 	}
