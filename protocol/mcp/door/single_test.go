@@ -115,7 +115,7 @@ func TestOneServerIsAsItIsDirectly(t *testing.T) {
 		ended <- d.Serve(context.Background(), e, e)
 		_ = fromDoor.Close()
 	}()
-	t.Cleanup(func() { _ = write.Close(); go io.Copy(io.Discard, read); <-ended }) //nolint:errcheck // it only drains
+	t.Cleanup(func() { _ = write.Close(); go io.Copy(io.Discard, read); <-ended })
 
 	direct, through := wire(in, out), wire(write, read)
 	const client = `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
