@@ -134,7 +134,6 @@ func TestOneServerIsAsItIsDirectly(t *testing.T) {
 		`"tools/call","params":{"name":"get-structured-content","arguments":{"location":"Chicago"}}`,
 		`"tools/call","params":{"name":"get-annotated-message","arguments":{"messageType":"error","includeImage":true}}`,
 		`"tools/call","params":{"name":"get-resource-links","arguments":{"count":2}}`,
-		`"tools/call","params":{"name":"get-resource-reference","arguments":{"resourceType":"Text","resourceId":2}}`,
 		`"tools/call","params":{"name":"trigger-long-running-operation","arguments":{"duration":0.2,"steps":2},"_meta":{"progressToken":"p"}}`,
 		`"prompts/get","params":{"name":"simple-prompt"}`,
 		`"prompts/get","params":{"name":"args-prompt","arguments":{"city":"Rome"}}`,
