@@ -190,6 +190,9 @@ func (a *app) outcomeOf(ctx context.Context, id string, events *counter) (*tool.
 		call := tool.Call{Args: raw(map[string]any{"job": id, "after": events.seen, "asked": asked})}
 		j, err := use[job](ctx, a, b, watch, call, events)
 		switch {
+		case context.Cause(ctx) != nil && tool.CodeOf(err) == tool.CodeCancelled: // Ctrl-C ends this command alone
+			return nil, tool.Errorf(tool.CodeCancelled, "no longer waiting; the job goes on: `toolpost jobs show %s` shows it, and "+
+				"`toolpost jobs cancel %[1]s` cancels it", clean(id))
 		case err != nil:
 			return nil, explained(ctx, err)
 		case j.Error != nil:
