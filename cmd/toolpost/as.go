@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"toolpost/config"
 	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
@@ -87,9 +90,27 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		}
 		defer b.close()
 		defer node.GCBallast()()
-		return door.Serve(ctx, fill(b), b.Catalog) // not b, which would hide that the catalogue reports changes
+		return door.Serve(ctx, fill(a.advising(b, cfg)), b.Catalog) // not b, which would hide that the catalogue reports changes
 	}
 	return c
+}
+
+// advising completes the commands in questions about approvals: the person who copies them is in another folder than this
+// process, and has another environment.
+func (a *app) advising(h tool.Handler, cfg *config.Config) tool.Handler {
+	if a.config = cmp.Or(a.config, os.Getenv("TOOLPOST_CONFIG")); a.config != "" {
+		a.config = cfg.Path
+	}
+	if a.state = a.givenState(); a.state != "" {
+		a.state = cfg.StateDir()
+	}
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		r, err := h.Invoke(ctx, c, out)
+		if err == nil && r.Ask != nil && r.Ask.Kind == tool.AskApproval {
+			r.Ask.Message = a.here(r.Ask.Message)
+		}
+		return r, err
+	})
 }
 
 func (a *app) selectCommand() *cobra.Command {

@@ -137,26 +137,41 @@ func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
 // ownCommand matches a command of ours in a message.
 var ownCommand = regex.Lazy("`toolpost ([a-z][^`\n]*)`")
 
-// here adds the flags of the server in use to the commands that a message advises, so that a copied command asks the same
-// server. It does not repeat a token, only that there was one. A header that the server asks for becomes a flag.
+// here adds the flags of the server or the config in use to the commands that a message advises, so that a copied command
+// asks the same server. It does not repeat a token, only that there was one. A header that the server asks for becomes a flag.
 func (a *app) here(text string) string {
 	if a.server.url != "" {
 		text = strings.Replace(text, "send the header Authorization: Bearer TOKEN",
 			"give a token in $TOOLPOST_TOKEN or with --token", 1)
 	}
-	flags := a.server.given()
-	if flags == "" {
+	own, flags := a.given(), a.server.given()
+	if own+flags == "" {
 		return text
 	}
 	return ownCommand().ReplaceAllStringFunc(text, func(command string) string {
 		words := strings.Fields(strings.Trim(command, "`"))[1:]
 		c, _, err := (&app{in: a.in, out: a.out, err: a.err}).root(words).Find(words)
-		if err != nil || c.Flags().Lookup("server") == nil || slices.Contains(words, "--server") ||
-			slices.Contains(words, "--help") {
+		switch {
+		case err != nil || slices.Contains(words, "--help") || slices.Contains(words, "--config"):
+			return command
+		case flags == "":
+			return strings.TrimSuffix(command, "`") + own + "`"
+		case c.Flags().Lookup("server") == nil || slices.Contains(words, "--server"):
 			return command
 		}
 		return strings.TrimSuffix(command, "`") + flags + "`"
 	})
+}
+
+// given returns the flags of the command line that name a config.
+func (a *app) given() (flags string) {
+	if a.config != "" {
+		flags += " --config " + shellWord(a.config)
+	}
+	if a.state != "" {
+		flags += " --state " + shellWord(a.state)
+	}
+	return flags
 }
 
 // given returns the flags of the command line that name a server.
