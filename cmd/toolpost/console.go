@@ -48,9 +48,6 @@ func (a *app) consoleCommand() *cobra.Command {
 			return a.conclude(map[string]any{"url": url, "expires": made.Expires}, func() {
 				fmt.Fprintln(a.out, url)
 				fmt.Fprintln(a.err, "signs you in, once and within a minute")
-				if !answers(c.Context(), base) {
-					fmt.Fprintln(a.err, a.err.amber("first: run `toolpost serve`: nothing answers at "+base+" yet"))
-				}
 			}, false)
 		},
 	}
@@ -73,9 +70,13 @@ func (a *app) consoleAddress(made console.Link) (base string, err error) {
 			return "", err
 		}
 	}
-	if strings.HasPrefix(base, "unix:") {
+	switch {
+	case strings.HasPrefix(base, "unix:"):
 		return "", tool.Errorf(tool.CodeInvalidInput, "the server listens on a Unix socket, where no browser comes; let the "+
 			"door http listen on an address")
+	case a.server.url == "": // what answers there is the server of another config
+		return "", tool.Errorf(tool.CodeUnavailable, "the server of this config is not running; start it with `toolpost serve`, "+
+			"or name another server with --server URL")
 	}
 	return base, nil
 }
