@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	approvaltools "toolpost/builtin/approval"
+	"toolpost/builtin/define"
 	"toolpost/engine/approval"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -34,13 +35,17 @@ func (a *app) approvalsCommand() *cobra.Command {
 	list := c.RunE
 	c.RunE = func(c *cobra.Command, words []string) error {
 		most, _ := c.Flags().GetInt("limit")
+		state, _ := c.Flags().GetString("status")
 		switch {
 		case most == 0:
 			return tool.Errorf(tool.CodeInvalidInput, "--limit is from 1 to 1000, not 0")
 		case watch:
 			return a.watchApprovals(c.Context())
 		}
-		return list(c, words)
+		if err := list(c, words); err != nil || state != approval.Remembered || a.json {
+			return err
+		}
+		return a.tellStanding()
 	}
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "show each call when it starts to wait, until Ctrl-C")
 	c.AddCommand(a.aboutApproval(approvaltools.Show, "id", &cobra.Command{
@@ -56,6 +61,26 @@ func (a *app) approvalsCommand() *cobra.Command {
 	return c
 }
 
+// tellStanding says where approvals given always are: they are not in the store.
+func (a *app) tellStanding() error {
+	if a.away() {
+		fmt.Fprintln(a.err, "approvals given always are not listed here: they are under `approved` in the config of the server")
+		return nil
+	}
+	var given []approval.Standing
+	cfg, err := a.load()
+	if err == nil {
+		err = cfg.Section(approval.Section().Name).Decode(&given)
+	}
+	if err == nil && len(given) > 0 {
+		fmt.Fprintf(a.err, "%s given always, under `approved` in %s\n", define.Count(len(given), "approval"), clean(cfg.Path))
+	}
+	for _, one := range given {
+		fmt.Fprintf(a.err, "  %s by %s, rule %s\n", clean(one.Tool), clean(one.Caller), clean(strings.Join(one.Rules, ", ")))
+	}
+	return err
+}
+
 func (a *app) approveCallCommand() *cobra.Command {
 	var yes bool
 	c := a.aboutApproval(approvaltools.Decide, "id approve=true --reason --for", &cobra.Command{
@@ -69,19 +94,22 @@ func (a *app) approveCallCommand() *cobra.Command {
 	})
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "with --for always: write the entry without asking")
 	return first(c, func(c *cobra.Command, words []string) ([]string, error) {
-		if way, _ := c.Flags().GetString("for"); way != approval.ForAlways || yes {
+		if way, _ := c.Flags().GetString("for"); way != approval.ForAlways || yes || len(words) != 1 { // the usage says so
 			return words, nil
 		}
-		return words, a.agreeAlways(c.Context(), words)
+		b, err := approvals(approvaltools.Show).open(c.Context(), a)
+		if err != nil {
+			return nil, err
+		}
+		defer b.close()
+		return words, a.agreeAlways(c.Context(), b, words[0])
 	})
 }
 
 // agreeAlways shows the entry that an approval for ever writes to the config, and asks.
-func (a *app) agreeAlways(ctx context.Context, words []string) error {
-	if len(words) != 1 {
-		return nil // the usage says so
-	}
-	p, err := ask[approval.Approval](ctx, a, approvals(approvaltools.Show), approvaltools.ShowArgs{ID: words[0]})
+func (a *app) agreeAlways(ctx context.Context, b *backend, id string) error {
+	show := tool.Call{Args: raw(approvaltools.ShowArgs{ID: id})}
+	p, err := use[approval.Approval](ctx, a, b, approvals(approvaltools.Show), show, tool.Discard)
 	if err != nil || p.Always == "" {
 		return err // the decision says why not
 	}
@@ -90,7 +118,8 @@ func (a *app) agreeAlways(ctx context.Context, words []string) error {
 		return err
 	case !asked:
 		fmt.Fprintln(a.err, alwaysWords(&p))
-		return tool.Errorf(tool.CodeInvalidInput, "there is no terminal to ask at; --yes writes it")
+		return tool.Errorf(tool.CodeInvalidInput, "there is no terminal to ask at; `toolpost approve %s --for always --yes` "+
+			"writes it", id)
 	case !yes:
 		return tool.Errorf(tool.CodeCancelled, "nothing was written, and the call still waits")
 	}
@@ -270,9 +299,14 @@ func (a *app) unapproved(q *tool.Ask) error {
 			a.here("When it is approved (`toolpost approve "+id+"`)"), id, id)
 		return exitAsks
 	}
-	fmt.Fprintf(a.err, "%s. Then make the same call again, with\n  --resume %s\n",
-		a.here("You cannot approve your own call here: approve it in the console (`toolpost console`), or let another approver "+
-			"do it (`toolpost approve "+id+"`)"), id)
+	own := ""
+	if q.Awaits != nil && len(q.Awaits.Rules) > 0 && !a.away() {
+		own = fmt.Sprintf(" To decide here yourself, add `self: true` to rule %s; calls of agents (`toolpost as mcp`) you can "+
+			"approve without it.", clean(q.Awaits.Rules[0]))
+	}
+	fmt.Fprintf(a.err, "%s\nThen make the same call again, with\n  --resume %s\n",
+		a.here("You cannot approve your own call: the console (`toolpost console`) or another approver (`toolpost approve "+
+			id+"`) can."+own), id)
 	return exitAsks
 }
 

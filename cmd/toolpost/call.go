@@ -8,8 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	approvaltools "toolpost/builtin/approval"
 	"toolpost/cmd/toolpost/cache"
 	"toolpost/cmd/toolpost/form"
+	"toolpost/engine/approval"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
@@ -161,11 +163,20 @@ func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool
 }
 
 // converse makes the call, and puts the tool's questions to the person at the terminal.
-func (a *app) converse(ctx context.Context, h tool.Handler, req callRequest, out tool.Sink) (*tool.Result, error) {
+func (a *app) converse(ctx context.Context, b *backend, req callRequest, out tool.Sink) (*tool.Result, error) {
 	var p *prompter
+	plain, ok := out.(*plainReporter)
 	for {
-		r, err := h.Invoke(ctx, &req.call, out)
-		plain, ok := out.(*plainReporter)
+		if answersAlways(req.call) {
+			above := func(ask func() error) error { return ask() }
+			if ok {
+				above = plain.Above
+			}
+			if err := above(func() error { return a.agreeAlways(ctx, b, req.call.Resume) }); err != nil {
+				return nil, err
+			}
+		}
+		r, err := b.Invoke(ctx, &req.call, out)
 		if err != nil || r.Ask == nil || !ok || r.Ask.Kind == tool.AskApproval && !r.Ask.Awaits.Self {
 			return r, err
 		}
@@ -185,6 +196,12 @@ func (a *app) converse(ctx context.Context, h tool.Handler, req callRequest, out
 		call.ID, call.Resume = "", r.Ask.ID
 		req.call = call
 	}
+}
+
+// answersAlways reports whether a call approves itself for ever, which writes to the config.
+func answersAlways(c tool.Call) bool {
+	var said approvaltools.DecideArgs
+	return approval.IsID(c.Resume) && strictjson.Unmarshal(c.Answers, &said) == nil && said.Approve && said.For == approval.ForAlways
 }
 
 // callUnknown calls a tool that was not found. The call records the attempt, and tells an operator which rule hides the

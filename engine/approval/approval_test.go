@@ -346,6 +346,13 @@ func TestCallerMayApproveInPlaceIfAllowed(t *testing.T) {
 			}
 		})
 	}
+	// It is offered what it may decide: only an operator can have an approval for ever written to the config.
+	self.Remember = append(self.Remember, approval.ForAlways)
+	for operates, want := range map[bool]string{true: `["call","session","arguments","hour","always"]`, false: `["call","session","arguments","hour"]`} {
+		h := approval.New(approval.Options{Store: new(store.Approvals), Decider: decider{}, Config: "toolpost.yaml"}).For(nil)(nil)
+		r, err := h.Invoke(t.Context(), call(rules(self), func(x *tool.Call) { x.Caller.Operates = operates }), tool.Discard)
+		kit.Contains(t, string(kit.Must(r, err)(t).Ask.Schema), `"enum":`+want+`}`)
+	}
 	// A caller that may not decide is not asked, and its answer counts as an attempt to decide.
 	w := newWorld()
 	r, err := w.h.Invoke(t.Context(), call(), tool.Discard)

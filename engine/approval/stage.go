@@ -304,7 +304,7 @@ func (s *Approvals) ask(ctx context.Context, c *tool.Call, e *Entry) *tool.Resul
 		a.Message += ": " + why
 	}
 	if a.Awaits.Self {
-		a.Schema = answerSchema(e)
+		a.Schema = answerSchema(s.shownTo(c.Caller, *e).Ways)
 	} else {
 		a.Message += fmt.Sprintf(". Tell your user: `toolpost approve %s`, or the console, decides. Make the same call again to "+
 			"learn what was decided", e.ID)
@@ -312,9 +312,9 @@ func (s *Approvals) ask(ctx context.Context, c *tool.Call, e *Entry) *tool.Resul
 	return &tool.Result{Ask: a, Trace: tool.Trace{Tool: e.Tool, Source: e.Source}}
 }
 
-// answerSchema returns the schema for the answer of a caller that may approve its own call.
-func answerSchema(e *Entry) json.RawMessage {
-	ways, _ := strictjson.Marshal(append([]string{ForCall}, e.ways()...)) // strings
+// answerSchema returns the schema for the answer of a caller that may approve its own call, in one of these ways.
+func answerSchema(of []string) json.RawMessage {
+	ways, _ := strictjson.Marshal(of) // strings
 	return json.RawMessage(`{"type":"object","properties":{` +
 		`"approve":{"type":"boolean","title":"Approve","description":"run it; false: refuse it"},` +
 		`"reason":{"type":"string","title":"Reason","description":"why, for the record","maxLength":1000},` +
