@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	audittools "toolpost/builtin/audit"
+	"toolpost/builtin/define"
 	"toolpost/cmd/toolpost/progress"
 	record "toolpost/engine/audit"
 	"toolpost/tool"
@@ -392,7 +393,7 @@ func (q *audit) exported(first, last, head int64, calls int, limit int64) {
 	}
 	about := ""
 	if float64(calls) != done {
-		about = plural(calls, "call")
+		about = define.Count(calls, "call")
 	}
 	q.shown.Set(done, all, about)
 }
@@ -444,5 +445,5 @@ func (a *app) showReport(r record.Report) {
 	if !r.Signed {
 		signed = "not signed: there is no key"
 	}
-	fmt.Fprintf(a.out, "%s  %s, %s\npoint  %s\n", a.out.green("sound"), plural(int(r.Rows), "call"), signed, r.Head)
+	fmt.Fprintf(a.out, "%s  %s, %s\npoint  %s\n", a.out.green("sound"), define.Count(int(r.Rows), "call"), signed, r.Head)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/define"
 	"toolpost/config"
 	"toolpost/engine/cassette"
 	"toolpost/tool"
@@ -49,7 +50,7 @@ func (a *app) recordCommand() *cobra.Command {
 				fmt.Fprintf(a.err, "no calls were made, so there is no %s\n", clean(args[0]))
 				return err
 			}
-			fmt.Fprintf(a.err, "%s recorded in %s\n", plural(calls, "call"), clean(args[0]))
+			fmt.Fprintf(a.err, "%s recorded in %s\n", define.Count(calls, "call"), clean(args[0]))
 			return err
 		},
 	}

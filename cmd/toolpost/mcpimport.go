@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/define"
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/tool"
@@ -157,7 +158,7 @@ func (q *mcpImporting) show(e *mcpadd.Edit, all []*importedServer) {
 		case one.Problem != "":
 			fmt.Fprintf(q.out, "%s %s as %s: %s\n", q.out.amber("took"), clean(one.Name), one.Source, clean(one.Problem))
 		default:
-			fmt.Fprintf(q.out, "%s %s as %s: %s\n", q.out.green("took"), clean(one.Name), one.Source, plural(one.Tools, "tool"))
+			fmt.Fprintf(q.out, "%s %s as %s: %s\n", q.out.green("took"), clean(one.Name), one.Source, define.Count(one.Tools, "tool"))
 		}
 		for _, note := range one.Notes {
 			if note != "" {

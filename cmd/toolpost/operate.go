@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/define"
 	"toolpost/builtin/health"
 	"toolpost/builtin/operate"
 	"toolpost/builtin/reload"
@@ -140,9 +141,9 @@ func (a *app) showUsage(u operate.Usage) {
 		fmt.Fprintf(a.out, "store %s: %s\n", clean(s.Kind), a.out.red(clean(s.Error)))
 	default:
 		fmt.Fprintf(a.out, "store %s: %s, %s in the audit log\n", clean(s.Kind), bytesOf(s.Bytes),
-			plural(int(s.Calls), "call"))
+			define.Count(int(s.Calls), "call"))
 		if s.Waiting > 0 {
-			fmt.Fprintln(a.out, a.out.amber(plural(s.Waiting, "record")+" in memory, not in the store yet"))
+			fmt.Fprintln(a.out, a.out.amber(define.Count(s.Waiting, "record")+" in memory, not in the store yet"))
 		}
 	}
 }

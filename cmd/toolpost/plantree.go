@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/builtin/define"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -89,7 +90,7 @@ func (v *planView) other(ev tool.Event) error {
 func (v *planView) begin(b *plan.Begun) {
 	v.draw(true)
 	v.drawn, v.tools, v.byID, v.narrative = 0, nil, map[string]*planLine{}, b.Narrative
-	words := fmt.Sprintf("plan %s: %s", clean(cmp.Or(b.Title, b.RequestID)), plural(len(b.Tools), "tool"))
+	words := fmt.Sprintf("plan %s: %s", clean(cmp.Or(b.Title, b.RequestID)), define.Count(len(b.Tools), "tool"))
 	if b.Attempt > 1 {
 		words += fmt.Sprintf(", attempt %d", b.Attempt)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/define"
 	"toolpost/builtin/operate"
 	"toolpost/cmd/toolpost/form"
 	"toolpost/cmd/toolpost/judge"
@@ -224,7 +225,7 @@ func (a *app) showCases(results []judge.Result) error {
 			}
 			fmt.Fprintf(a.out, "%s %s\n  want  %s\n  got   %s\n", a.out.red("FAIL"), clean(r.Name), want, actual(r))
 		}
-		fmt.Fprintf(a.out, "%d of %s as wanted\n", len(results)-len(failed), plural(len(results), "case"))
+		fmt.Fprintf(a.out, "%d of %s as wanted\n", len(results)-len(failed), define.Count(len(results), "case"))
 	}, len(failed) > 0)
 }
 
@@ -264,7 +265,7 @@ func (a *app) policyReplayCommand() *cobra.Command {
 
 func (a *app) showReplay(count int, changed []judge.Replayed) {
 	if len(changed) == 0 {
-		fmt.Fprintf(a.out, "%s, all decided as before\n", plural(count, "call"))
+		fmt.Fprintf(a.out, "%s, all decided as before\n", define.Count(count, "call"))
 		return
 	}
 	columns("line time caller tool was=decision now why", cells[judge.Replayed]{
@@ -282,5 +283,5 @@ func (a *app) showReplay(count int, changed []judge.Replayed) {
 			return c.Now.Reason
 		},
 	}).print(a, "calls", changed)
-	fmt.Fprintf(a.out, "%d of %s would be decided differently\n", len(changed), plural(count, "call"))
+	fmt.Fprintf(a.out, "%d of %s would be decided differently\n", len(changed), define.Count(count, "call"))
 }

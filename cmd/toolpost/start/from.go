@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"toolpost/builtin/define"
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/config"
 	"toolpost/node"
@@ -77,13 +78,6 @@ func (p *Plan) propose() (err error) {
 	return nil
 }
 
-func count(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
-}
-
 // clientSettings finds MCP servers in the settings of other programs. They may hold secrets, so `mcp import` reads them.
 func (p project) clientSettings() (found []proposal) {
 	for _, name := range []string{
@@ -95,7 +89,7 @@ func (p project) clientSettings() (found []proposal) {
 			continue
 		}
 		if list, err := connect.Servers(name, text); err == nil && len(list) > 0 {
-			found = append(found, proposal{found: count(len(list), "MCP server") + " in " + name, next: "toolpost mcp import " + p.path(name)})
+			found = append(found, proposal{found: define.Count(len(list), "MCP server") + " in " + name, next: "toolpost mcp import " + p.path(name)})
 		}
 	}
 	return found
@@ -119,7 +113,7 @@ func (p project) apiDocuments() (found []proposal) {
 func (p project) skillFolders() (found []proposal) {
 	for _, name := range []string{"skills", ".claude/skills", ".agents/skills"} {
 		if list, err := (node.Skills{}).List(filepath.Join(p.dir, name)); err == nil && len(list) > 0 {
-			found = append(found, proposal{found: count(len(list), "skill") + " in " + name, source: proposedSource("skills", len(found),
+			found = append(found, proposal{found: define.Count(len(list), "skill") + " in " + name, source: proposedSource("skills", len(found),
 				"alphahuman", config.Field{Name: "skills", Value: p.path(name)})})
 		}
 	}
