@@ -86,7 +86,8 @@ func (f *Front) listen(ctx context.Context) (net.Listener, error) {
 	ln, err := f.o.Sockets.listen(ctx, f.o.Listen, f.o.Mode)
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"cannot serve HTTP on %s: %w; choose another address, or stop what uses this one", f.o.Listen, err)
+			"cannot serve HTTP on %s: %w; choose another address with `toolpost serve --listen ADDRESS` or in the config, as `listen` "+
+				"of the door, or stop what uses this one", f.o.Listen, err)
 	}
 	for _, d := range f.doors {
 		err = errors.Join(err, d.Anonymous.CheckOn(ln.Addr()))

@@ -29,6 +29,7 @@ type Sockets struct {
 	ready   chan struct{} // closed when all fronts listen
 	settled bool          // ready is closed without fronts
 	handed  bool          // a server that replaces this one has them, too
+	follows bool          // this one replaces a server
 	before  *net.UnixConn // to the server that this one replaces; nil if there is none
 	after   *net.UnixConn // to the server that replaces this one, if it waits for the end of this program
 }
@@ -218,9 +219,12 @@ func (s *Sockets) Replace(ctx context.Context, path string) (bool, error) {
 		_ = c.Close()
 		return false, tool.Errorf(tool.CodeUnavailable, "the server that offers its sockets at %s cannot be replaced: %w", path, err)
 	}
-	s.before = c
+	s.follows, s.before = true, c
 	return true, nil
 }
+
+// Follows reports whether this server replaces another one, which may not have ended yet.
+func (s *Sockets) Follows() bool { return s != nil && s.follows }
 
 func (s *Sockets) receive(c *net.UnixConn) error {
 	_ = c.SetReadDeadline(time.Now().Add(handTime))

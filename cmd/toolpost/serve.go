@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/define"
 	"toolpost/cmd/toolpost/memory"
 	"toolpost/config"
 	"toolpost/host/sandbox"
@@ -70,7 +72,7 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 	defer stop()
 	defer withoutReaders()()
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
-	w := &welcome{app: a, cfg: cfg}
+	w := &welcome{app: a, cfg: cfg, shown: make(chan struct{})}
 	o.Token, o.Version, o.Watch = os.Getenv("TOOLPOST_TOKEN"), version, true
 	o.Early, o.AddSource = true, a.addSource
 	o.Commands = a.played == nil // a cassette has no config whose commands it could answer
@@ -93,7 +95,13 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 			log.Info("no other server can take over from this one", "error", tool.AsError(err).Message)
 		}
 	})
-	watching.Go(func() { a.approveHere(ctx, n) })
+	watching.Go(func() {
+		select {
+		case <-w.shown: // otherwise the first question would stand above the address
+			a.approveHere(ctx, n)
+		case <-ctx.Done():
+		}
+	})
 	said := make(chan struct{})
 	unsaid := context.AfterFunc(ctx, func() {
 		defer close(said)
@@ -103,16 +111,37 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 	if !unsaid() {
 		<-said // otherwise a server without calls could end before that
 	}
-	return a.whyNot(ctx, err)
+	return a.whyNot(ctx, err, cfg, string(o.Listen))
 }
 
-// whyNot adds to the error of a server that could not start that another one of its config runs.
-func (a *app) whyNot(ctx context.Context, err error) error {
-	if tool.CodeOf(err) != tool.CodeUnavailable || a.findRunning(context.WithoutCancel(ctx)) != nil || !a.server.found {
+// whyNot adds to the error of a server that could not start that another one runs: of its config, or at its address.
+func (a *app) whyNot(ctx context.Context, err error, cfg *config.Config, listen string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findWithin)
+	defer cancel()
+	why := ""
+	switch {
+	case tool.CodeOf(err) != tool.CodeUnavailable:
+	case a.findRunning(ctx) == nil && a.server.found:
+		why = "a server of this config runs already: `toolpost serve --replace` takes over from it"
+	case errors.Is(err, syscall.EADDRINUSE) && isToolpost(ctx, cfg, listen):
+		why = "it is the Toolpost server of another config"
+	}
+	if why == "" {
 		return err
 	}
-	return tool.Errorf(tool.CodeUnavailable, "%s; a server of this config runs already: `toolpost serve --replace` takes over from it",
-		tool.AsError(err).Message)
+	return tool.Errorf(tool.CodeUnavailable, "%s; %s", tool.AsError(err).Message, why)
+}
+
+// isToolpost reports whether a Toolpost answers at an address, or at that of a config. It needs no token for a refusal.
+func isToolpost(ctx context.Context, cfg *config.Config, listen string) bool {
+	if listen == "" {
+		listen, _ = node.HTTPAddress(cfg) // none: nothing answers
+	}
+	remote, err := node.Dial(listen, "", "")
+	if err == nil {
+		_, err = remote.Lookup(ctx, me(), "toolpost")
+	}
+	return slices.Contains([]tool.Code{tool.CodeAccessDenied, tool.CodeNotFound}, tool.CodeOf(err))
 }
 
 // reloadSignals returns the signals that ask for a reload, and a context that ends when the terminal is closed. SIGHUP means
@@ -141,13 +170,6 @@ func hasTerminal() bool {
 	return err == nil
 }
 
-func plural(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
-}
-
 // A welcome shows the person who started the server everything needed for the first call: the sources and a new token once,
 // then each door as it opens.
 type welcome struct {
@@ -157,7 +179,8 @@ type welcome struct {
 
 	mu    sync.Mutex
 	told  bool
-	owner string // the owner's token as a word for a shell; empty if this program does not know it
+	shown chan struct{} // closed after the first door
+	owner string        // the owner's token as a word for a shell; empty if this program does not know it
 }
 
 func (w *welcome) door(ctx context.Context, l node.Listening) {
@@ -166,6 +189,7 @@ func (w *welcome) door(ctx context.Context, l node.Listening) {
 	var b strings.Builder
 	if !w.told {
 		w.told = true
+		defer close(w.shown)
 		w.sources(ctx, &b)
 		if why := emptiness(w.cfg); why != "" {
 			fmt.Fprintf(&b, "%s\n", w.app.out.amber(why))
@@ -267,7 +291,7 @@ func (w *welcome) sources(ctx context.Context, b *strings.Builder) {
 		}
 	}
 	for _, s := range w.node.Sources() {
-		state := plural(tools[s.Name], "tool")
+		state := define.Count(tools[s.Name], "tool")
 		switch {
 		case s.Opening:
 			state = w.app.out.amber("still opening") + "; calls of its tools wait for it"

@@ -291,20 +291,28 @@ func TestServerAsksAtItsTerminal(t *testing.T) {
 		"policy: {rules: [{effect: ask, tools: writeFile, reason: be careful}]}\n"}, "serve", "--listen", "127.0.0.1:0")
 	cmd.Stdin, cmd.Stdout = theirs, theirs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	kit.OK(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	said := &lines{}
-	go func() { _, _ = io.Copy(said, ours) }()
-	said.wait(t, "/mcp")
-	_ = kit.Must(io.WriteString(ours, "yes\n"))(t) // typed before anything was asked: it approves nothing
+	here := []string{"--config", filepath.Join(cmd.Dir, "toolpost.yaml")}
 	calls := func(content string) string {
-		agent := program(t, nil, "as", "mcp", "--caller", "pen", "--config", filepath.Join(cmd.Dir, "toolpost.yaml"))
+		agent := program(t, nil, append(here, "as", "mcp", "--caller", "pen")...)
 		agent.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"owner","version":"1"}}}` + "\n" +
 			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"writeFile","arguments":{"path":"a.txt","content":"` + content + `"}}}` + "\n")
 		return string(kit.Must(agent.Output())(t))
 	}
+	early := calls("early")
+	kit.Contains(t, early, "`toolpost approve "+idOf(early)+" "+strings.Join(here, " ")+"`", "its user may be in any folder")
+	kit.OK(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	said := &lines{}
+	go func() { _, _ = io.Copy(said, ours) }()
+	said.wait(t, "+early")
+	if where, question := strings.Index(said.String(), "serving on"), strings.Index(said.String(), "for agent/pen"); where < 0 || where > question {
+		t.Errorf("it asks before it says where it serves: %s", said)
+	}
+	_ = kit.Must(program(t, nil, append(here, "deny", idOf(early))...).Output())(t)
+	said.wait(t, "denied elsewhere")
+	said.wait(t, "/mcp")
+	_ = kit.Must(io.WriteString(ours, "yes\n"))(t) // typed before anything was asked: it approves nothing
 	kit.Contains(t, calls("new"), "has to be approved", "the agent was not told")
-	said.wait(t, "for agent/pen at mcp")
 	said.wait(t, "-old")
 	said.wait(t, "+new")
 	said.wait(t, "type call, session, arguments, hour, always, or no and a reason")
@@ -317,9 +325,11 @@ func TestServerAsksAtItsTerminal(t *testing.T) {
 	kit.Contains(t, calls("other"), "has to be approved", "the agent was not told")
 	_ = kit.Must(io.WriteString(ours, "\n"))(t)
 	kit.Eventually(t, "it is shown again, and the second one waits", func() bool { return strings.Count(said.String(), "+new") == 2 })
-	decide := program(t, nil, "deny", idOf(said.String()), "--config", filepath.Join(cmd.Dir, "toolpost.yaml"))
-	_ = kit.Must(decide.Output())(t)
-	said.wait(t, "denied elsewhere by local: writeFile for agent/pen")
+	_, later, _ := strings.Cut(said.String(), "denied elsewhere")
+	_ = kit.Must(program(t, nil, append(here, "deny", idOf(later))...).Output())(t)
+	kit.Eventually(t, "it is settled", func() bool {
+		return strings.Count(said.String(), "denied elsewhere by local: writeFile for agent/pen") == 2
+	})
 	said.wait(t, "+other")
 	_ = kit.Must(io.WriteString(ours, "no too short\n"))(t)
 	said.wait(t, "denied")

@@ -80,14 +80,15 @@ func commandsDoor(cfg *config.Config, o DoorOptions) tool.Door {
 	return patient{web.New(web.Options{
 		Listen: web.UnixPrefix + cfg.Socket(), Gate: o.Gate, Calls: o.Calls, Log: o.Log, Drain: time.Duration(cfg.Limits.Drain),
 		MaxBody: 64 << 20, // a command that runs a tool itself can have larger arguments than callers from a network
-	}, door), o.Log}
+	}, door), o.Log, o.Sockets.Follows()}
 }
 
 // patient is a door that waits for its address, and without which the others serve all the same: another server of this
 // config may have it.
 type patient struct {
 	tool.Door
-	log *slog.Logger
+	log     *slog.Logger
+	follows bool // the server that has the address will end
 }
 
 // Serve implements tool.Door.
@@ -97,7 +98,9 @@ func (p patient) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) erro
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if !told && tool.CodeOf(err) == tool.CodeConflict {
+		if conflict := tool.CodeOf(err) == tool.CodeConflict; conflict && p.follows {
+			p.log.Debug("the server before this one still answers commands")
+		} else if !told && conflict {
 			p.log.Warn("another server of this config runs, and answers its commands; `toolpost serve --replace` would take over from it")
 		} else if !told {
 			p.log.Warn("this server does not answer commands yet: its socket cannot be made; trying again", "error", err)
