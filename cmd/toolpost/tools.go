@@ -90,8 +90,8 @@ func (a *app) catalogue(ctx context.Context, b *backend) ([]listed, error) {
 		}
 		tools = append(tools, listed{spec, err})
 	}
-	if a.server.url != "" && len(tools) == 1 && tools[0].spec.Name == "" {
-		return nil, tools[0].err // the server itself did not answer
+	if a.server.url != "" && len(tools) == 1 && tools[0].spec.Name == "" && strings.Contains(tools[0].spec.Source, ":") {
+		return nil, tools[0].err // it is an address, and no source: the server itself did not answer
 	}
 	return tools, nil
 }
