@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"toolpost/builtin"
 	"toolpost/config"
@@ -46,8 +47,9 @@ func (n *Node) mistakes(cfg *config.Config) []config.Problem {
 	return append(found, strays...)
 }
 
-// Warnings finds parts of a config that work but are not safe: doors without TLS, secrets in the file, a source whose programs can replace their own code; rules
-// about files that scripts evade, because they judge what a command names and not what it opens; arguments that are not
+// Warnings finds parts of a config that work but are not safe: doors without TLS, secrets in the file, a source whose programs
+// can replace their own code; rules about files that scripts and programs evade, because they judge what a call names and not
+// what it opens; arguments that are not
 // checked as the tool's schema asks; and callers that the config does not list.
 func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []config.Problem) {
 	_, found = n.strayNames(n.cfg)
@@ -59,20 +61,38 @@ func (n *Node) Warnings(ctx context.Context, p tool.Principal) (found []config.P
 			}
 		}
 	}
+	return append(found, n.evaded()...)
+}
+
+// evaded finds the rules about files that scripts or programs evade.
+func (n *Node) evaded() (found []config.Problem) {
 	var o policy.Options
-	scripts := func(src config.Source) bool {
+	scripts := slices.ContainsFunc(n.cfg.Sources, func(src config.Source) bool {
 		var o builtin.Options
 		return src.Protocol == "builtin" && src.Decode(&o) == nil && o.Shell != nil && o.Shell.RunsCode()
-	}
-	if !slices.ContainsFunc(n.cfg.Sources, scripts) || n.cfg.Section(policy.Section().Name).Decode(&o) != nil {
-		return found
-	}
+	})
+	_ = n.cfg.Section(policy.Section().Name).Decode(&o) // the node was opened with it
 	for _, rule := range o.Rules {
-		limits := rule.Effect != policy.Allow || o.Default == policy.Fallback(policy.Deny) // an exception from a denial limits files, too
-		if limits && (rule.Paths != nil || rule.Access != "") {
-			found = append(found, config.Problem{About: "rule " + rule.Name, Err: errors.New("it holds for files that a command " +
-				"names, and not for those that a script opens which execShell starts: offer them in another source, or let " +
-				"`shell` run no code")})
+		if rule.Paths == nil && rule.Access == "" {
+			continue
+		}
+		warn := func(why string) {
+			found = append(found, config.Problem{About: "rule " + rule.Name, Err: errors.New(why)})
+		}
+		limits := rule.Effect != policy.Allow
+		if scripts && (limits || o.Default == policy.Fallback(policy.Deny)) { // an exception from a denial limits files, too
+			warn("it holds for files that a command names, and not for those that a script opens which execShell starts: offer " +
+				"them in another source, or let `shell` run no code")
+		}
+		var others []string
+		for _, src := range n.cfg.Sources {
+			if src.Protocol != "builtin" && rule.Sources.Match(src.Name) {
+				others = append(others, src.Name)
+			}
+		}
+		if limits && rule.Tools == nil && others != nil {
+			warn("it holds for files that built-in tools touch or that a call names to a command, and not for those that " +
+				strings.Join(others, ", ") + " may open: a rule with `when: effects.writes` instead is about every tool that may write")
 		}
 	}
 	return found
