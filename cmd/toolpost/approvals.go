@@ -11,6 +11,7 @@ import (
 
 	approvaltools "toolpost/builtin/approval"
 	"toolpost/builtin/define"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/engine/approval"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -29,7 +30,7 @@ func (a *app) approvalsCommand() *cobra.Command {
 		Example: "  toolpost approvals\n  toolpost approvals --watch\n  toolpost approvals --status remembered",
 	}, func(l approvaltools.Listed) {
 		columns("id tool caller asked until state what", cells[approval.Approval]{
-			"until": func(p approval.Approval) string { return when(ends(p), time.Now()) }, "what": whatRuns,
+			"until": func(p approval.Approval) string { return format.When(ends(p), time.Now()) }, "what": whatRuns,
 		}).print(a, "approvals", l.Approvals)
 	})
 	list := c.RunE
@@ -165,7 +166,7 @@ var forWords = map[string]string{
 func whatRuns(p approval.Approval) string {
 	var about []string
 	for _, argv := range p.Touches.Commands {
-		about = append(about, "runs "+commandLine(argv))
+		about = append(about, "runs "+format.CommandLine(argv))
 	}
 	for _, path := range p.Touches.Writes {
 		about = append(about, "writes "+path)
@@ -237,23 +238,23 @@ func touchFacts(t tool.Touches) (facts [][2]string) {
 		facts = append(facts, [2]string{"writes", tool.VisibleName(path)})
 	}
 	for _, argv := range t.Commands {
-		facts = append(facts, [2]string{"runs", commandLine(argv)})
+		facts = append(facts, [2]string{"runs", format.CommandLine(argv)})
 	}
 	return facts
 }
 
 // decisionFacts are about the request for approval and the decision.
 func decisionFacts(p approval.Approval, now time.Time) [][2]string {
-	facts := [][2]string{{"asked", when(p.Asked, now)}, {"until", when(ends(p), now)}}
+	facts := [][2]string{{"asked", format.When(p.Asked, now)}, {"until", format.When(ends(p), now)}}
 	for _, r := range p.Rules {
 		facts = append(facts, [2]string{"rule", clean(strings.TrimSuffix(r.Name+": "+r.Reason, ": "))})
 	}
 	if p.By != "" {
-		facts = append(facts, [2]string{"decided", when(p.Decided, now) + " by " + clean(p.By)},
+		facts = append(facts, [2]string{"decided", format.When(p.Decided, now) + " by " + clean(p.By)},
 			[2]string{"reason", clean(p.Reason)}, [2]string{"for", forWords[p.For]}, [2]string{"ran", ranWords(&p)})
 	}
 	if !p.Revoked.IsZero() {
-		facts = append(facts, [2]string{"revoked", when(p.Revoked, now) + " by " + clean(p.RevokedBy)})
+		facts = append(facts, [2]string{"revoked", format.When(p.Revoked, now) + " by " + clean(p.RevokedBy)})
 	}
 	return facts
 }

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	approvaltools "toolpost/builtin/approval"
+	"toolpost/cmd/toolpost/format"
+	"toolpost/cmd/toolpost/terminal"
 	"toolpost/engine/approval"
 	"toolpost/identity"
 	"toolpost/node"
@@ -93,7 +93,7 @@ func (h *approver) see(list []approval.Approval) {
 func (h *approver) askAll(ctx context.Context, tty *os.File) {
 	for ctx.Err() == nil {
 		news := h.news.Changed()
-		if p := h.first(); p != nil && inFront(tty) {
+		if p := h.first(); p != nil && terminal.InFront(tty) {
 			if !h.ask(ctx, *p) {
 				return
 			}
@@ -118,12 +118,6 @@ func (h *approver) first() *approval.Approval {
 		}
 	}
 	return nil
-}
-
-// inFront reports whether this program may read from its terminal: in the background, reading would stop it.
-func inFront(tty *os.File) bool {
-	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
 }
 
 // ask puts one call to the person until it is decided, here or elsewhere. It returns false if the input or ctx ended.
@@ -215,5 +209,5 @@ func ranWords(p *approval.Approval) string {
 	if p.Ran == nil {
 		return ""
 	}
-	return clean(strings.TrimSpace(fmt.Sprintf("%s %s", p.Ran.Outcome, p.Ran.Code))) + " in " + tidy(time.Duration(p.Ran.Millis)*time.Millisecond)
+	return clean(strings.TrimSpace(fmt.Sprintf("%s %s", p.Ran.Outcome, p.Ran.Code))) + " in " + format.Tidy(time.Duration(p.Ran.Millis)*time.Millisecond)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/cmd/toolpost/terminal"
 	"toolpost/config"
 	"toolpost/identity"
 	"toolpost/node"
@@ -83,7 +84,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if p.Stdio.LeaseTier != nil {
 			o.LeaseTier = p.Stdio.LeaseTier(given)
 		}
-		ctx, done := untilHangup(c.Context())
+		ctx, done := terminal.UntilHangup(c.Context())
 		defer done()
 		if b, err = a.openAt(ctx, cfg, p.Name, o); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	approvaltools "toolpost/builtin/approval"
 	"toolpost/cmd/toolpost/cache"
 	"toolpost/cmd/toolpost/form"
+	"toolpost/cmd/toolpost/terminal"
 	"toolpost/engine/approval"
 	"toolpost/node"
 	"toolpost/tool"
@@ -127,7 +128,7 @@ func dryRunExit(r *tool.Result) error {
 
 // invoke makes the call, or the call that starts it as a job.
 func (a *app) invoke(ctx context.Context, req callRequest, out tool.Sink) (*tool.Result, error) {
-	ctx, done := untilHangup(ctx)
+	ctx, done := terminal.UntilHangup(ctx)
 	defer done()
 	b, err := a.open(ctx, node.Options{Lazy: true})
 	if err != nil {

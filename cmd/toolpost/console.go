@@ -2,18 +2,12 @@ package main
 
 import (
 	"fmt"
-	"html"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/console"
-	"toolpost/config/offlimits"
+	"toolpost/cmd/toolpost/browser"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -41,7 +35,7 @@ func (a *app) consoleCommand() *cobra.Command {
 			}
 			url := strings.TrimSuffix(base, "/") + made.Path
 			if show {
-				if err := openInBrowser(c, url); err != nil {
+				if err := browser.Open(c.Context(), url); err != nil {
 					return err
 				}
 			}
@@ -79,34 +73,4 @@ func (a *app) consoleAddress(made console.Link) (base string, err error) {
 			"or name another server with --server URL")
 	}
 	return base, nil
-}
-
-// openInBrowser opens a link. Other users of the machine can see the words of a command, so the browser gets a file that
-// leads to the link and that only this user can read. The file stays, because the browser reads it in its own time; by then
-// the code in it is used up.
-func openInBrowser(c *cobra.Command, url string) error {
-	dir, err := os.UserCacheDir()
-	if err == nil {
-		dir = filepath.Join(dir, "toolpost")
-		err = os.MkdirAll(dir, 0o700)
-	}
-	path := filepath.Join(dir, "console.html")
-	if err == nil {
-		page := `<!doctype html><meta http-equiv="refresh" content="0;url=` + html.EscapeString(url) + `">`
-		err = offlimits.WriteOver(path, page)
-	}
-	if err == nil {
-		opener := "xdg-open"
-		if runtime.GOOS == "darwin" {
-			opener = "open"
-		}
-		cmd := exec.CommandContext(c.Context(), opener, path)
-		cmd.WaitDelay = time.Second
-		err = cmd.Run()
-	}
-	if err != nil {
-		return tool.Errorf(tool.CodeUnavailable, "no browser can be opened here: %w; open the link that `toolpost console` "+
-			"prints", err)
-	}
-	return nil
 }

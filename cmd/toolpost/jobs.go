@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	jobtools "toolpost/builtin/job"
+	"toolpost/cmd/toolpost/format"
 	jobs "toolpost/engine/job"
 	"toolpost/tool"
 )
@@ -112,7 +113,7 @@ func (a *app) printJob(j job) {
 	}
 	known := [][2]string{
 		{"job", clean(j.ID)}, {"caller", clean(j.Caller)}, {"tool", clean(j.Tool)}, {"state", clean(j.state())},
-		{"made", when(j.Made, now)}, {"began", when(j.Began, now)}, {"ended", when(j.Ended, now)},
+		{"made", format.When(j.Made, now)}, {"began", format.When(j.Began, now)}, {"ended", format.When(j.Ended, now)},
 	}
 	if j.Attempts > 1 {
 		known = append(known, [2]string{"attempts", strconv.Itoa(j.Attempts)})

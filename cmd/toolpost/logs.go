@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/logs"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/engine/calls"
 	"toolpost/engine/follow"
 	"toolpost/tool"
@@ -67,7 +68,7 @@ func logLine(l *calls.JournalLine) string {
 	case calls.FromTool:
 		parts = append(parts, l.Tool+":", l.Message)
 	case calls.FromCall:
-		took := tidy(time.Duration(l.Millis * float64(time.Millisecond)))
+		took := format.Tidy(time.Duration(l.Millis * float64(time.Millisecond)))
 		parts = append(parts, cmp.Or(l.Tool, unnamed), string(l.Outcome), string(l.Code), took)
 		if l.Message != "" {
 			parts = append(parts, "("+l.Message+")")

@@ -32,26 +32,6 @@ func run() int {
 	return newApp().run(ctx, argumentsOf(os.Args))
 }
 
-// withoutReaders keeps this program alive after the reader of its output is gone, until done is called: writes fail instead
-// of ending the program before it has recorded what it did. SIGPIPE is caught and not ignored, since tools would inherit
-// that.
-func withoutReaders() (done func()) {
-	unread := make(chan os.Signal, 1)
-	signal.Notify(unread, syscall.SIGPIPE)
-	return func() { signal.Stop(unread) }
-}
-
-// untilHangup is for commands that make calls themselves. They also end in good order when the reader of their output
-// is gone and when their terminal is closed. The latter does not affect a command started with nohup.
-func untilHangup(ctx context.Context) (_ context.Context, done func()) {
-	readers := withoutReaders()
-	if signal.Ignored(syscall.SIGHUP) {
-		return ctx, readers
-	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
-	return ctx, func() { stop(); readers() }
-}
-
 // argumentsOf returns the arguments. A program with the name of a toolhost acts as one.
 func argumentsOf(argv []string) []string {
 	if filepath.Base(argv[0]) == "machina_toolhost" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/cmd/toolpost/format"
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/config"
 	"toolpost/host/secret"
@@ -408,7 +409,7 @@ func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 	switch {
 	case tried.err != nil:
 		fmt.Fprintf(q.out, "next: it needs a login: toolpost mcp login %s; or, with a token of yours:\n"+
-			"  toolpost mcp add --replace --name %[1]s --header \"Authorization: Bearer TOKEN\" %s\n", s.Name, shellWord(s.URL))
+			"  toolpost mcp add --replace --name %[1]s --header \"Authorization: Bearer TOKEN\" %s\n", s.Name, format.ShellWord(s.URL))
 		return
 	case q.NoTry:
 		fmt.Fprintf(q.out, "next: see whether it starts: toolpost mcp list\n")
@@ -421,7 +422,7 @@ func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 			orNothing(append([]string{"its own folder"}, s.Read...)), orNothing(s.Write), orNothing(s.Network))
 	}
 	if len(tried.Tools) > 0 {
-		first := shellWord(s.Name + "." + tried.Tools[0].Name)
+		first := format.ShellWord(s.Name + "." + tried.Tools[0].Name)
 		fmt.Fprintf(q.out, "next: toolpost tools show %s; toolpost call %s; or `toolpost connect`, and your agent has them\n", first, first)
 	}
 }

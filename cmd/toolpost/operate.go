@@ -14,6 +14,7 @@ import (
 	"toolpost/builtin/operate"
 	"toolpost/builtin/reload"
 	calltools "toolpost/builtin/running"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/engine/calls"
 	"toolpost/tool"
 )
@@ -131,7 +132,7 @@ func (a *app) showUsage(u operate.Usage) {
 		add("queue", name, "calls that may wait", int64(q.Waiting), int64(q.Most), count)
 	}
 	if u.Disk != nil {
-		add("disk", u.Disk.Path, bytesOf(u.Disk.Free)+" free", u.Disk.Total-u.Disk.Free, u.Disk.Total, bytesOf)
+		add("disk", u.Disk.Path, format.Bytes(u.Disk.Free)+" free", u.Disk.Total-u.Disk.Free, u.Disk.Total, format.Bytes)
 	}
 	columns[full]("what who|- used of share limit", nil).print(a, "limits", rows)
 	switch s := u.Store; {
@@ -140,7 +141,7 @@ func (a *app) showUsage(u operate.Usage) {
 	case s.Error != "":
 		fmt.Fprintf(a.out, "store %s: %s\n", clean(s.Kind), a.out.red(clean(s.Error)))
 	default:
-		fmt.Fprintf(a.out, "store %s: %s, %s in the audit log\n", clean(s.Kind), bytesOf(s.Bytes),
+		fmt.Fprintf(a.out, "store %s: %s, %s in the audit log\n", clean(s.Kind), format.Bytes(s.Bytes),
 			define.Count(int(s.Calls), "call"))
 		if s.Waiting > 0 {
 			fmt.Fprintln(a.out, a.out.amber(define.Count(s.Waiting, "record")+" in memory, not in the store yet"))

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	plantools "toolpost/builtin/plan"
+	"toolpost/cmd/toolpost/format"
+	"toolpost/cmd/toolpost/terminal"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -81,7 +83,7 @@ func (a *app) withPlan(c *cobra.Command) *cobra.Command {
 }
 
 func (a *app) runPlan(ctx context.Context, call tool.Call) error {
-	ctx, done := untilHangup(ctx)
+	ctx, done := terminal.UntilHangup(ctx)
 	defer done()
 	run := own{plantools.Run, "run plans", sources}
 	b, err := run.open(ctx, a)
@@ -116,7 +118,7 @@ func (a *app) showResult(r *plan.Result, view *planView) {
 	if r.Error != nil {
 		a.planError("the plan failed:", r.Error)
 	}
-	fmt.Fprintln(a.err, a.err.dim("plan "+r.PlanID+" took "+tidy(time.Duration(r.ExecutionTimeMs)*time.Millisecond)))
+	fmt.Fprintln(a.err, a.err.dim("plan "+r.PlanID+" took "+format.Tidy(time.Duration(r.ExecutionTimeMs)*time.Millisecond)))
 }
 
 func (a *app) planCheckCommand() *cobra.Command {
@@ -170,8 +172,8 @@ func (a *app) planShowCommand() *cobra.Command {
 		a.out.facts("", 8, [][2]string{
 			{"plan", r.ID}, {"title", clean(r.Title)}, {"state", r.State}, {"request", clean(r.RequestID)}, {"caller", clean(r.Caller)},
 			{"session", clean(r.Session)},
-			{"prompt", short(clean(r.Prompt), 200)}, {"call", clean(r.Call)}, {"made", when(r.Made, time.Now())},
-			{"ended", when(r.Ended, time.Now())},
+			{"prompt", short(clean(r.Prompt), 200)}, {"call", clean(r.Call)}, {"made", format.When(r.Made, time.Now())},
+			{"ended", format.When(r.Ended, time.Now())},
 		})
 		result := read[plan.Result](tool.Event{Data: r.Result})
 		if len(result.ToolResults) == 0 {

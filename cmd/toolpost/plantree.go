@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/builtin/define"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -64,7 +65,7 @@ func (v *planView) Emit(ev tool.Event) error {
 		l, about := v.byID[f.ToolID], short(clean(said.Message), 60)
 		told := ev.Kind == tool.KindProgress && l.about == about // a log line said it
 		if l.about = about; !v.s.terminal && said.Message != "" && !told {
-			fmt.Fprintln(v.s, v.s.dim("  "+clean(f.ToolID)+": "+indented(said.Message)))
+			fmt.Fprintln(v.s, v.s.dim("  "+clean(f.ToolID)+": "+format.Indented(said.Message)))
 		}
 	case f.Plan != nil:
 		v.begin(f.Plan)
@@ -194,9 +195,9 @@ func (v *planView) line(l *planLine) string {
 	case l.now.State == plan.Waiting:
 		words = append(words, v.s.dim(v.waitsFor(l)))
 	case l.now.State == plan.Running && !l.began.IsZero():
-		words = append(words, tidy(time.Since(l.began)), v.s.dim(l.about))
+		words = append(words, format.Tidy(time.Since(l.began)), v.s.dim(l.about))
 	case l.now.Millis > 0:
-		words = append(words, tidy(time.Duration(l.now.Millis)*time.Millisecond))
+		words = append(words, format.Tidy(time.Duration(l.now.Millis)*time.Millisecond))
 	}
 	if l.now.Attempt > 1 {
 		words = append(words, fmt.Sprintf("attempt %d", l.now.Attempt))

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/cmd/toolpost/format"
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/tool"
 	"toolpost/wire/modeltext"
@@ -202,7 +203,7 @@ func (l *live) line(ev tool.Event) string {
 	case tool.KindLog:
 		return l.logLine(read[tool.Log](ev))
 	case tool.KindOutput:
-		return l.s.dim("output: " + indented(read[tool.Output](ev).Text))
+		return l.s.dim("output: " + format.Indented(read[tool.Output](ev).Text))
 	case tool.KindStatePatch:
 		return l.s.dim("state: " + short(clean(string(ev.Data)), 200))
 	case tool.KindAsset:
@@ -233,7 +234,7 @@ func uiLine(u tool.UIEvent) string {
 }
 
 func (l *live) logLine(log tool.Log) string {
-	text := clean(log.Level) + ": " + indented(log.Message)
+	text := clean(log.Level) + ": " + format.Indented(log.Message)
 	switch log.Level {
 	case "debug":
 		if !l.verbose {
@@ -245,11 +246,6 @@ func (l *live) logLine(log tool.Log) string {
 		return l.s.red(text)
 	}
 	return l.s.dim(text)
-}
-
-// indented indents the lines of a message, so that a tool's text cannot pass for ours.
-func indented(s string) string {
-	return strings.ReplaceAll(cleanLines(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }
 
 // read decodes the data of an event; data that does not fit is left zero.

@@ -4,13 +4,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"toolpost/cmd/toolpost/format"
 	"toolpost/cmd/toolpost/progress"
-	"toolpost/tool"
-	"toolpost/wire/regex"
 )
 
 // A screen is an output stream that knows whether a person looks at it.
@@ -48,73 +44,6 @@ func (s *screen) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// cleanLines makes foreign text safe to show: control characters, which could move the cursor or worse, and those that
-// change the writing direction are shown as escapes. Newlines and tabs stay.
-func cleanLines(s string) string {
-	s = strings.ToValidUTF8(s, "\ufffd")
-	if !strings.ContainsFunc(s, unsafeRune) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if unsafeRune(r) {
-			fmt.Fprintf(&b, `\u%04x`, r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// clean shows foreign text on one line, with one blank between words, and invisible characters as escapes. Use
-// tool.VisibleName if blanks matter.
-func clean(s string) string { return tool.VisibleName(strings.Join(strings.Fields(s), " ")) }
-
-var plainArgument = regex.Lazy(`^[A-Za-z0-9_./@:=,+%-]+$`)
-
-// commandLine shows a program and its arguments so that one argument cannot be taken for two.
-func commandLine(argv []string) string {
-	words := make([]string, len(argv))
-	for i, word := range argv {
-		if words[i] = tool.VisibleName(word); !plainArgument().MatchString(words[i]) {
-			words[i] = quoted(words[i])
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-var plainWord = regex.Lazy(`^[A-Za-z0-9_./@:][A-Za-z0-9_./@:-]*$`)
-
-// shellWord quotes a foreign name in a command for people to paste into a shell, so that the shell reads it as that name
-// only.
-func shellWord(s string) string {
-	if s = clean(s); plainWord().MatchString(s) {
-		return s
-	}
-	return quoted(s)
-}
-
-func unsafeRune(r rune) bool {
-	switch {
-	case r == '\n' || r == '\t':
-		return false
-	case r == 0x061c, r == 0x200e, r == 0x200f, 0x2028 <= r && r <= 0x202e, 0x2066 <= r && r <= 0x2069:
-		return true
-	}
-	return unicode.IsControl(r)
-}
-
-// short cuts text to n characters, or not at all if n <= 0.
-func short(s string, n int) string {
-	r := []rune(s)
-	if n <= 0 || len(r) <= n {
-		return s
-	}
-	return string(r[:n-1]) + "…"
-}
-
 // lines lays out rows in columns, each cell on one line. On a terminal they fit its width.
 func (s *screen) lines(head []string, rows [][]string) (lines []string) {
 	rows = append([][]string{head}, rows...)
@@ -123,7 +52,7 @@ func (s *screen) lines(head []string, rows [][]string) (lines []string) {
 			row[i] = clean(row[i])
 		}
 	}
-	widths := fit(rows, s.width())
+	widths := format.Fit(rows, s.width())
 	for n, row := range rows {
 		line := s.row(widths, row)
 		if n == 0 {
@@ -132,57 +61,6 @@ func (s *screen) lines(head []string, rows [][]string) (lines []string) {
 		lines = append(lines, line)
 	}
 	return lines
-}
-
-// twice matches a time as when writes it.
-var twice = regex.Lazy(`^\S+Z \((.+)\)$`)
-
-// fit returns the widths of the columns of a table, whose first row is its head. If it is wider than the given width, and
-// that is not 0, it shortens cells: first times, which are written twice, and then the widest columns. Ids stay as they are,
-// because people copy them, and so do plain times.
-func fit(rows [][]string, width int) []int {
-	widths, total := measure(rows)
-	if width <= 0 || total <= width {
-		return widths
-	}
-	for _, row := range rows {
-		for i := range row {
-			row[i] = twice().ReplaceAllString(row[i], "$1")
-		}
-	}
-	for widths, total = measure(rows); total > width; total-- {
-		widest := -1
-		for i, head := range rows[0] {
-			whole := head == "ID" || head == "CALL" || head == "PLAN" || head == "TIME"
-			if !whole && widths[i] > max(len(head), 8) && (widest < 0 || widths[i] >= widths[widest]) {
-				widest = i
-			}
-		}
-		if widest < 0 {
-			break
-		}
-		widths[widest]--
-	}
-	for _, row := range rows {
-		for i := range row {
-			row[i] = short(row[i], widths[i])
-		}
-	}
-	return widths
-}
-
-// measure returns the widths of columns, and of all of them with the space between them.
-func measure(rows [][]string) (widths []int, total int) {
-	widths = make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-		}
-	}
-	for _, w := range widths {
-		total += w + 2
-	}
-	return widths, total - 2
 }
 
 // row lays out one row: each cell but the last is at least as wide as its column. A terminal shows what fits.
@@ -260,39 +138,8 @@ func (s *screen) cut(line string) string {
 	return line
 }
 
-// when writes a time for programs and, beside it, for people; the zero time is empty.
-func when(t, now time.Time) string {
-	text := t.UTC().Format(time.RFC3339)
-	switch d := t.Sub(now); {
-	case t.IsZero():
-		return ""
-	case d > 0:
-		return text + " (in " + roughly(d) + ")"
-	default:
-		return text + " (" + roughly(-d) + " ago)"
-	}
-}
+// The functions of package format that nearly every line of output needs.
 
-// roughly writes a duration in its largest unit.
-func roughly(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch d = d.Round(time.Second); {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 2*day:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/day)
-}
-
-// tidy writes a duration with three digits.
-func tidy(d time.Duration) string {
-	for unit := time.Microsecond; unit < time.Hour; unit *= 10 {
-		if d < 1000*unit {
-			return d.Round(unit).String()
-		}
-	}
-	return d.Round(time.Second).String()
-}
+func clean(s string) string           { return format.Clean(s) }
+func cleanLines(s string) string      { return format.CleanLines(s) }
+func short(s string, most int) string { return format.Short(s, most) }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/define"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/cmd/toolpost/memory"
+	"toolpost/cmd/toolpost/terminal"
 	"toolpost/config"
 	"toolpost/host/sandbox"
 	"toolpost/node"
@@ -68,9 +69,9 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 			log.Info("taking over from the running server of this config")
 		}
 	}
-	ctx, reload, stop := reloadSignals(ctx)
+	ctx, reload, stop := terminal.ReloadSignals(ctx)
 	defer stop()
-	defer withoutReaders()()
+	defer terminal.WithoutReaders()()
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
 	w := &welcome{app: a, cfg: cfg, shown: make(chan struct{})}
 	o.Token, o.Version, o.Watch = os.Getenv("TOOLPOST_TOKEN"), version, true
@@ -144,32 +145,6 @@ func isToolpost(ctx context.Context, cfg *config.Config, listen string) bool {
 	return slices.Contains([]tool.Code{tool.CodeAccessDenied, tool.CodeNotFound}, tool.CodeOf(err))
 }
 
-// reloadSignals returns the signals that ask for a reload, and a context that ends when the terminal is closed. SIGHUP means
-// both: from a terminal it means that the user has left, and for a program without one, such as a service, it has always
-// meant to reread the config. A program started with nohup does neither.
-func reloadSignals(ctx context.Context) (_ context.Context, reload chan os.Signal, stop func()) {
-	reload = make(chan os.Signal, 1)
-	rest := func() {}
-	switch {
-	case signal.Ignored(syscall.SIGHUP):
-	case hasTerminal():
-		ctx, rest = signal.NotifyContext(ctx, syscall.SIGHUP)
-	default:
-		signal.Notify(reload, syscall.SIGHUP)
-	}
-	signal.Notify(reload, syscall.SIGUSR1)
-	return ctx, reload, func() { rest(); signal.Stop(reload) }
-}
-
-// hasTerminal reports whether there is a terminal whose end would end this program, wherever its output goes.
-func hasTerminal() bool {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
-	if err == nil {
-		tty.Close()
-	}
-	return err == nil
-}
-
 // A welcome shows the person who started the server everything needed for the first call: the sources and a new token once,
 // then each door as it opens.
 type welcome struct {
@@ -237,7 +212,7 @@ func (w *welcome) token(b *strings.Builder, token string) {
 	case err != nil:
 		fmt.Fprintf(b, "%s\n", w.app.out.red("the owner's token is lost: "+because(err)))
 	case file != "":
-		w.owner = "$(cat " + shellWord(file) + ")"
+		w.owner = "$(cat " + format.ShellWord(file) + ")"
 		fmt.Fprintf(b, "the owner's token is in %s\n  take it from there and delete the file; `toolpost token new-owner` replaces it\n",
 			file)
 	default:
@@ -280,7 +255,7 @@ func (w *welcome) toldTo(l node.Listening) string {
 	case !ok:
 		path = w.cfg.Socket()
 	}
-	return "--unix-socket " + shellWord(path) + " http://localhost"
+	return "--unix-socket " + format.ShellWord(path) + " http://localhost"
 }
 
 func (w *welcome) sources(ctx context.Context, b *strings.Builder) {

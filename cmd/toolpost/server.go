@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/cmd/toolpost/format"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/regex"
@@ -166,10 +167,10 @@ func (a *app) here(text string) string {
 // given returns the flags of the command line that name a config.
 func (a *app) given() (flags string) {
 	if a.config != "" {
-		flags += " --config " + shellWord(a.config)
+		flags += " --config " + format.ShellWord(a.config)
 	}
 	if a.state != "" {
-		flags += " --state " + shellWord(a.state)
+		flags += " --state " + format.ShellWord(a.state)
 	}
 	return flags
 }
@@ -180,18 +181,18 @@ func (s server) given() string {
 	case s.located:
 		return s.flags
 	case s.context != "":
-		return " --context " + shellWord(s.context)
+		return " --context " + format.ShellWord(s.context)
 	case s.local:
 		return " --local"
 	case s.url == "":
 		return ""
 	}
-	flags := " --server " + shellWord(withoutPassword(s.url))
+	flags := " --server " + format.ShellWord(withoutPassword(s.url))
 	if s.token != "" {
 		flags += " --token TOKEN"
 	}
 	if s.ca != "" {
-		flags += " --ca " + shellWord(s.ca)
+		flags += " --ca " + format.ShellWord(s.ca)
 	}
 	return flags
 }

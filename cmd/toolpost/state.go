@@ -9,6 +9,7 @@ import (
 
 	statetools "toolpost/builtin/state"
 	"toolpost/cmd/toolpost/form"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/engine/session"
 	"toolpost/tool"
 )
@@ -72,7 +73,7 @@ func describe(st session.State, now time.Time) string {
 	case st.Version == 0:
 		text += ": unchanged"
 	case !st.Changed.IsZero():
-		text += ", changed " + when(st.Changed, now)
+		text += ", changed " + format.When(st.Changed, now)
 	}
 	return text
 }

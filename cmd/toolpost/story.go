@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/story"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/cmd/toolpost/terminal"
 	"toolpost/node/storage"
@@ -188,33 +188,8 @@ func strip(tools []story.Tool) string {
 // tell prints the narrative, wrapped to the width of the terminal.
 func (p *player) tell(text string) {
 	if !p.json {
-		fmt.Fprintf(p.out, "%s\n\n", wrapped(cleanLines(strings.TrimSpace(text)), min(p.out.width(), 90)))
+		fmt.Fprintf(p.out, "%s\n\n", format.Wrapped(cleanLines(strings.TrimSpace(text)), min(p.out.width(), 90)))
 	}
-}
-
-// wrapped breaks lines between words, or not at all if width <= 0.
-func wrapped(text string, width int) string {
-	var b strings.Builder
-	for line := range strings.SplitSeq(text, "\n") {
-		if b.Len() > 0 {
-			b.WriteByte('\n')
-		}
-		at := 0
-		for word := range strings.FieldsSeq(line) {
-			n := utf8.RuneCountInString(word)
-			switch {
-			case at > 0 && width > 0 && at+1+n > width:
-				b.WriteByte('\n')
-				at = 0
-			case at > 0:
-				b.WriteByte(' ')
-				at++
-			}
-			b.WriteString(word)
-			at += n
-		}
-	}
-	return b.String()
 }
 
 // maxShown is the size up to which a text is shown within a story, in bytes.
@@ -231,7 +206,7 @@ func (p *player) asset(ctx context.Context, a tool.Asset) error {
 		where = p.server.url + "/v1/assets/" + a.SHA256
 	}
 	fmt.Fprintf(p.out, "%s\n", p.out.dim(fmt.Sprintf("[%s: %s, %s, %s]", clean(cmp.Or(a.Kind, "file")),
-		clean(cmp.Or(about.Title, a.AssetID)), bytesOf(a.Size), clean(where))))
+		clean(cmp.Or(about.Title, a.AssetID)), format.Bytes(a.Size), clean(where))))
 	if !strings.HasPrefix(a.MediaType, "text/") || a.Size > maxShown || a.SHA256 == "" {
 		return nil
 	}
@@ -245,21 +220,6 @@ func (p *player) asset(ctx context.Context, a tool.Asset) error {
 	text := strings.TrimRight(cleanLines(string(got.Content)), "\n")
 	_, err = fmt.Fprintf(p.out, "\n    %s\n\n", strings.ReplaceAll(text, "\n", "\n    "))
 	return err
-}
-
-// bytesOf writes a number of bytes for people.
-func bytesOf(n int64) string {
-	if n < 10_000 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	unit, size := "kB", int64(1000)
-	for _, next := range []string{"MB", "GB", "TB"} {
-		if n < 10_000*size {
-			break
-		}
-		unit, size = next, size*1000
-	}
-	return fmt.Sprintf("%d %s", (n+size/2)/size, unit)
 }
 
 // offer prints the choices.
@@ -375,8 +335,7 @@ const mostChanges = 8
 func (p *player) changes(state json.RawMessage) (lines []string) {
 	v, _ := strictjson.Decode(state)
 	now, _ := v.(map[string]any)
-	changed := map[string]string{}
-	flatten("", strictjson.Diff(p.state, now), changed)
+	changed := format.Leaves(strictjson.Diff(p.state, now))
 	delete(changed, "choices") // a story may keep them; they are listed anyway
 	p.state = now
 	for path, value := range changed {
@@ -387,25 +346,4 @@ func (p *player) changes(state json.RawMessage) (lines []string) {
 		lines = append(lines[:mostChanges], fmt.Sprintf("  and %d more", n))
 	}
 	return lines
-}
-
-// flatten lists the leaves of a patch by their paths.
-func flatten(under string, patch map[string]any, into map[string]string) {
-	for name, v := range patch {
-		path := strings.TrimPrefix(under+"."+name, ".")
-		switch v := v.(type) {
-		case map[string]any:
-			flatten(path, v, into)
-		case nil:
-			into[path] = "gone"
-		case string:
-			into[path] = v
-		case []any:
-			into[path] = "a list of " + strconv.Itoa(len(v))
-		case json.Number:
-			into[path] = v.String()
-		default:
-			into[path] = fmt.Sprint(v)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/cmd/toolpost/format"
 	"toolpost/wire/typeschema"
 )
 
@@ -44,7 +45,7 @@ func columns[T any](names string, special cells[T]) *table[T] {
 func (t *table[T]) text(v any) string {
 	switch v := v.(type) {
 	case time.Time:
-		return when(v, time.Now())
+		return format.When(v, time.Now())
 	case time.Duration:
 		return took(v, t.csv)
 	case []string:
@@ -60,7 +61,7 @@ func took(d time.Duration, csv bool) string {
 	if csv {
 		return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 3, 64)
 	}
-	return tidy(d)
+	return format.Tidy(d)
 }
 
 func (t *table[T]) row(one T) (row []string) {

@@ -14,6 +14,7 @@ import (
 
 	leasetools "toolpost/builtin/lease"
 	"toolpost/builtin/token"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/config"
 	"toolpost/config/offlimits"
 	"toolpost/engine/lease"
@@ -125,7 +126,7 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 	}, func(t token.Issued) {
 		fmt.Fprintln(a.out, t.Secret)
 		fmt.Fprintf(a.err, "token %s for %s, valid until %s; it is not shown again\n",
-			t.ID, clean(t.Caller), cmp.Or(when(t.Expires, time.Now()), "it is revoked"))
+			t.ID, clean(t.Caller), cmp.Or(format.When(t.Expires, time.Now()), "it is revoked"))
 	}), func(c *cobra.Command, words []string) ([]string, error) {
 		ttl, _ := duration.Parse(c.Flag("ttl").Value.String())
 		if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
@@ -178,7 +179,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 		}
 		told += fmt.Sprintf(", up to tier %d", l.Tier)
 		if !l.Expires.IsZero() { // a server without a store does not report it
-			told += ", until " + when(l.Expires, time.Now())
+			told += ", until " + format.When(l.Expires, time.Now())
 		}
 		fmt.Fprintln(a.err, told)
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/health"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/cmd/toolpost/terminal"
 	"toolpost/engine/calls"
@@ -95,7 +96,7 @@ func (a *app) topHead(l *health.Load) []string {
 		rates = fmt.Sprintf("%.1f calls/s   %.1f bad/s   p50 %s   p95 %s   p99 %s", r.Rate, float64(r.Bad)/l.Window,
 			millis(r.P50), millis(r.P95), millis(r.P99))
 	}
-	up := roughly(time.Duration(l.Up * float64(time.Second)))
+	up := format.Roughly(time.Duration(l.Up * float64(time.Second)))
 	return []string{
 		a.out.bold("toolpost") + "  " + clean(a.server.url) + "  up " + up + "  " + l.Time.Local().Format(time.TimeOnly),
 		fmt.Sprintf("%d in flight   %s   %d calls since the start", l.InFlight, rates, l.All.Total),
@@ -106,7 +107,7 @@ func (a *app) topHead(l *health.Load) []string {
 func (a *app) topParts(l *health.Load) [][]string {
 	return [][]string{
 		columns("in_flight=tool caller door for call last", cells[calls.Running]{
-			"for": func(c calls.Running) string { return roughly(l.Time.Sub(c.Since)) }, "last": lastOf,
+			"for": func(c calls.Running) string { return format.Roughly(l.Time.Sub(c.Since)) }, "last": lastOf,
 		}).lines(a.out, l.Calls),
 		columns("tool source calls/s bad p50 p95 p99 total", cells[health.Rate]{
 			"calls/s": func(r health.Rate) string { return fmt.Sprintf("%.1f", r.Rate) },
@@ -145,7 +146,7 @@ func workers(w *tool.Workers) string {
 	return text
 }
 
-func millis(ms float64) string { return tidy(time.Duration(ms * float64(time.Millisecond))) }
+func millis(ms float64) string { return format.Tidy(time.Duration(ms * float64(time.Millisecond))) }
 
 // A fullScreen is the terminal while it shows nothing but the load.
 type fullScreen struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/trust"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/tool"
 	"toolpost/wire/textdiff"
 )
@@ -73,7 +74,7 @@ func (a *app) showHeld(out trust.Reviewed) {
 	for _, h := range out.Held {
 		fmt.Fprintf(a.out, "%s  %s\n", a.out.bold(clean(h.Tool)), clean(strings.TrimSuffix(h.Why, ": "+reviewHint)))
 		a.out.facts("  ", 11, [][2]string{
-			{"first seen", when(h.Seen, time.Now())}, {"approved", approvedWhen(h)},
+			{"first seen", format.When(h.Seen, time.Now())}, {"approved", approvedWhen(h)},
 		})
 		for _, c := range h.Changes {
 			fmt.Fprintf(a.out, "  %s\n", clean(c.Part))
@@ -83,7 +84,7 @@ func (a *app) showHeld(out trust.Reviewed) {
 		}
 		if h.Digest != "" {
 			held[h.Source]++
-			fmt.Fprintf(a.out, "  approve it with: toolpost tools approve %s\n", shellWord(h.Tool+"@"+digestOf(h)))
+			fmt.Fprintf(a.out, "  approve it with: toolpost tools approve %s\n", format.ShellWord(h.Tool+"@"+digestOf(h)))
 		}
 		fmt.Fprintln(a.out)
 	}
@@ -101,7 +102,7 @@ func approvedWhen(h trust.Held) string {
 	if h.Approved.IsZero() {
 		return ""
 	}
-	return when(h.Approved, time.Now()) + " by " + clean(h.By)
+	return format.When(h.Approved, time.Now()) + " by " + clean(h.By)
 }
 
 func (a *app) showApproved(out trust.Approved) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"toolpost/cmd/toolpost/format"
 	"toolpost/engine/approval"
 	"toolpost/engine/calls"
 	"toolpost/internal/kit"
@@ -179,7 +180,7 @@ func TestToolNameIsQuotedForTheShell(t *testing.T) {
 		"-v":                    "'-v'",
 		"x.a\nb":                "'x.a b'",
 	} {
-		if got := shellWord(name); got != want {
+		if got := format.ShellWord(name); got != want {
 			t.Errorf("%q becomes %s", name, got)
 		}
 	}
@@ -285,12 +286,12 @@ func TestWideTablesAreShortened(t *testing.T) {
 	const id, at = "ap_0123456789abcdef0123456789", "2026-11-18T06:00:00Z (5m ago)"
 	row := []string{id, "writeFile", "agent/claude-code", at, at, "waiting", strings.Repeat("x", 300)}
 	rows := [][]string{{"ID", "TOOL", "CALLER", "ASKED", "UNTIL", "STATE", "WHAT"}, slices.Clone(row)}
-	fit(rows, 0)
+	format.Fit(rows, 0)
 	kit.Equal(t, cmp.Diff(row, rows[1]), "", "without a terminal")
 	s, _ := screenOnFile(t, false)
 	for _, width := range []int{100, 90} {
 		rows[1] = slices.Clone(row)
-		line := s.row(fit(rows, width), rows[1])
+		line := s.row(format.Fit(rows, width), rows[1])
 		if n := utf8.RuneCountInString(line); n > width || n < width-1 || !strings.Contains(line, id) || !strings.Contains(line, "  5m ago  5m ago ") {
 			t.Errorf("%d of %d columns: %s", n, width, line)
 		}
