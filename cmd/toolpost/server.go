@@ -155,6 +155,8 @@ func (a *app) here(text string) string {
 		switch {
 		case err != nil || slices.Contains(words, "--help") || slices.Contains(words, "--config"):
 			return command
+		case flags == "" && c.Name() == "init": // it writes a config, and reads none
+			return command
 		case flags == "":
 			return strings.TrimSuffix(command, "`") + own + "`"
 		case c.Flags().Lookup("server") == nil || slices.Contains(words, "--server"):

@@ -260,6 +260,9 @@ func TestAHintIsForTheServerThatWasUsed(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
+	a := newApp()
+	a.config = "my own.yaml"
+	kit.Equal(t, a.here("`toolpost init`, `toolpost approve x`"), "`toolpost init`, `toolpost approve x --config 'my own.yaml'`")
 }
 
 // A tool that runs a plan itself, or pretends to, changes nothing in the tree of the plan that contains it.
