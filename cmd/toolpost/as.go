@@ -107,10 +107,12 @@ func (a *app) advising(h tool.Handler, cfg *config.Config) tool.Handler {
 	}
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		r, err := h.Invoke(ctx, c, out)
-		if err == nil && r.Ask != nil && r.Ask.Kind == tool.AskApproval {
-			r.Ask.Message = a.here(r.Ask.Message)
+		if err != nil || r.Ask == nil || r.Ask.Kind != tool.AskApproval {
+			return r, err
 		}
-		return r, err
+		asked, ask := *r, *r.Ask
+		ask.Message, asked.Ask = a.here(ask.Message), &ask
+		return &asked, nil
 	})
 }
 
