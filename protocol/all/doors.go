@@ -3,6 +3,7 @@ package all
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"slices"
@@ -98,7 +99,7 @@ func (p patient) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) erro
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if conflict := tool.CodeOf(err) == tool.CodeConflict; conflict && p.follows {
+		if conflict := tool.CodeOf(errors.Unwrap(err)) == tool.CodeConflict; conflict && p.follows {
 			p.log.Debug("the server before this one still answers commands")
 		} else if !told && conflict {
 			p.log.Warn("another server of this config runs, and answers its commands; `toolpost serve --replace` would take over from it")
