@@ -27,6 +27,7 @@ type connecting struct {
 	*app
 	yes, undo, dry, http bool
 	url, name, file      string
+	source               string // the one source that the agent gets; "" means all
 
 	cfg     *config.Config
 	machine connect.Machine
@@ -47,9 +48,11 @@ func (a *app) connectCommand() *cobra.Command {
 		Long: "Adds this Toolpost to the MCP servers of the agents on this machine, or of the agents that you name. The\n" +
 			"entry is a program that the agent starts (`toolpost as mcp` with this config) or, with --http, the address\n" +
 			"of a server and a token for the agent. The command shows each change and asks first. Everything else in\n" +
-			"the agent's file stays as it is, comments too, and the old file is kept beside it.\n\n" +
+			"the agent's file stays as it is, comments too, and the old file is kept beside it. With --source, the\n" +
+			"entry offers one source under its own names, in place of an MCP server that the agent had before.\n\n" +
 			"The agents, and the file of each:\n" + strings.Join(known, "\n"),
-		Example:   "  toolpost connect\n  toolpost connect claude-code --yes\n  toolpost connect cursor --undo",
+		Example: "  toolpost connect\n  toolpost connect claude-code --yes\n  toolpost connect cursor --undo\n" +
+			"  toolpost connect cursor --source memory",
 		ValidArgs: ids,
 		RunE:      func(c *cobra.Command, args []string) error { return q.run(c.Context(), args) },
 	}
@@ -59,7 +62,8 @@ func (a *app) connectCommand() *cobra.Command {
 	f.BoolVar(&q.undo, "undo", false, "remove the entry again")
 	f.BoolVar(&q.http, "http", false, "let the agent call the server that toolpost serve runs, with a token of its own")
 	f.StringVar(&q.url, "url", "", "with --http: the URL of the server (default: the URL of the config's HTTP door)")
-	f.StringVar(&q.name, "name", "toolpost", "name of the entry in the agent's settings")
+	f.StringVar(&q.source, "source", "", "offer only this source, under its own names (see toolpost as mcp)")
+	f.StringVar(&q.name, "name", "", "name of the entry in the agent's settings (default: toolpost, or the source)")
 	f.StringVar(&q.file, "file", "", "settings file of the one AGENT, such as a project's (default: the file above)")
 	return a.withJSON("print the changes as JSON; without --yes, write nothing", c)
 }
@@ -138,13 +142,16 @@ func (q *connecting) conclusion(all []connection) error {
 }
 
 func (q *connecting) check(ids []string) (err error) {
+	q.name = cmp.Or(q.name, q.source, "toolpost")
 	switch {
 	case q.file != "" && len(ids) != 1:
 		return tool.Errorf(tool.CodeInvalidInput, "--file is the file of one client: name it, such as `toolpost connect "+
 			"cursor --file .cursor/mcp.json`")
 	case q.url != "" && !q.http:
 		return tool.Errorf(tool.CodeInvalidInput, "--url goes with --http")
-	case q.name == "" || strings.Trim(q.name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
+	case q.source != "" && q.http:
+		return tool.Errorf(tool.CodeInvalidInput, "--source does not go with --http: a server offers all sources at its address")
+	case strings.Trim(q.name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
 		return tool.Errorf(tool.CodeInvalidInput, "--name %q: use letters, digits, _ and -", q.name)
 	case q.undo: // undoes an earlier run, whatever the config says now
 		q.cfg, _ = q.load()
@@ -152,6 +159,11 @@ func (q *connecting) check(ids []string) (err error) {
 	}
 	if q.cfg, err = q.load(); err != nil {
 		return err
+	}
+	names := q.cfg.SourceNames()[1:] // without our own
+	if q.source != "" && !slices.Contains(names, q.source) {
+		return tool.Errorf(tool.CodeNotFound, "there is no source %q%s", q.source,
+			nearest.Suggest(q.source, names, "; `toolpost sources` lists them"))
 	}
 	if q.cfg.Path == "" {
 		return tool.Errorf(tool.CodeInvalidInput, "there is no config here for agents to use; `toolpost init` writes one, and "+
@@ -194,6 +206,9 @@ func (q *connecting) program(caller string) (connect.Server, error) {
 		return connect.Server{}, err
 	}
 	args := []string{"as", "mcp", "--caller", caller}
+	if q.source != "" {
+		args = append(args, q.source)
+	}
 	if q.cfg != nil {
 		args = append(args, "--config", q.cfg.Path)
 		if q.givenState() != "" { // the agent has neither our flags nor our environment
