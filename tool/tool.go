@@ -44,6 +44,8 @@ type Spec struct {
 	// tasks.
 	TitleHint   bool   `json:"-"`
 	TaskSupport string `json:"-"`
+	// HintsIgnored is set if the server gave hints about its effects, and its source does not trust them.
+	HintsIgnored bool `json:"-"`
 	// Extra holds members of its definition that they repeat as they are, such as icons and _meta; nil if there are none.
 	Extra json.RawMessage `json:"-"`
 	// Method is for what an MCP server offers beside tools: the request that a call stands for. Such a tool is unlisted,

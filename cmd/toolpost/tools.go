@@ -176,7 +176,7 @@ func (a *app) describe(t listed) {
 		fmt.Fprintf(a.out, "%s\n", clean(s.Description))
 	}
 	fmt.Fprintln(a.out)
-	a.out.facts("", 11, facts(t))
+	a.out.facts("", 11, facts(t, a.server.url != ""))
 	for _, part := range []struct {
 		title  string
 		schema json.RawMessage
@@ -193,27 +193,32 @@ func (a *app) describe(t listed) {
 	}
 }
 
-// tierOf describes a tier, and its origin.
-func tierOf(s *tool.Spec) string {
+// tierOf describes a tier, and its origin. A spec of a remote catalogue does not tell whether hints were ignored.
+func tierOf(s *tool.Spec, remote bool) string {
 	from := map[tool.TierFrom]string{
 		tool.TierConfig:  "declared by the config of its source",
 		tool.TierTool:    "declared by the tool",
 		tool.TierEffects: "by its effects",
 		tool.TierDefault: "by default: it says nothing about its effects",
 	}[s.TierFrom]
-	if from == "" {
+	switch unknown := s.TierFrom == tool.TierDefault && s.Protocol == "mcp"; {
+	case from == "":
 		return fmt.Sprint(s.Tier)
+	case unknown && s.HintsIgnored:
+		from = "by default: the hints of its server are not trusted; `trust_hints: true` in its source trusts them"
+	case unknown && remote:
+		from = "by default: its server gave no hints, or they are not trusted; `trust_hints: true` in its source trusts them"
 	}
 	return fmt.Sprintf("%d (%s)", s.Tier, from)
 }
 
-func facts(t listed) [][2]string {
+func facts(t listed, remote bool) [][2]string {
 	s := t.spec
 	f := [][2]string{
 		{"source", clean(s.Source) + " (" + clean(s.Protocol) + ")"},
 		{"also", clean(strings.Join(s.Aliases, ", "))},
 		{"effects", strings.Join(s.Effects.Words(), ", ")},
-		{"tier", tierOf(s)},
+		{"tier", tierOf(s, remote)},
 		{"guarantees", clean(strings.Join(s.Guarantees.Asked(), ", "))},
 		{"walls", clean(s.Walls)},
 	}

@@ -231,6 +231,7 @@ func (r *Runner) specOf(o *upstreamTool) *tool.Spec {
 	if r.o.Effects == (tool.Effects{}) && (!r.o.TrustHints || o.Hints.unset()) {
 		// These effects are assumed, not declared. The tier follows from what the server admits, which may be nothing.
 		if s.TierFrom = tool.TierDefault; o.Hints.admitted().Tier() > 0 {
+		s.HintsIgnored = !o.Hints.unset()
 			s.Tier, s.TierFrom = o.Hints.admitted().Tier(), tool.TierTool
 		}
 	}
