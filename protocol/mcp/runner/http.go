@@ -483,10 +483,15 @@ func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 			jsonrpc.Clip(resp.Header.Get("Location")))
 	}
 	var scan strictjson.Scanner
+	text := resp.Status
 	if m, err := jsonrpc.Decode(&scan, body); err == nil && m.Err != nil && resp.StatusCode != http.StatusTooManyRequests {
-		return m.Failure()
+		e := &jsonrpc.Error{}
+		if bad := strictjson.Unmarshal(m.Err, e); m.Version != nil || bad == nil && e.Code != 0 {
+			return m.Failure()
+		}
+		text += ": " + string(m.Err) // of another API, or a proxy
 	}
-	return &refusalError{resp.StatusCode, jsonrpc.Clip(resp.Status), backoff.RetryAfter(resp.Header.Get("Retry-After"))}
+	return &refusalError{resp.StatusCode, jsonrpc.Clip(text), backoff.RetryAfter(resp.Header.Get("Retry-After"))}
 }
 
 // unauthorised returns the error for a request that the server refused for its credentials or their rights.

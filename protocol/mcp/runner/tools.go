@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,7 +145,7 @@ func (r *Runner) page(ctx context.Context, l listing, cursor string) (p page, er
 		if rpcErr.Code == jsonrpc.CodeMethodNotFound && (l.method != mcp.MethodListTools || q.server.capabilities.Tools == nil) {
 			return p, nil // it has resources or prompts, but no tools
 		}
-		return p, tool.Errorf(tool.CodeProtocol, "the server does not list its %s: %w", l.what, rpcErr)
+		return p, tool.Errorf(tool.CodeProtocol, "%s does not list its %s: %w", cmp.Or(r.o.shown(), "the server"), l.what, rpcErr)
 	}
 	if err != nil {
 		return p, ended(ctx, l.method, err, q.lastOutput)
@@ -230,8 +231,8 @@ func (r *Runner) specOf(o *upstreamTool) *tool.Spec {
 	}
 	if r.o.Effects == (tool.Effects{}) && (!r.o.TrustHints || o.Hints.unset()) {
 		// These effects are assumed, not declared. The tier follows from what the server admits, which may be nothing.
-		if s.TierFrom = tool.TierDefault; o.Hints.admitted().Tier() > 0 {
 		s.HintsIgnored = !o.Hints.unset()
+		if s.TierFrom = tool.TierDefault; o.Hints.admitted().Tier() > 0 {
 			s.Tier, s.TierFrom = o.Hints.admitted().Tier(), tool.TierTool
 		}
 	}
