@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/cmd/toolpost/form"
 	"toolpost/cmd/toolpost/format"
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/config"
@@ -71,6 +72,8 @@ type trial struct {
 type triedTool struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
+
+	example string // a call of it, with a word in capitals for each argument that it requires
 }
 
 // tryAdded checks the config as it will be, and opens its new sources.
@@ -105,12 +108,23 @@ func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(confi
 		}
 		for spec, err := range n.Catalog().Specs(ctx, me()) {
 			if spec != nil && spec.Source == s.Name && s.Err == nil && err == nil {
-				one.Tools = append(one.Tools, triedTool{spec.Name, spec.Description})
+				one.Tools = append(one.Tools, triedTool{spec.Name, spec.Description, exampleCall(spec)})
 			}
 		}
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// exampleCall returns the words of a call, after `toolpost call`.
+func exampleCall(spec *tool.Spec) string {
+	words := format.ShellWord(spec.Ref().String())
+	for _, in := range form.Inputs(spec.Input) {
+		if in.Need == "required" {
+			words += " " + format.ShellWord(in.Name) + "=" + format.ShellWord(strings.ToUpper(in.Name))
+		}
+	}
+	return words
 }
 
 func (a *app) mcpListCommand() *cobra.Command {
@@ -422,8 +436,10 @@ func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 			orNothing(append([]string{"its own folder"}, s.Read...)), orNothing(s.Write), orNothing(s.Network))
 	}
 	if len(tried.Tools) > 0 {
-		first := format.ShellWord(s.Name + "." + tried.Tools[0].Name)
-		fmt.Fprintf(q.out, "next: toolpost tools show %s; toolpost call %s; or `toolpost connect`, and your agent has them\n", first, first)
+		call := tried.Tools[0].example
+		name, _, _ := strings.Cut(call, " ")
+		fmt.Fprintf(q.out, "next: toolpost tools show %s; toolpost call %s; or `toolpost connect`, and your agent has them\n",
+			name, call)
 	}
 }
 
