@@ -366,7 +366,12 @@ func (q *mcpAdding) try(ctx context.Context, e *mcpadd.Edit, s *mcpadd.Server) (
 	}
 	hints := s.Remarks
 	if s.URL == "" && !s.Contained() {
-		hints = append(hints, cmp.Or(s.Unseen(e.Config.Dir), mcpadd.WallsHint(one.Error)))
+		path := s.Hidden(e.Config.Dir, false)
+		if path != "" {
+			hints = append(hints, fmt.Sprintf("its walls hide %s, which its command or a variable names: --read %[1]s lets it look, "+
+				"--write %[1]s also change what is there", format.ShellWord(path)))
+		}
+		hints = append(hints, mcpadd.WallsHint(one.Error, true, path == ""))
 	}
 	if s.URL == "" && s.Bare() {
 		hints = append(hints, "it gets no variables but PATH, HOME, LANG and TMPDIR; --env and --secret give it more")

@@ -13,6 +13,7 @@ import (
 	"toolpost/builtin/define"
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/cmd/toolpost/mcpadd"
+	"toolpost/config"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
 )
@@ -31,8 +32,9 @@ func (a *app) mcpImportCommand() *cobra.Command {
 		Use: "import FILE [flags]", Short: "Import the MCP servers from another program's settings", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
 		Long: "Reads the servers in a file such as mcp.json, claude_desktop_config.json, .vscode/mcp.json, Zed's\n" +
-			"settings or Codex's config.toml, and makes each one a source. Values of `env`, and tokens in headers,\n" +
-			"become secrets: they are kept in files of the state folder, and never written to the config or shown.\n" +
+			"settings or Codex's config.toml, and makes each one a source. Values of `env`, except paths and URLs\n" +
+			"without credentials, and tokens in headers become secrets: they are kept in files of the state folder,\n" +
+			"and never written to the config or shown.\n" +
 			"Servers that are run with npx, uvx or docker are fetched once. Servers that cannot be imported are\n" +
 			"reported with the reason. The file is not changed.",
 		Example: "  toolpost mcp import ~/.cursor/mcp.json --dry-run\n  toolpost mcp import .vscode/mcp.json --only github",
@@ -90,6 +92,11 @@ func (q *mcpImporting) run(ctx context.Context, path string) error {
 	if err := q.tryAll(ctx, e, all); err != nil {
 		return err
 	}
+	for _, one := range all {
+		if one.Source != "" && one.server.URL == "" && !one.server.Contained() {
+			q.noteWalls(e, one)
+		}
+	}
 	failed := !q.Dry && slices.ContainsFunc(all, func(o *importedServer) bool { return o.Problem != "" })
 	return q.conclude(map[string]any{"config": e.Config.Path, "servers": all}, func() { q.show(e, all) }, failed)
 }
@@ -139,13 +146,21 @@ func (q *mcpImporting) tryAll(ctx context.Context, e *mcpadd.Edit, all []*import
 			}
 			if one.Tools = len(t.Tools); t.Error != "" {
 				one.Problem = "it does not start: " + t.Error
-				if one.server.URL == "" {
-					one.Notes = append(one.Notes, mcpadd.WallsHint(t.Error))
-				}
 			}
 		}
 	}
 	return nil
+}
+
+// noteWalls notes the line of the source that the server needs to start, or to use what its command or a variable names.
+func (q *mcpImporting) noteWalls(e *mcpadd.Edit, one *importedServer) {
+	path := one.server.Hidden(e.Config.Dir, !q.Dry && !q.noTry && one.Problem == "")
+	if path != "" {
+		one.Notes = append(one.Notes, fmt.Sprintf("its walls hide %s, which its command or a variable names; to let it read that, "+
+			"add to the source %s: `walls: %s`; `write` lets it change that, too", path, one.Source,
+			config.Fields{{Name: "read", Value: []string{path}}}.Flow()))
+	}
+	one.Notes = append(one.Notes, mcpadd.WallsHint(one.Problem, false, path == ""))
 }
 
 func (q *mcpImporting) show(e *mcpadd.Edit, all []*importedServer) {
@@ -156,7 +171,9 @@ func (q *mcpImporting) show(e *mcpadd.Edit, all []*importedServer) {
 		case q.Dry:
 			fmt.Fprintf(q.out, "would take %s:\n%s\n", clean(one.Name), cleanLines(one.server.Source().String()))
 		case one.Problem != "":
-			fmt.Fprintf(q.out, "%s %s as %s: %s\n", q.out.amber("took"), clean(one.Name), one.Source, clean(one.Problem))
+			fmt.Fprintf(q.out, "%s %s as %s, but %s\n", q.out.amber("took"), clean(one.Name), one.Source, clean(one.Problem))
+		case q.noTry:
+			fmt.Fprintf(q.out, "%s %s as %s: not started\n", q.out.green("took"), clean(one.Name), one.Source)
 		default:
 			fmt.Fprintf(q.out, "%s %s as %s: %s\n", q.out.green("took"), clean(one.Name), one.Source, define.Count(one.Tools, "tool"))
 		}

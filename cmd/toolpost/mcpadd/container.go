@@ -56,8 +56,8 @@ func parseBoxed(argv []string) (box *boxed, words []string, err error) {
 			box.args = append(box.args, flag, value)
 		default:
 			return nil, nil, tool.Errorf(tool.CodeUnsupported, "%s run %s is not supported: a server's container has no network, no "+
-				"capabilities and nothing of this machine; --network all gives it a network, and the rest is for `container` in the "+
-				"config, by hand", box.engine, flag)
+				"capabilities and nothing of this machine; `mcp add --network all` gives it a network, and the rest is for "+
+				"`container` in the config, by hand", box.engine, flag)
 		}
 	}
 	if len(words) == 0 || words[0] == "" {

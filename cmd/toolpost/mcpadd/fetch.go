@@ -94,5 +94,5 @@ func fetches(argv []string) string {
 		return ""
 	}
 	return filepath.Base(argv[0]) + " may fetch what it runs, and behind its walls a server has no network: add it with `npx -y PACKAGE`, `uvx PACKAGE` or " +
-		"`docker run -i --rm IMAGE`, which are fetched once; or let it reach out at each start, with --network and the hosts that it needs"
+		"`docker run -i --rm IMAGE`, which are fetched once; or let it reach out at each start, with `walls: {network: [HOST]}`"
 }

@@ -258,43 +258,62 @@ func (s *Server) Contained() bool { return s.box != nil }
 // Bare reports whether the program gets no variables of its own.
 func (s *Server) Bare() bool { return len(s.secrets)+len(s.env) == 0 }
 
-// WallsHint names the option that a server may need after it failed behind its walls, or returns "".
-func WallsHint(message string) string {
-	for _, hint := range []struct{ words, option string }{
+// WallsHint names the option that a server may need after it failed behind its walls: a flag of `mcp add`, or else a line of
+// its source. It returns "" if the message does not tell, or tells of files and files is false.
+func WallsHint(message string, flags, files bool) string {
+	for _, hint := range []struct{ words, fact, flag, line string }{
 		{
 			`sockets?|eai_again|enotfound|enetunreach|econnrefused|getaddrinfo|name resolution|network is unreachable|fetch failed|dns error`,
-			"it has no network: allow the hosts that it needs with --network HOST (`walls: {network: [HOST]}`)",
+			"it has no network: allow the hosts that it needs with ", "--network HOST", "`walls: {network: [HOST]}`",
 		},
 		{
 			`erofs|read-only file system|eacces|permission denied|eperm`,
-			"it writes nothing: allow the folder that it needs with --write DIR (`walls: {write: [DIR]}`)",
+			"it writes nothing: allow the folder that it needs with ", "--write DIR", "`walls: {write: [DIR]}`",
 		},
 		{
 			`enoent|no such file|err_module_not_found|cannot find (module|package)|modulenotfounderror|can't open file`,
-			"it sees its own folder alone, by default the config's: name another with --dir DIR, or allow what it needs with " +
-				"--read PATH (`walls: {read: [PATH]}`)",
+			"it sees its own folder alone, by default the config's: name another, or allow what it needs, with ",
+			"--dir DIR or --read PATH", "`dir: DIR` or `walls: {read: [PATH]}`",
 		},
-		{`heap out of memory|memoryerror`, "it has 512 MiB: allow more with `walls: {memory: BYTES}`"},
+		{`heap out of memory|memoryerror`, "it has 512 MiB: allow more with ", "", "`walls: {memory: BYTES}`"},
 	} {
-		if regexp.MustCompile(`(?i)\b(` + hint.words + `)\b`).MatchString(message) {
-			return hint.option
+		if !regexp.MustCompile(`(?i)\b(`+hint.words+`)\b`).MatchString(message) || strings.HasPrefix(hint.line, "`dir") && !files {
+			continue
 		}
+		if flags && hint.flag != "" {
+			return hint.fact + hint.flag + " (" + hint.line + ")"
+		}
+		return hint.fact + hint.line + " in its source"
 	}
 	return ""
 }
 
-// Unseen names the flag that gives the server a folder that its command names, as that of a file server does. It returns ""
-// if the server has all of them.
-func (s *Server) Unseen(base string) string {
-	given := append(slices.Concat(s.Read, s.Write), s.dir)
-	for _, word := range s.command {
-		info, err := os.Stat(word)
-		if err != nil || !info.IsDir() || !filepath.IsAbs(word) || slices.ContainsFunc(given, func(path string) bool {
-			return offlimits.Within(word, offlimits.Under(base, path))
-		}) {
+// Hidden returns a file or folder that the command or a variable of the server names and that its walls hide from it, or "".
+// The walls show a program the files of its command that have absolute paths, but nothing beside them: unless the program has
+// started without it, that is the folder of such a file. It is not, if the home of the user is in there.
+func (s *Server) Hidden(base string, started bool) (beside string) {
+	dir := offlimits.Under(base, s.dir)
+	seen := []string{dir, "/usr", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/proc"}
+	for _, path := range slices.Concat(s.Read, s.Write) {
+		seen = append(seen, offlimits.Under(base, path))
+	}
+	args := s.command[min(1, len(s.command)):]
+	for i, word := range slices.Concat(args, slices.Sorted(maps.Values(s.env))) {
+		if strings.HasPrefix(word, "-") {
+			_, word, _ = strings.Cut(word, "=")
+		}
+		path := offlimits.Under(dir, word)
+		info, err := os.Stat(path)
+		within := func(folder string) bool { return offlimits.Within(path, folder) }
+		if word == "" || err != nil || slices.ContainsFunc(seen, within) {
 			continue
 		}
-		return fmt.Sprintf("its command names %s, which it does not see: --write %[1]s lets it change what is there, --read %[1]s only look", word)
+		if i >= len(args) || !info.Mode().IsRegular() || !filepath.IsAbs(word) {
+			return path
+		}
+		if folder := filepath.Dir(path); beside == "" && !started && !offlimits.Within(os.Getenv("HOME"), folder) {
+			beside = folder
+		}
 	}
-	return ""
+	return beside
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,6 +129,27 @@ func (q *Import) inFolder(word string) string {
 	return strings.ReplaceAll(word, "${workspaceFolder}", folder)
 }
 
+// isPlain reports whether the value of a variable is clearly a path, or a URL without credentials. A name that promises a
+// credential is believed, unless the value is a file of this machine. A long part of a URL may be a token, as of a webhook.
+func isPlain(name, value string) bool {
+	if _, err := os.Stat(value); err == nil && filepath.IsAbs(value) {
+		return true
+	}
+	root, _, deep := strings.Cut(strings.TrimPrefix(value, "/"), "/")
+	_, err := os.Stat("/" + root)
+	u, bad := url.Parse(value)
+	switch {
+	case isCredential(name, value) || strings.Contains(value, "$"):
+		return false
+	case strings.HasPrefix(value, "/"): // so may a key in Base64
+		return deep && root != "" && err == nil
+	case strings.HasPrefix(value, "./"), strings.HasPrefix(value, "../"), strings.HasPrefix(value, "~/"):
+		return true
+	}
+	return bad == nil && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" &&
+		!slices.ContainsFunc(strings.Split(u.Path, "/"), func(part string) bool { return len(part) >= 16 })
+}
+
 // variables makes secrets from the server's variables. A variable that cannot be a secret is left out and reported.
 func (q *Import) variables(s *Server, l connect.Listed) error {
 	for _, name := range slices.Sorted(maps.Keys(l.Env)) {
@@ -137,7 +159,7 @@ func (q *Import) variables(s *Server, l connect.Listed) error {
 			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of a variable", name)
 		case value == "":
 			continue
-		case slices.Contains(q.Plain, name):
+		case slices.Contains(q.Plain, name), isPlain(name, value):
 			s.env[name] = value
 			continue
 		}
