@@ -224,8 +224,8 @@ func (c *Callers) byIssued(ctx context.Context, shown Credentials) (tool.Princip
 	case !ok:
 		return tool.Principal{}, errors.New("it was never issued, or is over")
 	}
-	// the issuer, or the role, is newer than the token
-	if err := errors.Join(c.o.apart(g.Caller), c.unlike(g.Caller, g.Roles)); err != nil {
+	// the issuer, or the role, is newer than the token; or it was not issued by this program
+	if err := errors.Join(CheckID(g.Caller), c.o.apart(g.Caller), c.unlike(g.Caller, g.Roles)); err != nil {
 		return tool.Principal{}, err
 	}
 	rights := c.tokenRights(g)
