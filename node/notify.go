@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"toolpost/engine/approval"
@@ -86,15 +87,17 @@ func approvalEvents(a approval.Approval) (events []notify.Event) {
 		add("ran", a.Used, fmt.Sprintf("it ran (%s): %s", a.Ran.Outcome, what))
 	}
 	if a.By != "" {
-		add("decided", a.Decided, fmt.Sprintf("%s by %s: %s. %s", a.State, a.By, what, a.Reason))
+		add("decided", a.Decided, fmt.Sprintf("%s by %s: %s. %s", a.State, a.By, what, oneLine(a.Reason)))
 	}
 	reason := ""
 	if len(a.Rules) > 0 { // a stored approval can have none
 		reason = a.Rules[0].Reason
 	}
-	add("waiting", a.Asked, fmt.Sprintf("has to be approved: %s. %s", what, reason))
+	add("waiting", a.Asked, fmt.Sprintf("has to be approved: %s. %s", what, oneLine(reason)))
 	return events
 }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // programs returns commands without their arguments.
 func programs(commands [][]string) (names [][]string) {

@@ -17,4 +17,8 @@ func TestEventsHaveNoWordsOfCommands(t *testing.T) {
 	kit.Equal(t, events[0].Text, "has to be approved: execShell by ada, runs mysql. ")
 	kit.DeepEqual(t, events[0].Data.(approval.Approval).Touches, tool.Touches{Commands: [][]string{{"mysql"}}})
 	kit.Equal(t, commands[0][1], "-phunter2") // the approval itself is unchanged
+	denied := approval.Approval{Tool: "writeFile", Caller: "ada", State: "denied"}
+	denied.By, denied.Reason = "bob", "no,\n\tnever"
+	events = approvalEvents(denied)
+	kit.Equal(t, events[0].Text, "denied by bob: writeFile by ada. no, never")
 }

@@ -63,7 +63,7 @@ type Event struct {
 	ID   string    `json:"id"`
 	Type string    `json:"type"`
 	Time time.Time `json:"timestamp"`
-	Text string    `json:"text"` // a sentence for people, which chats show
+	Text string    `json:"text"` // a sentence for people, which chats show; post makes it one line without hidden characters
 	Data any       `json:"data"`
 	// Open is set if the event still matters after a restart, as a call does that still waits.
 	Open bool `json:"-"`
@@ -219,6 +219,7 @@ func (n *Notifier) deliver(ctx context.Context, w Webhook, e Event) bool {
 
 // post sends an event once. If it fails, again is the time after which another try may help, or 0 if none will.
 func (n *Notifier) post(ctx context.Context, w Webhook, e Event) (again time.Duration, err error) {
+	e.Text = tool.VisibleName(e.Text) // a caller chooses the names of files
 	key, err := n.key(w)
 	body, err2 := strictjson.Marshal(e)
 	r, err3 := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))

@@ -3,6 +3,7 @@ package notify
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -62,6 +63,18 @@ func TestRetryAfterIsBounded(t *testing.T) {
 		kit.Fails(t, err, "429")
 		kit.Equal(t, again, want, header)
 	}
+}
+
+// A caller chooses the names of the files that its call touches.
+func TestTextForChatsIsOneLineWithoutHiddenCharacters(t *testing.T) {
+	var got Event
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&got)
+	}))
+	defer s.Close()
+	_, err := open("key").post(t.Context(), Webhook{URL: s.URL}, Event{ID: "a", Text: "writes /a\nok\x1b[2K\u202e\u200b/b"})
+	kit.OK(t, err)
+	kit.Equal(t, got.Text, `writes /a\u000aok\u001b[2K\u202e\u200b/b`)
 }
 
 // A noNetwork accepts and counts what is posted, without a network.
