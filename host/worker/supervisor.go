@@ -11,7 +11,10 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"toolpost/host/backoff"
 	"toolpost/host/spawn"
@@ -71,6 +74,9 @@ type Supervisor struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup // every goroutine of every worker
 
+	logs     *rate.Limiter // of lines of standard error
+	unlogged atomic.Int64  // lines that it stopped
+
 	mu       sync.Mutex
 	current  *Worker          // takes new calls; nil if none does
 	workers  map[*Worker]bool // those that are not gone, including those that only finish their calls
@@ -94,7 +100,7 @@ type ticket struct {
 
 // New makes a supervisor. It starts nothing before the first Get.
 func New(o Options) *Supervisor {
-	s := &Supervisor{o: o, restart: o.Restart, workers: map[*Worker]bool{}}
+	s := &Supervisor{o: o, restart: o.Restart, workers: map[*Worker]bool{}, logs: rate.NewLimiter(logRate, logBurst)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }

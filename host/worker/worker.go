@@ -23,7 +23,10 @@ import (
 )
 
 const (
-	unrelatedQueue = 64 // incoming messages that belong to no request and wait to be served
+	unrelatedQueue = 64      // incoming messages that belong to no request and wait to be served
+	maxLogLine     = 2 << 10 // bytes of a line of standard error in the log
+	logBurst       = 200     // such lines that are logged at once; then logRate of them a second
+	logRate        = 20
 	maxNoise       = 20 // unusable lines that are logged before they are only counted
 )
 
@@ -162,7 +165,23 @@ func (w *Worker) stderr(line []byte) {
 		events.Stderr(line)
 		return
 	}
-	w.s.o.Log.Info("a line of standard error", "line", string(line))
+	if !w.s.logs.Allow() {
+		w.s.unlogged.Add(1)
+		return
+	}
+	w.logUnlogged()
+	more := ""
+	if len(line) > maxLogLine {
+		line, more = line[:process.WholeRunes(line[:maxLogLine])], "..."
+	}
+	w.s.o.Log.Info("a line of standard error", "line", string(line)+more)
+}
+
+// logUnlogged logs how many lines of standard error are not in the log: all programs of a source share its rate.
+func (w *Worker) logUnlogged() {
+	if n := w.s.unlogged.Swap(0); n > 0 {
+		w.s.o.Log.Warn("lines of standard error were left out", "lines", n)
+	}
 }
 
 // listener returns the events of the only pending call.
@@ -413,6 +432,7 @@ func (w *Worker) bury() {
 	exit := w.child.Kill()
 	<-w.done
 	w.child.Close()
+	w.logUnlogged()
 	why, brief := w.obituary(w.child.Describe(exit)+w.babbles(), exited), w.obituary(exit.String(), exited)
 	w.s.ended(w, why, brief)
 	if n, _ := w.conn.Pending(); n > 1 && w.greeted.Load() { // its last output may be about any one of the callers

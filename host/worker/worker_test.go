@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -72,6 +73,8 @@ func program(mode string) {
 		case m.Method == "hello" && mode == "refuses":
 			fmt.Printf(`{"id":%s,"error":{"code":-32601,"message":"no"}}`+"\n", m.ID)
 			continue
+		case m.Method == "flood":
+			fmt.Fprint(os.Stderr, strings.Repeat("é", maxLogLine)+"\n"+strings.Repeat("again\n", 10*logBurst))
 		case m.Method == "die":
 			fmt.Fprintln(os.Stderr, "my last words")
 			os.Exit(3)
@@ -113,7 +116,7 @@ func supervise(t *testing.T, mode string, o Options) *Supervisor {
 	start := spawn.Options{Env: map[string]string{modeEnv: mode}, Walls: walls.Options{Off: true}}
 	program := kit.Must(start.Program("/", spawn.Command{Argv: []string{self}, Dir: "/"}))(t)
 	o.Find = func() (*spawn.Program, error) { return program, nil }
-	o.Name, o.Log, o.Hello, o.MaxLine = "prog", slog.New(slog.DiscardHandler), "hello", 1<<20
+	o.Name, o.Log, o.Hello, o.MaxLine = "prog", cmp.Or(o.Log, slog.New(slog.DiscardHandler)), "hello", 1<<20
 	o.StartTime, o.Grace = cmp.Or(o.StartTime, patience), cmp.Or(o.Grace, 300*time.Millisecond)
 	greet := func(ctx context.Context, w *Worker) error {
 		_, err := w.Ask(ctx, "hello", nil, nobody{})
@@ -167,6 +170,26 @@ func TestOneWorkerTakesAllCalls(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+func TestStandardErrorCannotFloodTheLog(t *testing.T) {
+	var log bytes.Buffer
+	t.Run("flood", func(t *testing.T) { // at its end the program is gone
+		s := supervise(t, "fine", Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		kit.Must(call(t.Context(), s, "flood", `{}`))(t)
+	})
+	said, left := strings.Count(log.String(), "a line of standard error"), 0
+	for _, line := range strings.Split(log.String(), "\n") {
+		if _, n, ok := strings.Cut(line, "were left out\" lines="); ok {
+			left += kit.Must(strconv.Atoi(n))(t)
+		}
+		if len(line) > maxLogLine+200 {
+			t.Errorf("a line of the log has %d bytes", len(line))
+		}
+	}
+	if all := 10*logBurst + 1; said > all/2 || said+left != all {
+		t.Errorf("%d lines are in the log, and %d are said to be left out, of %d", said, left, all)
+	}
 }
 
 func TestAWorkerTakesNoMoreCallsThanItHasPlaces(t *testing.T) {
