@@ -76,16 +76,25 @@ func atHome(n ast.Node) (ast.Node, error) {
 		}
 		return &list, nil
 	case *ast.StringNode:
-		rest, ok := strings.CutPrefix(v.Value, "~")
-		if !ok || rest != "" && rest[0] != '/' {
+		full, err := AtHome(v.Value)
+		if err == nil && full == v.Value {
 			break
 		}
-		home, err := os.UserHomeDir()
 		whole := *v
-		whole.Value = filepath.Join(home, rest)
+		whole.Value = full
 		return &whole, placed(n, err)
 	}
 	return n, nil
+}
+
+// AtHome returns a path, or the URL of a store in a file, with the home folder in place of a ~/ at the beginning.
+func AtHome(path string) (string, error) {
+	scheme, rest, ok := strings.Cut(path, "~")
+	if !ok || rest != "" && rest[0] != '/' || scheme != "" && scheme != "sqlite:" {
+		return path, nil
+	}
+	home, err := os.UserHomeDir()
+	return scheme + filepath.Join(home, rest), err
 }
 
 var (

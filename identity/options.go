@@ -46,7 +46,7 @@ type Caller struct {
 type Issuer struct {
 	Issuer     string     `yaml:"issuer" doc:"the issuer's URL, as in the claim iss"`
 	Audience   Names      `yaml:"audience" doc:"accepted values of the claim aud; a token must carry one of them"`
-	JWKS       string     `yaml:"jwks" doc:"URL or file with the issuer's public keys; default: taken from its OpenID configuration"`
+	JWKS       string     `yaml:"jwks" kind:"path" doc:"URL or file with the issuer's public keys; default: taken from its OpenID configuration"`
 	Caller     string     `yaml:"caller" schema:"default=sub" doc:"the claim that names the caller"`
 	Prefix     string     `yaml:"prefix" doc:"prepended to the caller's name; no other caller's name may start with it"`
 	Roles      ClaimRoles `yaml:"roles" doc:"how callers of this issuer get their roles"`

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"toolpost/engine/audit"
+	"toolpost/identity"
 	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/node/storage"
@@ -184,6 +185,20 @@ func TestWithoutAStoreStagesKeepInMemoryAndNothingIsWritten(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, ".toolpost", "*")); len(left) > 0 { // walls need the folder itself
 		t.Errorf("written: %v", left)
 	}
+}
+
+func TestStoreAndKeysOfIssuersCanBeInTheHomeFolder(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	cfg := parse(t, t.TempDir(), `store: {url: "sqlite:~/x.db"}
+callers: {roles: {r: {tools: "*"}}, jwt: [{issuer: "https://id.example", audience: me, prefix: "id:", roles: {always: [r]}, jwks: ~/keys.json}]}
+`)
+	kit.Contains(t, strings.Join(storage.Claim(cfg).Keeps, " "), home+"/x.db")
+	var o identity.Options
+	kit.OK(t, cfg.Callers.Decode(&o))
+	kit.Equal(t, o.JWT[0].JWKS, home+"/keys.json")
+	kit.Check(t, kit.Err(storage.Copy(t.Context(), parse(t, t.TempDir(), "store: {}"), "sqlite:~/copy.db")))
+	kit.Check(t, kit.Err(os.Stat(home+"/copy.db")))
 }
 
 // A copy contains everything that callers said, and must stay private.

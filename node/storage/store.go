@@ -29,7 +29,7 @@ import (
 
 // Options is the store section of a config.
 type Options struct {
-	URL string `yaml:"url" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:toolpost.db in the state folder"`
+	URL string `yaml:"url" kind:"path" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:toolpost.db in the state folder"`
 	// How long things are kept. A serving program removes them.
 	Retention config.Duration `yaml:"retention" doc:"how long records of calls are kept; default: forever"`
 	Sessions  config.Duration `yaml:"sessions" doc:"how long an unchanged session is kept; default: forever"`
@@ -106,6 +106,10 @@ func openAt(cfg *config.Config, o *Options) (*store.DB, error) {
 // Copy copies the store of a config to another URL, at which there must be none yet, and verifies the audit log of the
 // copy. The key that signs the log stays the same.
 func Copy(ctx context.Context, cfg *config.Config, url string) (*audit.Report, error) {
+	url, err := config.AtHome(url) // no shell replaces the ~ after sqlite:
+	if err != nil {
+		return nil, err
+	}
 	if err := copyIsPrivate(cfg, url); err != nil {
 		return nil, err
 	}
