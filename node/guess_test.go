@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"toolpost/internal/kit"
 	"toolpost/node"
+	"toolpost/plan"
 	"toolpost/tool"
 )
 
@@ -16,18 +18,39 @@ import (
 func TestGuessedIDsAreUnknown(t *testing.T) {
 	dir := t.TempDir()
 	kit.OK(t, os.Mkdir(filepath.Join(dir, "papers"), 0o700))
-	n := open(t, parse(t, dir, asking), node.Options{})
+	paint, _, _ := strings.Cut(strings.TrimPrefix(painter, "sources: ["), "]\nlimits")
+	text := strings.Replace(asking, "sources: [", "sources: ["+paint+", ", 1)
+	n := open(t, parse(t, dir, text), node.Options{})
 	ada, bob := tool.Principal{ID: "ada", Door: "http"}, tool.Principal{ID: "bob", Door: "http"}
+	var asset tool.Asset
+	sink := tool.SinkFunc(func(ev tool.Event) error {
+		if ev.Kind == tool.KindAsset {
+			return json.Unmarshal(ev.Data, &asset)
+		}
+		return nil
+	})
 	call := func(who tool.Principal, name, args string) (string, error) {
-		r, err := n.Handler().Invoke(t.Context(), &tool.Call{Tool: name, Args: json.RawMessage(args), Caller: who}, tool.Discard)
-		if err == nil && r.Ask != nil {
+		c := &tool.Call{Tool: name, Args: json.RawMessage(args), Caller: who}
+		if name == "paint" {
+			c.ID = "call-of-ada"
+		}
+		r, err := n.Handler().Invoke(t.Context(), c, sink)
+		switch {
+		case err != nil:
+			return "", err
+		case r.Ask != nil:
 			return r.Ask.ID, nil
 		}
-		return "", err
+		return string(r.Output), nil
 	}
 	approval := kit.Must(call(ada, "deleteFile", `{"path":"a"}`))(t)
 	job := startJob(t, n, ada, `{"tool":"listFiles"}`)
 	_ = kit.Must(call(ada, "state.patch", `{"session":"draft","patch":{"a":1}}`))(t)
+	_ = kit.Must(call(ada, "paint", `{}`))(t)
+	var ran plan.Result
+	out := kit.Must(call(ada, "plan.run", `{"plan":{"requestId":"r","tools":[{"toolId":"a","tool":"listFiles","input":{}}]}}`))(t)
+	kit.OK(t, json.Unmarshal([]byte(out), &ran))
+	sum, planID := asset.SHA256, ran.PlanID
 	for _, c := range []struct{ tool, args, id string }{
 		{"approvals.show", `{"id":"ID"}`, approval},
 		{"approvals.decide", `{"id":"ID","approve":false}`, approval},
@@ -36,13 +59,19 @@ func TestGuessedIDsAreUnknown(t *testing.T) {
 		{"cancelJob", `{"job":"ID"}`, job},
 		{"watchJob", `{"job":"ID"}`, job},
 		{"answerJob", `{"job":"ID","answers":{}}`, job},
-		{"showCall", `{"call":"ID"}`, job},
-		{"plan.show", `{"plan":"ID"}`, job},
+		{"showCall", `{"call":"ID"}`, "call-of-ada"},
+		{"plan.show", `{"plan":"ID"}`, planID},
+		{"plan.run", `{"resume":"ID"}`, planID},
+		{"readAsset", `{"sha256":"ID"}`, sum},
+		{"readAsset", `{"sha256":"ID","content":false}`, sum},
 		{"state.get", `{"session":"ID","caller":"ada"}`, "draft"},
 	} {
 		made := "apr_" + strings.Repeat("a", 20)
 		if c.id != approval {
 			made = strings.Repeat("0", len(c.id))
+		}
+		if slices.Contains([]string{"showJob", "showCall", "plan.show", "readAsset"}, c.tool) {
+			kit.Check(t, kit.Err(call(ada, c.tool, strings.ReplaceAll(c.args, "ID", c.id))), c.tool) // else it would prove nothing
 		}
 		_, real := call(bob, c.tool, strings.ReplaceAll(c.args, "ID", c.id))
 		_, none := call(bob, c.tool, strings.ReplaceAll(c.args, "ID", made))
@@ -50,8 +79,16 @@ func TestGuessedIDsAreUnknown(t *testing.T) {
 			t.Errorf("%s: %v, and for a made-up id %v", c.tool, real, none)
 		}
 	}
+	for _, name := range []string{"plan.list", "listJobs", "approvals.list", "listCalls"} {
+		list := kit.Must(call(tool.Principal{ID: "eve", Door: "http"}, name, `{}`))(t)
+		for _, id := range []string{approval, job, planID, "call-of-ada"} {
+			if strings.Contains(list, id) {
+				t.Errorf("%s of eve has %s: %s", name, id, list)
+			}
+		}
+	}
 	shut(t, n)
-	for _, r := range records(t, dir, asking) {
+	for _, r := range records(t, dir, text) {
 		if r.Caller == "bob" && r.Kind != "" {
 			t.Errorf("%s of bob is a call of kind %q", r.Tool, r.Kind)
 		}
