@@ -31,7 +31,6 @@ type Sockets struct {
 	handed  bool          // a server that replaces this one has them, too
 	follows bool          // this one replaces a server
 	before  *net.UnixConn // to the server that this one replaces; nil if there is none
-	after   *net.UnixConn // to the server that replaces this one, if it waits for the end of this program
 }
 
 // A socket is a listener, which systemd may hold as well.
@@ -129,13 +128,8 @@ func (s *Sockets) Settle() {
 	}
 }
 
-// Alone is called before a door listens by itself, on an address that two programs cannot share. If there are no fronts, it
-// lets the server that this one replaces end first.
-func (s *Sockets) Alone(ctx context.Context) {
-	if s != nil && s.due == 0 && len(s.open) == 0 && s.before != nil {
-		s.relieve(ctx)
-	}
-}
+// Replaces reports whether this program takes over from a server that still runs.
+func (s *Sockets) Replaces() bool { return s != nil && s.before != nil }
 
 // relieve lets the server that this one replaces end, and waits until it offers nothing any more.
 func (s *Sockets) relieve(ctx context.Context) {
@@ -264,9 +258,7 @@ func (s *Sockets) Serve(ctx context.Context, path string, leave func()) error {
 		}
 		if s.hand(ctx, conn.(*net.UnixConn)) {
 			_ = ln.Close()
-			if s.after = conn.(*net.UnixConn); len(s.open) > 0 {
-				_ = conn.Close() // after ln: the next server then offers its own
-			} // else it is closed when this program ends, and frees its addresses
+			_ = conn.Close() // after ln: the next server then offers its own
 			leave()
 			return nil
 		}

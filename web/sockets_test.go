@@ -61,31 +61,25 @@ func TestSocketsOfAnotherProcessAreNotTaken(t *testing.T) {
 }
 
 // Without a front there are no sockets to hand over: the server that is replaced ends when the next one serves at its other
-// doors, or before, if the two would need the same address.
+// doors.
 func TestServerWithoutFrontsIsReplaced(t *testing.T) {
-	for _, alone := range []bool{false, true} {
-		path := filepath.Join(t.TempDir(), "successor.sock")
-		first, second := newSockets(0), newSockets(0)
-		left, ended := make(chan struct{}), make(chan error, 1)
-		go func() { ended <- first.Serve(t.Context(), path, func() { close(left) }) }()
-		first.Settle()
-		kit.Eventually(t, "the first can be replaced", func() bool { return kit.Must(second.Replace(t.Context(), path))(t) })
-		ctx, stop := context.WithCancel(t.Context())
-		next := make(chan error, 1)
-		go func() {
-			if alone {
-				second.Alone(ctx)
-			}
-			second.Settle()
-			next <- second.Serve(ctx, path, func() {})
-		}()
-		kit.Receive(t, "the first is told to leave", left)
-		kit.Check(t, kit.Receive(t, "the end of the first", ended))
-		_ = first.after.Close() // as when its process ends
-		kit.Eventually(t, "the second can be replaced", func() bool { return kit.Must(newSockets(0).Replace(t.Context(), path))(t) })
-		stop()
-		kit.Check(t, kit.Receive(t, "the end of the second", next))
-	}
+	path := filepath.Join(t.TempDir(), "successor.sock")
+	first, second := newSockets(0), newSockets(0)
+	left, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- first.Serve(t.Context(), path, func() { close(left) }) }()
+	first.Settle()
+	kit.Eventually(t, "the first can be replaced", func() bool { return kit.Must(second.Replace(t.Context(), path))(t) })
+	ctx, stop := context.WithCancel(t.Context())
+	next := make(chan error, 1)
+	go func() {
+		second.Settle()
+		next <- second.Serve(ctx, path, func() {})
+	}()
+	kit.Receive(t, "the first is told to leave", left)
+	kit.Check(t, kit.Receive(t, "the end of the first", ended))
+	kit.Eventually(t, "the second can be replaced", func() bool { return kit.Must(newSockets(0).Replace(t.Context(), path))(t) })
+	stop()
+	kit.Check(t, kit.Receive(t, "the end of the second", next))
 }
 
 // A server gives its sockets away once; one that asks for them and does not listen gets nothing.

@@ -317,12 +317,16 @@ func openNATS(d config.Door, env DoorEnv) (tool.Door, error) {
 	if err := c.Check(); err != nil {
 		return nil, d.Placed(err)
 	}
+	if c.URL == "" && env.Sockets.Replaces() { // it opens its socket itself, and cannot be given one
+		return nil, tool.Errorf(tool.CodeConflict, "doors.nats has an embedded NATS server, and two programs cannot share its "+
+			"address, so --replace cannot take over; stop the running server first, or give the door the `url` of a NATS server")
+	}
 	c.Listen = cmp.Or(c.Listen, singularity.DefaultListen)
 	if err := env.Admits(d, c.Anonymous, c.Listen); err != nil {
 		return nil, err
 	}
 	o := singularity.DoorOptions{
-		Version: env.Version, Drain: env.Drain, Log: env.Log, Calls: env.Calls, Before: env.Sockets.Alone,
+		Version: env.Version, Drain: env.Drain, Log: env.Log, Calls: env.Calls,
 		Ready: func(url string) { env.Opened(Listening{Door: d.Name, URL: url, Anonymous: c.Anonymous}) },
 	}
 	if env.Named != nil {

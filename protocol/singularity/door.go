@@ -17,7 +17,6 @@ import (
 type DoorOptions struct {
 	Server  *Server                        // the embedded server, in place of Connect; it has one door at a time
 	Start   func() (*Server, error)        // starts the embedded server, which lives for as long as the door serves
-	Before  func(context.Context)          // called before Start; may be nil
 	Connect Connect                        // an external server
 	Caller  string                         // caller of all requests from an external server, default nats; the embedded one uses its Gate
 	Named   func(id string) tool.Principal // returns Caller with its current rights; nil means no limits
@@ -55,9 +54,6 @@ func NewDoor(o DoorOptions) *Door {
 // and answered. Serve waits for a server that is missing or goes away.
 func (d *Door) Serve(ctx context.Context, h tool.Handler, c tool.Catalog) error {
 	if d.o.Start != nil {
-		if d.o.Before != nil {
-			d.o.Before(ctx)
-		}
 		started, err := d.o.Start()
 		if err != nil {
 			return err
