@@ -322,7 +322,7 @@ func (it *item) toucher() tool.Toucher {
 // borrow returns a tool that can be called and holds its source; the caller must release it.
 func (e *Engine) borrow(ctx context.Context, p tool.Principal, name string) (*item, error) {
 	for {
-		sh, err := e.ready(ctx, name)
+		sh, err := e.ready(ctx, p, name)
 		if err != nil {
 			return nil, err
 		}

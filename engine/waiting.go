@@ -10,13 +10,19 @@ import (
 
 // ready returns a shelf on which a name means what it would mean with every source open. It opens only those waiting
 // sources that could change that.
-func (e *Engine) ready(ctx context.Context, name string) (*shelf, error) {
+//
+// Once sources come by themselves, a caller waits for none whose tools are all hidden from it: that would only show it that
+// there is one. Before, who has a name must not depend on who asks.
+func (e *Engine) ready(ctx context.Context, p tool.Principal, name string) (*shelf, error) {
 	for {
 		sh := e.shelf.Load()
 		if !sh.waits {
 			return sh, nil
 		}
 		needed := sh.needs(name)
+		if sh.comes {
+			needed = slices.DeleteFunc(needed, func(s *source) bool { return sh.policy.HidesAll(p, s.Name) })
+		}
 		if len(needed) == 0 {
 			return sh, nil
 		}
@@ -124,7 +130,7 @@ func (sh *shelf) waiting(which func(*source) bool) (list []*source) {
 
 // lookup returns a tool that the caller may know of.
 func (e *Engine) lookup(ctx context.Context, p tool.Principal, name string) (*item, error) {
-	sh, err := e.ready(ctx, name)
+	sh, err := e.ready(ctx, p, name)
 	if err != nil {
 		return nil, err
 	}

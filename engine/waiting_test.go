@@ -174,6 +174,46 @@ func TestFailedOpenIsReportedToTheCaller(t *testing.T) {
 	}
 }
 
+// A caller does not wait for a source that it may not see, and does not learn that there is one.
+func TestCallersDoNotWaitForSourcesThatTheyMayNotSee(t *testing.T) {
+	only := func(patterns ...tool.Pattern) tool.Principal {
+		return tool.Principal{ID: "ada", Rights: &tool.Rights{Tools: patterns}}
+	}
+	all := tool.Principal{ID: "ada"}
+	for _, c := range []struct {
+		rules string
+		who   tool.Principal
+		waits bool
+	}{
+		{`{}`, all, true},
+		{`{}`, only("open.*"), false},
+		{`{}`, only("open.*", "read*"), true}, // any source can have a tool of such a name
+		{`{}`, only("slow.x"), true},
+		{`{rules: [{name: no, effect: deny, sources: slow, callers: ada}]}`, all, false},
+		{`{rules: [{name: no, effect: deny, tools: slow.*}]}`, all, false},
+		{`{rules: [{name: no, effect: deny, tools: slow.x}]}`, all, true},
+		{`{rules: [{name: no, effect: deny, sources: slow, callers: bob}]}`, all, true},
+		{`{rules: [{name: no, effect: deny, sources: slow, tiers: 2}]}`, all, true},
+		{`{default: deny, rules: [{name: some, effect: allow, sources: open}]}`, all, false},
+		{`{default: deny, rules: [{name: some, effect: allow, tools: "*.x"}]}`, all, true},
+	} {
+		slow, waited := tool.Errorf(tool.CodeUnavailable, "still opening"), false
+		o := under(rules(t, c.rules))
+		o.Open = func(context.Context, []string) error {
+			waited = true
+			return slow
+		}
+		e := start(t, o, whoRan("open", &tool.Spec{Name: "y"}), engine.Binding{Name: "slow", Waits: true, Comes: true})
+		for _, name := range []string{"x", "slow.x"} {
+			waited = false
+			_, err := e.Lookup(t.Context(), c.who, name)
+			if waited != c.waits || !c.waits && tool.CodeOf(err) != tool.CodeNotFound {
+				t.Errorf("%s for %v: %s: waited %v, %v", c.rules, c.who.Rights, name, waited, err)
+			}
+		}
+	}
+}
+
 // While an upstream source is slow to come, no other source gets its pinned names. A list and a call of an available
 // tool do not wait for it; a call of one of its tools does.
 func TestOpeningSourceKeepsItsPinnedNames(t *testing.T) {

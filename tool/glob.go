@@ -173,6 +173,14 @@ func (p Patterns) Match(r Ref) bool {
 	return p == nil || slices.ContainsFunc(p, func(one Pattern) bool { return one.Match(r) })
 }
 
+// Reach reports whether one of the patterns can match a tool of a source; nil stands for everything.
+func (p Patterns) Reach(source string) bool {
+	return p == nil || slices.ContainsFunc(p, func(one Pattern) bool {
+		of, _ := one.split()
+		return of.Match(source)
+	})
+}
+
 // Mentions reports whether one of the patterns mentions the tool; nil stands for everything.
 func (p Patterns) Mentions(s *Spec) bool {
 	return p == nil || slices.ContainsFunc(p, func(one Pattern) bool { return one.Mentions(s) })

@@ -84,6 +84,25 @@ func (j *Judge) Hidden(p tool.Principal) *Decision {
 	return nil
 }
 
+// HidesAll reports whether a caller may know of no tool of a source, whatever tools it has.
+func (p *Policy) HidesAll(who tool.Principal, source string) bool {
+	if who.Rights != nil && !who.Rights.Tools.Reach(source) {
+		return true
+	}
+	if p == nil {
+		return false
+	}
+	every := func(r *Rule) bool {
+		covers := func(t tool.Pattern) bool { return t.Covers(tool.Pattern(source + ".*")) }
+		return r.Effect == Deny && r.always() && r.Tiers == nil && (r.Tools == nil || slices.ContainsFunc(r.Tools, covers))
+	}
+	some := func(r *Rule) bool { return (r.Effect == Allow || r.Effect == Ask) && r.Tools.Reach(source) }
+	has := func(which func(*Rule) bool) bool {
+		return slices.ContainsFunc(p.rules, func(r *Rule) bool { return which(r) && r.Sources.Match(source) && r.from(who) })
+	}
+	return has(every) || Effect(p.o.Default) == Deny && !has(some)
+}
+
 // A Decision is the policy's answer to a call.
 type Decision struct {
 	Allowed bool         `json:"allowed"`
