@@ -432,6 +432,16 @@ func (e *Engine) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Sp
 	}
 }
 
+// Listed counts the tools of a source that are on lists, if no right of a caller leaves them out.
+func (e *Engine) Listed(source string) (n int) {
+	for _, it := range e.shelf.Load().items {
+		if it.source.Name == source && it.spec.Name != "" && !it.spec.Unlisted && it.visible(tool.Principal{}) {
+			n++
+		}
+	}
+	return n
+}
+
 // Offers implements tool.Offering.
 func (e *Engine) Offers(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spec, tool.Follower] {
 	sh := e.complete(ctx)

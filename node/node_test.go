@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -209,12 +210,19 @@ func TestASourceHasTheTimeOfItsProtocol(t *testing.T) {
 						return ctx.Err()
 					}
 				}
-				o.Protocols = f.protocol()
+				var log bytes.Buffer
+				o.Protocols, o.Log = f.protocol(), slog.New(slog.NewTextHandler(&log, nil))
 				o.Protocols[0].Opens = func(config.Source) time.Duration { return 40 * time.Second }
-				start := time.Now()
-				dir, sources := t.TempDir(), "sources: [{name: slow, protocol: fake}, {name: quick, protocol: fake}"
+				start, more := time.Now(), "denied"
+				f.more.Store(&more)
+				dir, sources := t.TempDir(), "policy: {rules: [{name: no, effect: deny, tools: denied}]}\nsources: [{name: slow, protocol: fake}, {name: quick, protocol: fake}"
 				n := open(t, parse(t, dir, sources+"]"), o)
-				defer shut(t, n)
+				defer func() {
+					shut(t, n)
+					if o.Early {
+						kit.Contains(t, log.String(), `"a source was opened after the start" source=slow tools=1`)
+					}
+				}()
 				if o.Early {
 					checkEarly(t, n, start, parse(t, dir, sources+", {name: new, protocol: fake}]"))
 				}

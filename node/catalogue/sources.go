@@ -198,8 +198,8 @@ func (c *Catalogue) openFirst(s *source) {
 		c.limit()
 		c.bind(s.ctx)
 		c.retryDead(s)
-		if c.late {
-			c.env.Log.Info("a source was opened after the start", "source", s.Name, "tools", len(o.specs))
+		if c.late && o.err == nil {
+			c.env.Log.Info("a source was opened after the start", "source", s.Name, "tools", c.engine.Listed(s.Name))
 		}
 	}
 }
