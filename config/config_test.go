@@ -244,7 +244,9 @@ doors: {http: {listen: 8700}}
 	kit.OK(t, c.Doors[0].Decode(&d))
 	kit.Equal(t, d.Listen, "127.0.0.1:8700")
 	kit.Fails(t, c.Placed("source a", errors.New("/home/ada/bin/x is missing")), ":4:38: /home/ada/bin/x is missing")
-	for written, want := range map[string]string{"sqlite:~/db": "sqlite:/home/ada/db", "sqlite:x~/db": "sqlite:x~/db", "https://x/~/": "https://x/~/"} {
+	for written, want := range map[string]string{
+		"sqlite:~/db": "sqlite:/home/ada/db", "sqlite:x~/db": "sqlite:x~/db", "https://x/~/": "https://x/~/",
+	} {
 		kit.Equal(t, kit.Must(config.AtHome(written))(t), want)
 	}
 	t.Setenv("HOME", "")

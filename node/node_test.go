@@ -215,7 +215,8 @@ func TestASourceHasTheTimeOfItsProtocol(t *testing.T) {
 				o.Protocols[0].Opens = func(config.Source) time.Duration { return 40 * time.Second }
 				start, more := time.Now(), "denied"
 				f.more.Store(&more)
-				dir, sources := t.TempDir(), "policy: {rules: [{name: no, effect: deny, tools: denied}]}\nsources: [{name: slow, protocol: fake}, {name: quick, protocol: fake}"
+				dir, sources := t.TempDir(), "policy: {rules: [{name: no, effect: deny, tools: denied}]}\n"+
+					"sources: [{name: slow, protocol: fake}, {name: quick, protocol: fake}"
 				n := open(t, parse(t, dir, sources+"]"), o)
 				defer func() {
 					shut(t, n)

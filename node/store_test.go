@@ -191,7 +191,9 @@ func TestStoreAndKeysOfIssuersCanBeInTheHomeFolder(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	cfg := parse(t, t.TempDir(), `store: {url: "sqlite:~/x.db"}
-callers: {roles: {r: {tools: "*"}}, jwt: [{issuer: "https://id.example", audience: me, prefix: "id:", roles: {always: [r]}, jwks: ~/keys.json}]}
+callers:
+  roles: {r: {tools: "*"}}
+  jwt: [{issuer: "https://id.example", audience: me, prefix: "id:", roles: {always: [r]}, jwks: ~/keys.json}]
 `)
 	kit.Contains(t, strings.Join(storage.Claim(cfg).Keeps, " "), home+"/x.db")
 	var o identity.Options
