@@ -29,6 +29,9 @@ type Dialect struct {
 	Types    *strings.Replacer // replaces the type names in migrations
 	Prepare  func() error      // creates what must exist before the first connection; may be nil
 	Begin    string            // begins a transaction that no other writer, in any process, overlaps
+	// Share begins a transaction that overlaps only with those that have none of its keys. The keys are sorted. nil means
+	// that every transaction begins with Begin.
+	Share func(keys []int64) string
 	// Quick and Durable choose what the end of the next transaction waits for: that the record survives the end of this
 	// program, or that of the machine. If they are empty, every transaction waits for the latter.
 	Quick, Durable string

@@ -42,7 +42,7 @@ func (t *Tx) clear(group []*Write) (left []*Write, err error) {
 	return left, nil
 }
 
-// resolve looks for the mark of a transaction. The writers' lock is held, so the transaction itself is over.
+// resolve looks for the mark of a transaction. The lock of this program is held, so the transaction itself is over.
 func (t *Tx) resolve(d *doubt) error {
 	var mark string
 	_, err := Row(t, `SELECT mark FROM program WHERE id = ?`, []any{int64(t.w.db.program)}, &mark)

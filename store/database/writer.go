@@ -2,8 +2,10 @@ package database
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/binary"
 	"errors"
 	"iter"
 	"runtime"
@@ -28,8 +30,12 @@ const (
 // share the next one: so the cost of a commit, which is that of a disk, is paid once per group.
 //
 // Why one. SQLite has one writer anyway: several connections would take turns by polling a lock, which is slower and
-// unfair. PostgreSQL could have many, but the audit log is one chain, so its records are added one after the other in
-// any case, and with one writer there are no deadlocks.
+// unfair. PostgreSQL could have many for each program, but the records of a program are one chain, so they are added one
+// after the other in any case.
+//
+// Why programs do not deadlock. A write names what it reads and changes by keys, or else excludes all others. A group locks
+// the keys of its writes in one order, and before it touches a row: so a program that waits for a key holds no later one,
+// and one that has its keys waits for no other program.
 //
 // Why it has no goroutine. The first caller leads: it commits what has gathered, and then hands the lead to one of the
 // callers that arrived meanwhile. An unused writer costs nothing, a single call goes to the database without waking a
@@ -91,6 +97,7 @@ type Write struct {
 	Batch   *Batch // set if do is nil, with the item
 	Item    any
 	Durable bool
+	Keys    []string     // names what it reads and changes; without any, it is alone in the whole database. See begin
 	Key     string       // identifies the write, if a caller may repeat it after an unclear outcome
 	Late    func()       // called by a leader if the write is found to have happened after it was reported as unclear
 	wake    chan bool    // true to lead, false when it is done; nil if no caller waits
@@ -437,7 +444,30 @@ func (t *Tx) begin(group []*Write) error {
 		}
 		w.mode = mode
 	}
-	return t.once(d.Begin)
+	return t.once(w.beginning(group))
+}
+
+// beginning returns the statement that begins the transaction of a group. One key is that of the program itself: so a
+// transaction whose COMMIT was not answered is over when the next one begins.
+func (w *writer) beginning(group []*Write) string {
+	if w.db.d.Share == nil || slices.ContainsFunc(group, func(one *Write) bool { return len(one.Keys) == 0 }) {
+		return w.db.d.Begin
+	}
+	keys := []int64{lockOf("program " + w.db.Owner)}
+	for _, one := range group {
+		for _, key := range one.Keys {
+			keys = append(keys, lockOf(key))
+		}
+	}
+	slices.Sort(keys)
+	return w.db.d.Share(slices.Compact(keys))
+}
+
+// lockOf returns the number of a key's lock, which is negative: the numbers of programs are positive. Two keys that share a
+// number wait for each other needlessly.
+func lockOf(key string) int64 {
+	sum := sha256.Sum256([]byte(key))
+	return int64(binary.BigEndian.Uint64(sum[:]) | 1<<63)
 }
 
 func (w *writer) connect() error {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -64,18 +65,33 @@ func dialect() database.Dialect {
 	return database.Dialect{
 		Numbered: true,
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
-		// One writer at a time, as in SQLite: a group may lock what it likes and never meets a deadlock. The number is
-		// arbitrary and must not be used elsewhere.
-		Begin: "BEGIN; SELECT pg_advisory_xact_lock(7410517923146)",
-		Enter: enter,
-		Lives: lives,
-		Grace: grace,
-		Doubt: true,
-		Size:  "SELECT pg_database_size(current_database())",
-		Busy:  busy,
-		Down:  down,
-		Full:  full,
+		Begin:    "BEGIN; SELECT pg_advisory_xact_lock(" + storeLock + ")",
+		Share:    share,
+		Enter:    enter,
+		Lives:    lives,
+		Grace:    grace,
+		Doubt:    true,
+		Size:     "SELECT pg_database_size(current_database())",
+		Busy:     busy,
+		Down:     down,
+		Full:     full,
 	}
+}
+
+// storeLock is the number of the lock that a transaction shares with others, or has alone. It is arbitrary and must not be
+// used elsewhere.
+const storeLock = "7410517923146"
+
+// share begins a transaction that has some keys to itself. The array is evaluated in its order.
+func share(keys []int64) string {
+	b := []byte("BEGIN; SELECT pg_advisory_xact_lock_shared(" + storeLock + "); SELECT pg_advisory_xact_lock(key) FROM unnest('{")
+	for i, key := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, key, 10)
+	}
+	return string(append(b, "}'::bigint[]) AS key"...))
 }
 
 // grace is how long a program that has lost its connection may take to come back. It retries every second.

@@ -1,0 +1,1 @@
+-- What programs that share a store have in common: keys, and what a job needs.

@@ -1,0 +1,1 @@
+-- Quotas that programs share, and versions that may read and write.

@@ -1,0 +1,1 @@
+-- Lanes of the audit log, and their anchors.
