@@ -16,6 +16,8 @@ import (
 // test checks that none is missing.
 type Record struct {
 	Seq      int64     // its position in the log
+	Lane     int64     // the chain that it is in
+	Number   int64     // its position in that chain; 0 if that is Seq
 	Time     time.Time // when the call began
 	Call     string
 	Trace    string

@@ -119,13 +119,15 @@ func (t tools) page(ctx context.Context, c *define.Call, a LogArgs) (Page, error
 		return p, err
 	}
 	err = t.rows.Log(ctx, f, !a.Oldest, func(r *tool.Record) error {
+		if r.Seq > p.Head { // added since: a client that continues after Head gets it then
+			return nil
+		}
 		if len(p.Calls) == rows || size > pageBytes {
 			p.Next = last
 			return errFull
 		}
 		doc, err := columns.Marshal(r)
 		p.Calls, size, last = append(p.Calls, doc), size+len(doc), r.Seq
-		p.Head = max(p.Head, r.Seq) // a row added since: a client that continues after Head has seen it
 		return err
 	})
 	if errors.Is(err, errFull) {

@@ -71,8 +71,8 @@ func (t tools) watch(ctx context.Context, c *define.Call, a WatchArgs, f *follow
 	return w, err
 }
 
-// begin shows the last rows on request, and returns the row after which to continue. It reads the head first, so that rows
-// added meanwhile are either shown or come after it.
+// begin shows the last rows on request, and returns the row after which to continue. It reads the head first: rows that were
+// added meanwhile come after it.
 func (t tools) begin(ctx context.Context, c *define.Call, a WatchArgs) (after int64, err error) {
 	if a.After != nil {
 		return *a.After, nil
@@ -83,7 +83,9 @@ func (t tools) begin(ctx context.Context, c *define.Call, a WatchArgs) (after in
 	var last []*tool.Record
 	a.Limit = min(a.Limit, pageRows)
 	err = t.rows.Log(ctx, a.Filter, true, func(r *tool.Record) error {
-		last, after = append(last, r), max(after, r.Seq)
+		if r.Seq <= after {
+			last = append(last, r)
+		}
 		return nil
 	})
 	for _, r := range slices.Backward(last) {

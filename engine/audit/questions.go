@@ -132,8 +132,18 @@ type Report struct {
 	Rows     int64     `json:"rows"`
 	Cut      Point     `json:"cut"` // rows up to here were removed because they were too old
 	Head     Point     `json:"head"`
-	Signed   bool      `json:"signed"` // a key was available to check the head
+	Signed   bool      `json:"signed"` // with the key of this program, at least a lane
 	Findings []Finding `json:"findings"`
+	Lanes    []Lane    `json:"lanes"`
+}
+
+// A Lane is the chain of the programs that have one key.
+type Lane struct {
+	Lane int64  `json:"lane"`
+	Key  string `json:"key"`           // the beginning of the digest of its public key
+	Own  bool   `json:"own,omitempty"` // the program that checks it has its key
+	Rows int64  `json:"rows"`
+	Head Point  `json:"head"`
 }
 
 // ParsePoint parses the output of Point.String.

@@ -5,10 +5,8 @@ package auditlog
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
 	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -34,7 +32,8 @@ type Table struct {
 	*layout
 	db             *database.DB
 	notes, records *database.Batch
-	key            func() ([]byte, error)
+	signer         func() (signer, error)
+	lane           atomic.Int64 // of this program; -1 until it is known
 	mark           mark
 	moved          atomic.Bool // the log is longer than its mark
 	grown          tool.Changes
@@ -42,7 +41,8 @@ type Table struct {
 	// The fields below are used by the leader of a group alone.
 	epoch int64
 	kinds map[string]kindID // by what appendKind writes
-	last  int64             // the end of the chain as this program has seen it
+	last  int64             // the end of the lane as this program has seen it
+	seen  []byte            // the last head that is known to be genuine
 	stray []string          // notes of calls that were not run, because it was unclear whether they were noted
 }
 
@@ -51,8 +51,15 @@ type entry struct {
 	*tool.Record
 	detail string
 	id     string                    // of the note about a call that had begun; empty if there is none
+	owner  string                    // of the note, if that is another program
 	claim  bool                      // it is the record of another program's call: if several find the note, one adds it
 	missed func(*tool.Record, error) // called if no caller waits and it was not added
+}
+
+// A place is a row as its lane knows it.
+type place struct {
+	seq, number int64
+	hash        []byte
 }
 
 // A kindID is a kind as stored in the database, with its digest in the chain.
@@ -64,6 +71,15 @@ type kindID struct {
 // maxKinds is how many kinds are cached.
 const maxKinds = 4096
 
+// The ids of kinds begin with their lane. So the sums, which are by kind, are also by lane.
+const (
+	kindBits = 40
+	inLane   = `id >= ? AND id < ?`
+	ofLane   = `kind >= ? AND kind < ?`
+)
+
+func kindRange(lane int64) []any { return []any{lane << kindBits, (lane + 1) << kindBits} }
+
 // New returns a log that is not in use yet. nil columns mean audit.Columns; key and mark are as in Options.
 func New(columns audit.Table, key func() ([]byte, error), path string) *Table {
 	if key == nil {
@@ -73,8 +89,9 @@ func New(columns audit.Table, key func() ([]byte, error), path string) *Table {
 		columns = audit.Columns()
 	}
 	a := &Table{
-		layout: newLayout(columns), key: sync.OnceValues(key), mark: mark{path: path}, kinds: map[string]kindID{},
+		layout: newLayout(columns), signer: sync.OnceValues(newSigner(key)), mark: mark{path: path}, kinds: map[string]kindID{},
 	}
+	a.lane.Store(-1)
 	a.notes = &database.Batch{Do: a.begin}
 	a.records = &database.Batch{Do: a.extend, Name: func(one *database.Write) string {
 		return "record " + openID(a.db.Owner, one.Item.(*entry).Record)
@@ -115,7 +132,7 @@ func (a *Table) Begin(_ context.Context, r *tool.Record) error {
 		return err
 	}
 	n := &note{openID(a.db.Owner, r), database.Micros(r.Time), string(doc)}
-	return a.db.Submit(&database.Write{Batch: a.notes, Item: n, Late: func() { a.stray = append(a.stray, n.id) }})
+	return a.db.Submit(&database.Write{Batch: a.notes, Item: n, Keys: a.keys(), Late: func() { a.stray = append(a.stray, n.id) }})
 }
 
 // A note records that a call begins.
@@ -153,7 +170,7 @@ func (a *Table) Append(_ context.Context, r *tool.Record, durable bool) error {
 	if err != nil {
 		return err
 	}
-	return a.db.Submit(&database.Write{Batch: a.records, Item: &e, Durable: durable})
+	return a.db.Submit(&database.Write{Batch: a.records, Item: &e, Keys: a.keys(), Durable: durable})
 }
 
 // Later adds the record of a call that changed nothing soon, after those that came before it, and calls missed if it
@@ -168,7 +185,7 @@ func (a *Table) Later(r *tool.Record, missed func(*tool.Record, error)) {
 	own := &struct { // one allocation, as there is one for each call
 		database.Write
 		entry
-	}{database.Write{Batch: a.records, Done: giveBack}, e}
+	}{database.Write{Batch: a.records, Keys: a.keys(), Done: giveBack}, e}
 	own.Item, own.missed = &own.entry, missed
 	a.db.Later(&own.Write)
 }
@@ -203,85 +220,6 @@ func (a *Table) entryOf(r *tool.Record) (e entry, err error) {
 	return e, nil
 }
 
-// A head is the end of the chain, and where it was cut.
-type head struct {
-	seq     int64
-	hash    []byte
-	cutSeq  int64
-	cutHash []byte
-	epoch   int64 // counts how often kinds were removed
-	mac     []byte
-}
-
-// genesis is the hash before the first row.
-func genesis() []byte { return make([]byte, sha256.Size) }
-
-const (
-	headColumns = `seq, hash, cut_seq, cut_hash, epoch, mac`
-	hashOf      = `SELECT hash FROM audit WHERE seq = ?`
-)
-
-func (h *head) into() []any {
-	return []any{&h.seq, &h.hash, &h.cutSeq, &h.cutHash, &h.epoch, &h.mac}
-}
-
-// sign returns the signature of a head; without a key it is a digest, which protects against accidents alone.
-func (h *head) sign(key []byte) []byte {
-	m := hmac.New(sha256.New, key)
-	m.Write([]byte("toolpost audit head"))
-	for _, n := range []int64{h.seq, h.cutSeq, h.epoch} {
-		m.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
-	}
-	m.Write(h.hash)
-	m.Write(h.cutHash)
-	return m.Sum(nil)
-}
-
-// openHead reads the head and refuses to build on one that is not genuine: signing what follows would make a forgery
-// genuine.
-func (a *Table) openHead(t *database.Tx) (head, error) {
-	h := head{hash: genesis(), cutHash: genesis()}
-	key, err := a.key()
-	if err != nil {
-		return h, err
-	}
-	known, err := database.Row(t, `SELECT `+headColumns+` FROM audit_head WHERE id = 1`, nil, h.into()...)
-	switch {
-	case err != nil:
-		return h, err
-	case !known && a.last == 0:
-		var n int64
-		if _, err := database.Row(t, `SELECT COUNT(*) FROM audit`, nil, &n); err != nil || n > 0 {
-			return h, cmp.Or(err, error(forged("has rows and no head")))
-		}
-		return h, a.closeHead(t, &h)
-	case !known:
-		return h, forged("has lost its head")
-	case !hmac.Equal(h.mac, h.sign(key)):
-		return h, forged("has a head that was not signed with this key")
-	case h.seq < a.last:
-		return h, forged("is shorter than it was")
-	}
-	return h, nil
-}
-
-func forged(how string) *tool.Error {
-	return tool.Errorf(tool.CodeUnavailable, "the audit log %s, so nothing is added to it; see `toolpost audit verify`",
-		how).Because("audit_forged")
-}
-
-func (a *Table) closeHead(t *database.Tx, h *head) error {
-	key, err := a.key()
-	if err != nil {
-		return err
-	}
-	h.mac = h.sign(key)
-	return t.Exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (1, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, cut_seq = excluded.cut_seq,
-		cut_hash = excluded.cut_hash, epoch = excluded.epoch, mac = excluded.mac`,
-		h.seq, h.hash, h.cutSeq, h.cutHash, h.epoch, h.mac)
-}
-
 // extend adds the records of a group to the chain.
 func (a *Table) extend(t *database.Tx, group []*database.Write) error {
 	h, err := a.openHead(t)
@@ -302,6 +240,7 @@ func (a *Table) extend(t *database.Tx, group []*database.Write) error {
 	if err != nil {
 		return err
 	}
+	var added []*entry
 	for _, one := range group {
 		e := one.Item.(*entry)
 		if e.id != "" && !ended[e.id] {
@@ -309,12 +248,21 @@ func (a *Table) extend(t *database.Tx, group []*database.Write) error {
 			continue
 		}
 		delete(ended, e.id) // it had only one note
-		k, err := a.kindOf(t, e.Record)
+		added = append(added, e)
+	}
+	seqs, err := t.Numbers(len(added), h.top)
+	if err != nil {
+		return err
+	}
+	for i, e := range added {
+		k, err := a.kindOf(t, h.lane, e.Record)
 		if err != nil {
 			return err
 		}
-		h.seq++
-		e.Seq = h.seq
+		h.seq, h.number = seqs[i], h.number+1
+		if e.Seq, e.Lane, e.Number = h.seq, h.lane, h.number; e.Number == e.Seq {
+			e.Number = 0
+		}
 		sum := a.chain(h.hash, k.digest, e.Record, e.detail)
 		hashes = append(hashes, sum[:]...)
 		h.hash = hashes[len(hashes)-len(sum):]
@@ -330,23 +278,26 @@ func (a *Table) extend(t *database.Tx, group []*database.Write) error {
 	if err := a.closeHead(t, &h); err != nil {
 		return err
 	}
-	t.After(func() { a.last = h.seq; a.moved.Store(true); a.grown.Tell() })
+	t.After(func() { a.last = h.number; a.moved.Store(true); a.grown.Tell() })
 	return nil
 }
 
-// kindOf finds the id of a record's kind, or assigns one.
-func (a *Table) kindOf(t *database.Tx, r *tool.Record) (kindID, error) {
+// kindOf finds the id of a record's kind, or assigns one. Each lane has kinds of its own.
+func (a *Table) kindOf(t *database.Tx, lane int64, r *tool.Record) (kindID, error) {
 	key := a.appendKind(make([]byte, 0, 256), r)
 	if known, ok := a.kinds[string(key)]; ok {
 		return known, nil
 	}
 	args := appendValues(nil, a.inKind, r)
 	id := kindID{digest: sha256.Sum256(key)}
-	known, err := database.Row(t, a.findKind, args, &id.id)
+	known, err := database.Row(t, a.findKind, append(args, kindRange(lane)...), &id.id)
 	if err == nil && !known {
-		if _, err := database.Row(t, `SELECT COALESCE(MAX(id), 0) + 1 FROM audit_kind`, nil, &id.id); err != nil {
+		id.id = lane << kindBits
+		if _, err := database.Row(t, `SELECT MAX(id) FROM audit_kind WHERE `+inLane+` HAVING MAX(id) IS NOT NULL`,
+			kindRange(lane), &id.id); err != nil {
 			return id, err
 		}
+		id.id++
 		err = t.Exec(a.addKind, append([]any{id.id}, args...)...)
 	}
 	if err == nil {
@@ -406,7 +357,9 @@ func (a *Table) Recover(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	for _, e := range left {
-		if err := a.db.Submit(&database.Write{Batch: a.records, Item: e, Durable: true}); err != nil {
+		if err := a.db.Submit(&database.Write{
+			Batch: a.records, Item: e, Keys: a.keys(database.OwnerKey(e.owner)), Durable: true,
+		}); err != nil {
 			return 0, err
 		}
 	}
@@ -415,7 +368,7 @@ func (a *Table) Recover(ctx context.Context) (int, error) {
 
 // orphans returns the records of calls whose program is gone.
 func (a *Table) orphans(ctx context.Context) (left []*entry, err error) {
-	err = a.db.Orphans(ctx, `id, record`, `audit_open WHERE id <> ''`, func(_ string, rows *sql.Rows) error {
+	err = a.db.Orphans(ctx, `id, record`, `audit_open WHERE id <> ''`, func(owner string, rows *sql.Rows) error {
 		var id, doc string
 		if err := rows.Scan(&id, &doc); err != nil {
 			return err
@@ -424,7 +377,7 @@ func (a *Table) orphans(ctx context.Context) (left []*entry, err error) {
 		if err != nil {
 			return err
 		}
-		e.id, e.claim = id, true
+		e.id, e.claim, e.owner = id, true, owner
 		left = append(left, &e)
 		return nil
 	})
@@ -441,26 +394,38 @@ func (a *Table) lost(doc string) (entry, error) {
 	return a.entryOf(&r)
 }
 
-// Prune removes the rows of the days that are wholly before a time, and their sums. The chain then starts at the cut:
-// its head keeps the hash of the last removed row. It returns the number of rows.
+// Prune removes the rows of this program's lane of the days that are wholly before a time, and their sums. The lane then
+// starts at the cut: its head keeps the hash of the last removed row. It returns the number of rows.
 func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
 	a.Settle()
+	var lane int64
+	err = a.db.Submit(&database.Write{Keys: a.keys(), Do: func(t *database.Tx) error {
+		h, err := a.openHead(t)
+		lane = h.lane
+		return err
+	}})
+	if err != nil {
+		return 0, err
+	}
 	days, err := database.Reading(ctx, a.db, func(r *database.Reader) ([]int64, error) {
-		return database.List(r, database.Value[int64], `SELECT DISTINCT day FROM audit_day WHERE day < ? ORDER BY day`,
-			dayOf(database.Micros(before)))
+		return database.List(r, database.Value[int64], `SELECT DISTINCT day FROM audit_day WHERE `+ofLane+` AND day < ? ORDER BY day`,
+			append(kindRange(lane), dayOf(database.Micros(before)))...)
 	})
 	for _, day := range days { // one at a time, so that others can write in between
 		if err != nil || ctx.Err() != nil {
 			break
 		}
 		var n int64
-		n, err = database.Writing(a.db, func(t *database.Tx) (int64, error) { return a.prune(t, day) })
+		err = a.db.Submit(&database.Write{Keys: a.keys(), Durable: true, Do: func(t *database.Tx) (err error) {
+			n, err = a.prune(t, day)
+			return err
+		}})
 		removed += n
 	}
 	return removed, errors.Join(err, ctx.Err())
 }
 
-// prune cuts the chain before the first row of a later day. A row of an earlier day after the cut, as happens when
+// prune cuts the lane before the first row of a later day. A row of an earlier day after the cut, as happens when
 // clocks disagree, stays until the cut reaches it.
 func (a *Table) prune(t *database.Tx, day int64) (int64, error) {
 	h, err := a.openHead(t)
@@ -468,32 +433,42 @@ func (a *Table) prune(t *database.Tx, day int64) (int64, error) {
 		return 0, err
 	}
 	cut := h.seq
-	if _, err := database.Row(t, `SELECT COALESCE(MIN(first_seq) - 1, ?) FROM audit_day WHERE day > ?`, []any{h.seq, day},
-		&cut); err != nil || cut <= h.cutSeq {
+	if _, err := database.Row(t, `SELECT COALESCE(MIN(first_seq) - 1, ?) FROM audit_day WHERE `+ofLane+` AND day > ?`,
+		append(append([]any{h.seq}, kindRange(h.lane)...), day), &cut); err != nil || cut <= h.cutSeq {
 		return 0, err
 	}
-	h.cutSeq, h.epoch = cut, h.epoch+1
-	if h.cutHash, err = database.Only(t, forged("has lost rows"), database.Value[[]byte], hashOf, cut); err != nil {
+	last, err := database.List(t, func(rows *sql.Rows) (p place, err error) {
+		return p, rows.Scan(&p.seq, &p.number, &p.hash)
+	}, `SELECT seq, number, hash FROM audit WHERE lane = ? AND seq <= ? ORDER BY seq DESC LIMIT 1`, h.lane, cut)
+	switch {
+	case err != nil:
 		return 0, err
+	case len(last) == 0:
+		return 0, forged("has lost rows")
+	case last[0].seq <= h.cutSeq:
+		return 0, nil
 	}
-	n, err := t.Count(`DELETE FROM audit WHERE seq <= ?`, cut)
+	h.cutSeq, h.cutNumber, h.cutHash, h.epoch = last[0].seq, cmp.Or(last[0].number, last[0].seq), last[0].hash, h.epoch+1
+	n, err := t.Count(`DELETE FROM audit WHERE lane = ? AND seq <= ?`, h.lane, cut)
 	if err != nil {
 		return 0, err
 	}
-	if err := a.rebuild(t, day); err != nil {
+	if err := a.rebuild(t, h.lane, day); err != nil {
 		return 0, err
 	}
-	if err := t.Exec(`DELETE FROM audit_kind WHERE id NOT IN (SELECT kind FROM audit_day)`); err != nil {
+	if err := t.Exec(`DELETE FROM audit_kind WHERE `+inLane+` AND id NOT IN (SELECT kind FROM audit_day)`,
+		kindRange(h.lane)...); err != nil {
 		return 0, err
 	}
 	return n, a.closeHead(t, &h)
 }
 
-// rebuild recomputes the sums of days up to one from their remaining rows.
-func (l *layout) rebuild(t *database.Tx, day int64) error {
+// rebuild recomputes the sums of a lane's days up to one from their remaining rows.
+func (l *layout) rebuild(t *database.Tx, lane, day int64) error {
 	s := newSums()
 	var last int64
-	_, err := database.Row(t, `SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE day <= ?`, []any{day}, &last)
+	_, err := database.Row(t, `SELECT COALESCE(MAX(last_seq), 0) FROM audit_day WHERE `+ofLane+` AND day <= ?`,
+		append(kindRange(lane), day), &last)
 	if err != nil {
 		return err
 	}
@@ -507,12 +482,12 @@ func (l *layout) rebuild(t *database.Tx, day int64) error {
 		err := readTouches(doc, &r)
 		s.add(id, &r)
 		return err
-	}, `SELECT `+l.rowNames+`, kind, detail FROM audit WHERE seq <= ? AND at < ?`, last, (day+1)*dayLength)
+	}, `SELECT `+l.rowNames+`, kind, detail FROM audit WHERE seq <= ? AND at < ? AND lane = ?`, last, (day+1)*dayLength, lane)
 	if err != nil {
 		return err
 	}
 	for _, table := range []string{"audit_day", "audit_took", "audit_path"} {
-		if err := t.Exec(`DELETE FROM `+table+` WHERE day <= ?`, day); err != nil {
+		if err := t.Exec(`DELETE FROM `+table+` WHERE `+ofLane+` AND day <= ?`, append(kindRange(lane), day)...); err != nil {
 			return err
 		}
 	}

@@ -53,7 +53,7 @@ func newLayout(columns audit.Table) *layout {
 	l.inRow = append(l.inRow, texts...)
 	l.rowNames, l.kindNames = names(l.inRow), names(l.inKind)
 	l.findKind = `SELECT id FROM audit_kind WHERE ` + strings.ReplaceAll(l.kindNames, ", ", " = ? AND ") +
-		` = ? LIMIT 1`
+		` = ? AND ` + inLane + ` LIMIT 1`
 	l.addKind = `INSERT INTO audit_kind (id, ` + l.kindNames + `) VALUES (?` + strings.Repeat(", ?", len(l.inKind)) +
 		`)`
 	l.addRows = `INSERT INTO audit (` + l.rowNames + `, kind, detail, hash) VALUES `

@@ -227,21 +227,65 @@ func (l *layout) readDetail(doc string, r *tool.Record) error {
 	return nil
 }
 
-// Head returns the number of the last row.
+// Head returns the number of the last row. It waits until no row before it can appear any more, so that a reader which
+// continues after it misses none.
 func (a *Table) Head(ctx context.Context) (seq int64, err error) {
-	err = a.read(ctx, func(r *database.Reader) error {
-		_, err := database.Row(r, `SELECT seq FROM audit_head WHERE id = 1`, nil, &seq)
-		return err
-	})
+	a.Settle()
+	for end := time.Now().Add(headWait); err == nil; {
+		var settled int64
+		err = a.readSettled(ctx, func(r *database.Reader, to int64) error {
+			if settled = to; seq > 0 {
+				return nil
+			}
+			_, err := database.Row(r, `SELECT COALESCE(MAX(seq), 0) FROM audit_head`, nil, &seq)
+			return err
+		})
+		if settled >= seq || err != nil {
+			break
+		}
+		if time.Now().After(end) {
+			seq = settled
+			break
+		}
+		time.Sleep(headWait / 100)
+	}
 	return seq, err
 }
 
+// headWait is longer than nearly every transaction.
+const headWait = 500 * time.Millisecond
+
+// readSettled reads the log, with the number up to which no further row can appear. Rows of one lane appear in the order of
+// their numbers, but one of another lane may have been numbered earlier and be committed later.
+func (a *Table) readSettled(ctx context.Context, use func(r *database.Reader, to int64) error) error {
+	to, held, err := a.db.Given(ctx) // before the snapshot: a row up to this number is in it, or its lane is held
+	if err != nil {
+		return err
+	}
+	return a.db.Read(ctx, func(r *database.Reader) error {
+		if held(newLane) {
+			to = 0
+		}
+		err := r.Each(func(rows *sql.Rows) error {
+			var lane, seq int64
+			err := rows.Scan(&lane, &seq)
+			if held(keyOf(lane)) {
+				to = min(to, seq)
+			}
+			return err
+		}, `SELECT id - 1, seq FROM audit_head`)
+		if err != nil {
+			return err
+		}
+		return use(r, to)
+	})
+}
+
 // Next returns the rows after a number, the oldest first, at most most: those of all programs that share the database.
-// It reads these rows alone, however long the log is. Rows are numbered in the order in which they appear, so a reader
-// that continues after the last one misses none.
-func (a *Table) Next(ctx context.Context, after int64, most int) ([]*tool.Record, error) {
-	return database.Reading(ctx, a.db, func(r *database.Reader) ([]*tool.Record, error) {
-		return database.List(r, func(rows *sql.Rows) (*tool.Record, error) {
+// It reads these rows alone, however long the log is. A reader that continues after the last one misses none.
+func (a *Table) Next(ctx context.Context, after int64, most int) (records []*tool.Record, err error) {
+	err = a.readSettled(ctx, func(r *database.Reader, to int64) (err error) {
+		records, err = database.List(r, func(rows *sql.Rows) (*tool.Record, error) {
 			rec, doc := new(tool.Record), ""
 			dest := append(into(a.inRow, rec), into(a.inKind, rec, &doc)...)
 			if err := rows.Scan(dest...); err != nil {
@@ -249,8 +293,10 @@ func (a *Table) Next(ctx context.Context, after int64, most int) ([]*tool.Record
 			}
 			return rec, a.readDetail(doc, rec)
 		}, `SELECT `+a.rowNames+`, `+a.kindNames+`, detail FROM audit JOIN audit_kind ON audit_kind.id = audit.kind
-			WHERE seq > ? ORDER BY seq LIMIT ?`, after, most)
+			WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, to, most)
+		return err
 	})
+	return records, err
 }
 
 // Changed returns a channel that is closed when this program has added rows; see tool.Changing. It does not report rows

@@ -2,6 +2,7 @@ package auditlog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -11,8 +12,11 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,13 +44,14 @@ const tellRows = 1000
 func (a *Table) VerifyTelling(
 	ctx context.Context, tell func(rows, all int64) error, points ...audit.Point,
 ) (*audit.Report, error) {
-	key, err := a.key()
+	s, err := a.signer()
 	if err != nil {
 		return nil, err
 	}
 	v := &verifier{
-		layout: a.layout, mark: &a.mark, key: key, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
-		tell: tell, sums: newSums(), report: &audit.Report{Findings: []audit.Finding{}, Signed: len(key) > 0},
+		layout: a.layout, mark: &a.mark, signer: s, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
+		tell: tell, sums: newSums(), report: &audit.Report{Findings: []audit.Finding{}, Lanes: []audit.Lane{}},
+		own: &chain{head: head{hash: genesis(), cutHash: genesis()}}, lanes: map[int64]*chain{},
 	}
 	err = a.read(ctx, v.look)
 	if errors.Is(err, errEnough) {
@@ -72,12 +77,13 @@ var errEnough = errors.New("enough was found")
 type verifier struct {
 	*database.Reader
 	*layout
+	signer signer
 	mark   *mark
-	key    []byte
 	points []audit.Point
 	report *audit.Report
 
-	head  head
+	lanes map[int64]*chain
+	own   *chain // of this program; empty if it has none
 	kinds map[int64]kindID
 	used  map[int64]bool
 	sums  *sums // of all rows, except the durations and the paths
@@ -86,6 +92,14 @@ type verifier struct {
 	seed         maphash.Seed
 	tooks, paths uint64
 	tell         func(rows, all int64) error
+}
+
+// A chain is a lane, up to the last row that was read.
+type chain struct {
+	head
+	at   place
+	rows int64
+	lost bool // it has no head
 }
 
 func (v *verifier) find(seq int64, format string, args ...any) error {
@@ -98,7 +112,7 @@ func (v *verifier) find(seq int64, format string, args ...any) error {
 
 func (v *verifier) look(r *database.Reader) error {
 	v.Reader = r
-	for _, step := range []func() error{v.intact, v.readHead, v.readKinds, v.readRows, v.readDays, v.readTooks,
+	for _, step := range []func() error{v.intact, v.readHeads, v.readKinds, v.readRows, v.readDays, v.readTooks,
 		v.readPaths, v.readUnused, v.checkMark} {
 		if err := step(); err != nil {
 			return err
@@ -116,25 +130,48 @@ func (v *verifier) intact() error {
 	return err
 }
 
-func (v *verifier) readHead() error {
-	v.head = head{hash: genesis(), cutHash: genesis()}
-	heads, id := 0, int64(0)
-	err := v.Each(func(rows *sql.Rows) error {
-		heads++
-		return rows.Scan(append([]any{&id}, v.head.into()...)...)
-	}, `SELECT id, `+headColumns+` FROM audit_head ORDER BY id`)
-	h := &v.head
-	v.report.Cut = audit.Point{Seq: h.cutSeq, Hash: hex.EncodeToString(h.cutHash)}
-	v.report.Head = audit.Point{Seq: h.seq, Hash: hex.EncodeToString(h.hash)}
-	switch {
-	case err != nil || heads == 0: // without a head there are no rows either
+func (v *verifier) readHeads() error {
+	heads, err := database.List(v, readHead, askHeads+` ORDER BY id`)
+	if err != nil {
 		return err
-	case heads > 1 || id != 1:
-		return v.find(0, "the log has %d heads, the last of them with the number %d", heads, id)
-	case !hmac.Equal(h.mac, h.sign(v.key)):
-		return v.find(0, "the head of the log was not signed with this key")
 	}
+	last, cut := &v.own.head, &v.own.head
+	for _, h := range heads {
+		c := &chain{head: h, at: place{h.cutSeq, h.cutNumber, h.cutHash}}
+		v.lanes[h.lane] = c
+		if h.old() || bytes.Equal(h.public, v.signer.public) {
+			v.own, v.report.Signed = c, len(v.signer.secret) > 0
+		}
+		if last.seq <= h.seq {
+			last = &c.head
+		}
+		if cut.cutSeq <= h.cutSeq {
+			cut = &c.head
+		}
+		if !h.genuine(v.signer.secret) {
+			with := "its"
+			if h.old() {
+				with = "this"
+			}
+			if err := v.find(0, "the head of %s was not signed with %s key", v.name(h.lane), with); err != nil {
+				return err
+			}
+		}
+	}
+	if len(heads) == 0 { // there are no rows either
+		v.report.Signed = len(v.signer.secret) > 0
+	}
+	v.report.Cut = audit.Point{Seq: cut.cutSeq, Hash: hex.EncodeToString(cut.cutHash)}
+	v.report.Head = audit.Point{Seq: last.seq, Hash: hex.EncodeToString(last.hash)}
 	return nil
+}
+
+// name returns the name of a lane for people: most logs have only one.
+func (v *verifier) name(lane int64) string {
+	if lane == 0 && len(v.lanes) < 2 {
+		return "the log"
+	}
+	return "lane " + strconv.FormatInt(lane, 10)
 }
 
 func (v *verifier) readKinds() error {
@@ -143,23 +180,30 @@ func (v *verifier) readKinds() error {
 		return err
 	}
 	v.kinds = map[int64]kindID{}
-	seen := map[[sha256.Size]byte]bool{}
+	type own struct {
+		lane   int64
+		digest [sha256.Size]byte
+	}
+	seen := map[own]bool{}
 	for id, k := range kinds {
 		digest := sha256.Sum256(v.appendKind(nil, k))
-		if seen[digest] {
+		if seen[own{id >> kindBits, digest}] {
 			if err := v.find(0, "kind %d is there twice", id); err != nil {
 				return err
 			}
 		}
-		seen[digest], v.kinds[id] = true, kindID{id, digest}
+		seen[own{id >> kindBits, digest}], v.kinds[id] = true, kindID{id, digest}
 	}
 	return nil
 }
 
 func (v *verifier) readRows() error {
-	at, before := v.head.cutSeq, v.head.cutHash
-	if err := v.atPoint(at, before); err != nil {
-		return err
+	var all int64
+	for _, c := range v.lanes {
+		all += c.number - c.cutNumber
+		if err := v.atPoint(c.cutSeq, c.cutHash); err != nil {
+			return err
+		}
 	}
 	err := v.Each(func(rows *sql.Rows) error {
 		var r tool.Record
@@ -170,30 +214,29 @@ func (v *verifier) readRows() error {
 			return err
 		}
 		if v.report.Rows++; v.report.Rows%tellRows == 0 {
-			if err := v.tell(v.report.Rows, v.head.seq-v.head.cutSeq); err != nil {
+			if err := v.tell(v.report.Rows, all); err != nil {
 				return err
 			}
 		}
-		if err := v.link(at, before, id, &r, doc, hash); err != nil {
+		if err := v.link(id, &r, doc, hash); err != nil {
 			return err
 		}
-		at, before = r.Seq, hash
-		if err := v.atPoint(at, hash); err != nil {
+		if err := v.atPoint(r.Seq, hash); err != nil {
 			return err
 		}
 		return v.sum(id, &r, doc)
 	}, `SELECT `+v.rowNames+`, kind, detail, hash FROM audit ORDER BY seq`)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case at != v.head.seq:
-		return v.find(at, "the log ends at row %d, and its head says %d", at, v.head.seq)
-	case !bytes.Equal(before, v.head.hash):
-		return v.find(at, "the head does not fit the last row")
+	}
+	for _, lane := range slices.Sorted(maps.Keys(v.lanes)) {
+		if err := v.checkEnd(v.lanes[lane]); err != nil {
+			return err
+		}
 	}
 	for _, p := range v.points {
 		why := "and it was once"
-		if p.Seq < v.head.cutSeq {
+		if p.Seq < v.report.Cut.Seq {
 			why = "its time was over: compare with a later one"
 		}
 		if err := v.find(p.Seq, "row %d is not in the log, %s", p.Seq, why); err != nil {
@@ -203,20 +246,61 @@ func (v *verifier) readRows() error {
 	return nil
 }
 
-// link checks one row against the one before it.
-func (v *verifier) link(at int64, before []byte, id int64, r *tool.Record, doc string, hash []byte) error {
-	k, known := v.kinds[id]
-	v.used[id] = true
-	sum := v.chain(before, k.digest, r, doc)
+// checkEnd compares the end of a lane with its head.
+func (v *verifier) checkEnd(c *chain) error {
+	if c.lost {
+		return nil
+	}
+	key := sha256.Sum256(c.public)
+	v.report.Lanes = append(v.report.Lanes, audit.Lane{
+		Lane: c.lane, Key: hex.EncodeToString(key[:8]), Own: c == v.own, Rows: c.rows,
+		Head: audit.Point{Seq: c.seq, Hash: hex.EncodeToString(c.hash)},
+	})
 	switch {
-	case r.Seq != at+1:
-		return v.find(r.Seq, "row %d follows row %d: something is missing or was added", r.Seq, at)
-	case !known:
-		return v.find(r.Seq, "row %d refers to kind %d, which is missing", r.Seq, id)
-	case !bytes.Equal(hash, sum[:]):
-		return v.find(r.Seq, "row %d, its kind or the row before it was changed", r.Seq)
+	case c.at.seq != c.seq || c.at.number != c.number:
+		return v.find(c.at.seq, "%s ends at row %d, and its head says %d", v.name(c.lane), c.at.seq, c.seq)
+	case !bytes.Equal(c.at.hash, c.hash):
+		return v.find(c.at.seq, "the head of %s does not fit its last row", v.name(c.lane))
 	}
 	return nil
+}
+
+// link checks one row against the one before it in its lane.
+func (v *verifier) link(id int64, r *tool.Record, doc string, hash []byte) error {
+	c := v.lanes[r.Lane]
+	if c == nil {
+		c = &chain{head: head{lane: r.Lane}, lost: true}
+		v.lanes[r.Lane] = c
+		if err := v.find(r.Seq, "row %d is in lane %d, whose head is missing", r.Seq, r.Lane); err != nil {
+			return err
+		}
+	}
+	before := c.at
+	c.at = place{r.Seq, cmp.Or(r.Number, r.Seq), hash}
+	c.rows++
+	if c.lost {
+		return nil
+	}
+	k, known := v.kinds[id]
+	v.used[id] = true
+	sum := v.chain(before.hash, k.digest, r, doc)
+	switch {
+	case c.at.number != before.number+1 || r.Seq <= before.seq:
+		return v.find(r.Seq, "row %d follows row %d%s: something is missing or was added", r.Seq, before.seq, v.of(r.Lane))
+	case !known || id>>kindBits != r.Lane:
+		return v.find(r.Seq, "row %d refers to kind %d, which is missing", r.Seq, id)
+	case !bytes.Equal(hash, sum[:]):
+		return v.find(r.Seq, "row %d, its kind or the row before it%s was changed", r.Seq, v.of(r.Lane))
+	}
+	return nil
+}
+
+// of says in which lane a row is, if there are several.
+func (v *verifier) of(lane int64) string {
+	if len(v.lanes) < 2 {
+		return ""
+	}
+	return " in " + v.name(lane)
 }
 
 // atPoint marks a point as found, and reports one whose hash differs.
@@ -370,20 +454,21 @@ func (a *Table) keepMark() error {
 	if a.mark.path == "" || !a.moved.Swap(false) {
 		return nil
 	}
-	key, err := a.key()
+	s, err := a.signer()
 	if err != nil {
 		return err
 	}
+	key := s.secret
+	known, bad := a.mark.first().read(key)
 	var next, first audit.Point
-	err = a.db.Do(true, func(t *database.Tx) error { // durable, so that the log never ends before its mark
+	look := func(t *database.Tx) error {
 		h, err := a.openHead(t)
 		next = audit.Point{Seq: h.seq, Hash: hex.EncodeToString(h.hash)}
 		if err != nil {
 			return err
 		}
-		if first = (audit.Point{}); h.cutSeq == 0 {
-			hash, err := database.Only(t, forged("has no first row"), database.Value[[]byte], hashOf, 1)
-			if first = (audit.Point{Seq: 1, Hash: hex.EncodeToString(hash)}); err != nil {
+		if first = (audit.Point{}); h.cutNumber == 0 && known.Seq == 0 {
+			if first, err = firstOf(t, h.lane); err != nil {
 				return err
 			}
 		}
@@ -397,11 +482,13 @@ func (a *Table) keepMark() error {
 			return lost
 		}
 		return err
-	})
+	}
+	// durable, so that the log never ends before its mark
+	err = a.db.Submit(&database.Write{Do: look, Keys: a.keys(), Durable: true})
 	if err == nil {
 		err = a.mark.write(key, next)
 	}
-	if known, bad := a.mark.first().read(key); err == nil && bad == nil && known.Seq == 0 && first.Seq > 0 {
+	if err == nil && bad == nil && known.Seq == 0 && first.Seq > 0 {
 		err = a.mark.first().write(key, first)
 	}
 	if err != nil {
@@ -410,14 +497,25 @@ func (a *Table) keepMark() error {
 	return err
 }
 
+// firstOf returns the first row of a lane.
+func firstOf(t *database.Tx, lane int64) (p audit.Point, err error) {
+	var hash []byte
+	found, err := database.Row(t, `SELECT seq, hash FROM audit WHERE lane = ? ORDER BY seq LIMIT 1`, []any{lane}, &p.Seq, &hash)
+	if err == nil && !found {
+		err = forged("has no first row")
+	}
+	p.Hash = hex.EncodeToString(hash)
+	return p, err
+}
+
 // checkMark reports a log that does not contain its mark.
 func (v *verifier) checkMark() error {
 	m, both := v.mark, v.mark.path+" and "+v.mark.first().path
-	p, err := m.read(v.key)
+	p, err := m.read(v.signer.secret)
 	switch {
 	case err != nil:
 		return v.find(0, "the mark of the log, %s, cannot be used: %v", m.path, err)
-	case p.Seq <= v.head.cutSeq:
+	case p.Seq <= v.own.cutSeq:
 		return v.checkFirst(m.first())
 	case v.report.Rows == 0:
 		return v.find(0, "the log is empty, and it had %d rows once: it was deleted or replaced. If that was you, "+
@@ -429,7 +527,7 @@ func (v *verifier) checkMark() error {
 		return err
 	case len(hashes) == 0:
 		return v.find(p.Seq, "the log ends at row %d, and it had %d rows once: it was replaced by another or an "+
-			"earlier one. If that was you, delete %s too", v.head.seq, p.Seq, m.path)
+			"earlier one. If that was you, delete %s too", v.own.seq, p.Seq, m.path)
 	case hex.EncodeToString(hashes[0]) != p.Hash:
 		return v.find(p.Seq, "row %d is another than it once was: the log was replaced by another. If that was you, "+
 			"delete %s too", p.Seq, both)
@@ -439,11 +537,11 @@ func (v *verifier) checkMark() error {
 
 // checkFirst reports a log that was deleted together with its mark, and perhaps begun again.
 func (v *verifier) checkFirst(m *mark) error {
-	p, err := m.read(v.key)
+	p, err := m.read(v.signer.secret)
 	switch {
 	case err != nil:
 		return v.find(0, "the mark of the log's first row, %s, cannot be used: %v", m.path, err)
-	case p.Seq <= v.head.cutSeq:
+	case p.Seq <= v.own.cutSeq:
 		return nil
 	}
 	hashes, err := database.List(v, database.Value[[]byte], hashOf, p.Seq)

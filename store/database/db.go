@@ -29,9 +29,12 @@ type Dialect struct {
 	Types    *strings.Replacer // replaces the type names in migrations
 	Prepare  func() error      // creates what must exist before the first connection; may be nil
 	Begin    string            // begins a transaction that no other writer, in any process, overlaps
-	// Share begins a transaction that overlaps only with those that have none of its keys. The keys are sorted. nil means
-	// that every transaction begins with Begin.
-	Share func(keys []int64) string
+	// Share begins a transaction that has its keys, which are sorted, to itself, or, if alone, the whole database. nil means
+	// that every transaction begins with Begin, and so that rows become visible in the order in which they are numbered.
+	Share func(keys []int64, alone bool) string
+	// What only a database with Share has: Lock takes a key, and Held lists the keys that are taken. Numbers gives as many
+	// numbers as wanted from a sequence, Given is the last one that was given, and Advance makes it go on after a number.
+	Lock, Held, Numbers, Given, Advance string
 	// Quick and Durable choose what the end of the next transaction waits for: that the record survives the end of this
 	// program, or that of the machine. If they are empty, every transaction waits for the latter.
 	Quick, Durable string
@@ -229,6 +232,29 @@ func (db *DB) Read(ctx context.Context, use func(*Reader) error) error {
 	}
 	defer func() { _ = tx.Rollback() }()
 	return db.explain(use(&Reader{ctx, tx, &db.d, ready}), "read")
+}
+
+// Given returns the last number that was given to a row, and which keys were held after that: a transaction that has a lower
+// number and is not over holds its keys. If rows become visible in the order of their numbers, no number is too high.
+func (db *DB) Given(ctx context.Context) (last int64, held func(key string) bool, err error) {
+	taken := map[int64]bool{}
+	held = func(key string) bool { return taken[lockOf(key)] }
+	if db.d.Share == nil {
+		return math.MaxInt64, held, nil
+	}
+	if err := db.prepare(ctx); err != nil {
+		return 0, held, err
+	}
+	if err := db.reads.QueryRowContext(ctx, db.d.Given).Scan(&last); err != nil {
+		return 0, held, db.explain(err, "read")
+	}
+	rows, err := db.reads.QueryContext(ctx, db.d.Held)
+	err = eachRow(rows, err, func(rows *sql.Rows) error {
+		key, err := Value[int64](rows)
+		taken[key] = true
+		return err
+	})
+	return last, held, db.explain(err, "read")
 }
 
 // often prepares the statements of Often, once. If that fails, they are run like all others.

@@ -450,18 +450,22 @@ func (t *Tx) begin(group []*Write) error {
 // beginning returns the statement that begins the transaction of a group. One key is that of the program itself: so a
 // transaction whose COMMIT was not answered is over when the next one begins.
 func (w *writer) beginning(group []*Write) string {
-	if w.db.d.Share == nil || slices.ContainsFunc(group, func(one *Write) bool { return len(one.Keys) == 0 }) {
+	if w.db.d.Share == nil {
 		return w.db.d.Begin
 	}
-	keys := []int64{lockOf("program " + w.db.Owner)}
+	alone := slices.ContainsFunc(group, func(one *Write) bool { return len(one.Keys) == 0 })
+	keys := []int64{lockOf(OwnerKey(w.db.Owner))}
 	for _, one := range group {
 		for _, key := range one.Keys {
 			keys = append(keys, lockOf(key))
 		}
 	}
 	slices.Sort(keys)
-	return w.db.d.Share(slices.Compact(keys))
+	return w.db.d.Share(slices.Compact(keys), alone)
 }
+
+// OwnerKey returns the key of a program, which all its writes have: so it covers the rows that belong to that program.
+func OwnerKey(owner string) string { return "program " + owner }
 
 // lockOf returns the number of a key's lock, which is negative: the numbers of programs are positive. Two keys that share a
 // number wait for each other needlessly.
@@ -516,6 +520,34 @@ type Tx struct {
 
 // After registers f to be called when the transaction is committed.
 func (t *Tx) After(f func()) { t.done = append(t.done, f) }
+
+// Lock takes a key that the write could not name. The transaction is alone, so it waits for no other.
+func (t *Tx) Lock(key string) error {
+	if t.w.db.d.Share == nil {
+		return nil
+	}
+	return t.Each(func(*sql.Rows) error { return nil }, t.w.db.d.Lock, lockOf(key))
+}
+
+// Numbers returns the numbers of n new rows, in ascending order; last is the highest number of a row.
+func (t *Tx) Numbers(n int, last int64) ([]int64, error) {
+	if t.w.db.d.Share != nil {
+		return List(t, Value[int64], t.w.db.d.Numbers, n)
+	}
+	numbers := make([]int64, n)
+	for i := range numbers {
+		numbers[i] = last + int64(i) + 1
+	}
+	return numbers, nil
+}
+
+// Advance makes Numbers go on after a number. The transaction is alone.
+func (t *Tx) Advance(last int64) error {
+	if t.w.db.d.Share == nil {
+		return nil
+	}
+	return t.Each(func(*sql.Rows) error { return nil }, t.w.db.d.Advance, last, last)
+}
 
 // apart runs f so that its failure undoes f alone. The second error is that of the transaction.
 func (t *Tx) apart(f func(*Tx) error, alone bool) (failed, err error) {

@@ -65,8 +65,13 @@ func dialect() database.Dialect {
 	return database.Dialect{
 		Numbered: true,
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
-		Begin:    "BEGIN; SELECT pg_advisory_xact_lock(" + storeLock + ")",
+		Begin:    begin,
 		Share:    share,
+		Lock:     "SELECT pg_advisory_xact_lock(?)",
+		Held:     "SELECT (classid::bigint << 32) | objid::bigint " + advisory,
+		Numbers:  "SELECT nextval('audit_seq') FROM generate_series(1, ?::bigint)",
+		Given:    "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM audit_seq",
+		Advance:  "SELECT setval('audit_seq', ?::bigint + 1, false) FROM audit_seq WHERE last_value <= ?::bigint",
 		Enter:    enter,
 		Lives:    lives,
 		Grace:    grace,
@@ -82,9 +87,14 @@ func dialect() database.Dialect {
 // used elsewhere.
 const storeLock = "7410517923146"
 
-// share begins a transaction that has some keys to itself. The array is evaluated in its order.
-func share(keys []int64) string {
+const begin = "BEGIN; SELECT pg_advisory_xact_lock(" + storeLock + ")"
+
+// share begins a transaction that has some keys to itself, or all. The array is evaluated in its order.
+func share(keys []int64, alone bool) string {
 	b := []byte("BEGIN; SELECT pg_advisory_xact_lock_shared(" + storeLock + "); SELECT pg_advisory_xact_lock(key) FROM unnest('{")
+	if alone {
+		b = []byte(begin + "; SELECT pg_advisory_xact_lock(key) FROM unnest('{")
+	}
 	for i, key := range keys {
 		if i > 0 {
 			b = append(b, ',')
@@ -93,6 +103,10 @@ func share(keys []int64) string {
 	}
 	return string(append(b, "}'::bigint[]) AS key"...))
 }
+
+// advisory selects the advisory locks of this database that are held.
+const advisory = `FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
 // grace is how long a program that has lost its connection may take to come back. It retries every second.
 const grace = 10 * time.Second
@@ -106,8 +120,7 @@ func enter(ctx context.Context, conn *sql.Conn, number int64) error {
 
 // lives reports whether a program has its lock.
 func lives(ctx context.Context, q database.RowQuerier, number int64) (held bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 `+advisory+`
 		AND (classid::bigint << 32) | objid::bigint = $1)`, number).Scan(&held)
 	return held, err
 }

@@ -66,7 +66,8 @@ func dsn(path string, pragmas ...string) string {
 
 func dialect(f *files) database.Dialect {
 	return database.Dialect{
-		Types:   strings.NewReplacer("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"),
+		Types: strings.NewReplacer("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY",
+			"CREATE SEQUENCE IF NOT EXISTS audit_seq", "SELECT 1"), // one writer numbers its rows itself
 		Prepare: func() error { return prepare(f.path) },
 		Begin:   "BEGIN IMMEDIATE",
 		Quick:   "PRAGMA synchronous = NORMAL",

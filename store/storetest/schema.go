@@ -229,6 +229,10 @@ func withoutMarks(t *testing.T, k Kind) {
 		`DROP TABLE job_event`, `ALTER TABLE lease DROP COLUMN caller`, `DROP TABLE program`, `DROP TABLE pin`,
 		`DROP TABLE pin_change`, `DROP VIEW calls`, `ALTER TABLE audit_kind DROP COLUMN class`, `DROP INDEX audit_parent`, `ALTER TABLE audit DROP COLUMN parent`,
 		`DROP TABLE plan`, `DROP TABLE plan_tool`, `DROP TABLE approval`,
+		`ALTER TABLE audit DROP COLUMN lane`, `ALTER TABLE audit DROP COLUMN number`,
+		`ALTER TABLE audit_head DROP COLUMN number`, `ALTER TABLE audit_head DROP COLUMN cut_number`,
+		`ALTER TABLE audit_head DROP COLUMN public`, `ALTER TABLE audit_head DROP COLUMN anchor`,
+		`ALTER TABLE audit_head DROP COLUMN anchor_hash`,
 		`CREATE VIEW calls AS SELECT seq FROM audit`,
 		`ALTER TABLE outcome DROP COLUMN lost_at`, `DELETE FROM toolpost_schema WHERE version > 2`)
 	after := k.open(t, address).Sessions()
