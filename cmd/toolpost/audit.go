@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -442,8 +443,17 @@ func (a *app) showReport(r record.Report) {
 		return
 	}
 	signed := "signed"
-	if !r.Signed {
+	switch own := func(l record.Lane) bool { return l.Own }; {
+	case r.Signed:
+	case len(r.Lanes) > 0 && !slices.ContainsFunc(r.Lanes, own):
+		signed = "signed by others: the key here has signed none of it"
+	default:
 		signed = "not signed: there is no key"
 	}
 	fmt.Fprintf(a.out, "%s  %s, %s\npoint  %s\n", a.out.green("sound"), define.Count(int(r.Rows), "call"), signed, r.Head)
+	for _, l := range r.Lanes {
+		if len(r.Lanes) > 1 {
+			fmt.Fprintf(a.out, "lane %d  %s, key %s\n", l.Lane, define.Count(int(l.Rows), "call"), l.Key)
+		}
+	}
 }

@@ -135,6 +135,7 @@ type Report struct {
 	Signed   bool      `json:"signed"` // with the key of this program, at least a lane
 	Findings []Finding `json:"findings"`
 	Lanes    []Lane    `json:"lanes"`
+	Anchor   Point     `json:"anchor,omitzero"` // the last one, if there are any
 }
 
 // A Lane is the chain of the programs that have one key.

@@ -35,7 +35,10 @@ type Table struct {
 	signer         func() (signer, error)
 	lane           atomic.Int64 // of this program; -1 until it is known
 	mark           mark
-	moved          atomic.Bool // the log is longer than its mark
+	moved          atomic.Bool   // the log is longer than its mark
+	shared         atomic.Bool   // there are other lanes
+	unanchored     atomic.Int64  // rows since the last anchor
+	hurry          chan struct{} // has an element if there are many of them
 	grown          tool.Changes
 
 	// The fields below are used by the leader of a group alone.
@@ -90,6 +93,7 @@ func New(columns audit.Table, key func() ([]byte, error), path string) *Table {
 	}
 	a := &Table{
 		layout: newLayout(columns), signer: sync.OnceValues(newSigner(key)), mark: mark{path: path}, kinds: map[string]kindID{},
+		hurry: make(chan struct{}, 1),
 	}
 	a.lane.Store(-1)
 	a.notes = &database.Batch{Do: a.begin}
@@ -101,19 +105,20 @@ func New(columns audit.Table, key func() ([]byte, error), path string) *Table {
 
 // Open opens a database with this log in it.
 func (a *Table) Open(d database.Dialect, reads, writes *sql.DB, o database.Options) *database.DB {
-	o.Batches, o.Undone, o.Tend = []*database.Batch{a.notes, a.records}, a.undone, a.tend
+	o.Batches, o.Undone, o.Tend, o.Hurry = []*database.Batch{a.notes, a.records}, a.undone, a.tend, a.hurry
 	a.db = database.New(d, reads, writes, o)
 	return a.db
 }
 
-// Finish makes the mark cover the last record, before the database is closed.
+// Finish makes the mark and the anchors cover the last record, before the database is closed.
 func (a *Table) Finish() {
 	a.Settle()
-	_ = a.keepMark() // on an error the previous mark stays
+	_, _ = a.keepAnchor(), a.keepMark() // on an error the previous ones stay
 }
 
-// tend keeps the mark now and then.
+// tend anchors the lane, and keeps the mark now and then.
 func (a *Table) tend() {
+	_ = a.keepAnchor() // it retries soon
 	if time.Since(a.mark.seen) >= markEvery {
 		if a.moved.Load() {
 			a.mark.seen = time.Now()
@@ -278,7 +283,15 @@ func (a *Table) extend(t *database.Tx, group []*database.Write) error {
 	if err := a.closeHead(t, &h); err != nil {
 		return err
 	}
-	t.After(func() { a.last = h.number; a.moved.Store(true); a.grown.Tell() })
+	t.After(func() {
+		a.last = h.number
+		a.moved.Store(true)
+		a.shared.Store(h.lanes > 1)
+		if a.unanchored.Add(int64(len(added))) >= mostUnanchored && h.lanes > 1 && len(a.hurry) == 0 {
+			a.hurry <- struct{}{} // the leader alone sends, so there is room
+		}
+		a.grown.Tell()
+	})
 	return nil
 }
 
@@ -421,6 +434,9 @@ func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err
 			return err
 		}})
 		removed += n
+	}
+	if err == nil {
+		err = a.db.Submit(&database.Write{Keys: a.keys(anchors), Do: func(t *database.Tx) error { return a.trim(t, before) }})
 	}
 	return removed, errors.Join(err, ctx.Err())
 }

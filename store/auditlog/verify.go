@@ -13,6 +13,7 @@ import (
 	"hash/maphash"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,7 @@ func (a *Table) VerifyTelling(
 	v := &verifier{
 		layout: a.layout, mark: &a.mark, signer: s, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
 		tell: tell, sums: newSums(), report: &audit.Report{Findings: []audit.Finding{}, Lanes: []audit.Lane{}},
-		own: &chain{head: head{hash: genesis(), cutHash: genesis()}}, lanes: map[int64]*chain{},
+		own: &chain{head: head{hash: genesis(), cutHash: genesis()}}, lanes: map[int64]*chain{}, sure: math.MaxInt64,
 	}
 	err = a.read(ctx, v.look)
 	if errors.Is(err, errEnough) {
@@ -84,6 +85,7 @@ type verifier struct {
 
 	lanes map[int64]*chain
 	own   *chain // of this program; empty if it has none
+	sure  int64  // the first anchor that proves nothing
 	kinds map[int64]kindID
 	used  map[int64]bool
 	sums  *sums // of all rows, except the durations and the paths
@@ -100,6 +102,12 @@ type chain struct {
 	at   place
 	rows int64
 	lost bool // it has no head
+
+	last          anchor // of those that it signed
+	digest, named []byte // what its signature covers; its hash
+	anchors       int64  // those that name rows which are not cut off
+	proof, proven int64  // an anchor, and the row up to which it proves the lane
+	broken        bool
 }
 
 func (v *verifier) find(seq int64, format string, args ...any) error {
@@ -112,7 +120,7 @@ func (v *verifier) find(seq int64, format string, args ...any) error {
 
 func (v *verifier) look(r *database.Reader) error {
 	v.Reader = r
-	for _, step := range []func() error{v.intact, v.readHeads, v.readKinds, v.readRows, v.readDays, v.readTooks,
+	for _, step := range []func() error{v.intact, v.readHeads, v.readAnchors, v.readKinds, v.readRows, v.readDays, v.readTooks,
 		v.readPaths, v.readUnused, v.checkMark} {
 		if err := step(); err != nil {
 			return err
@@ -209,8 +217,9 @@ func (v *verifier) readRows() error {
 		var r tool.Record
 		var id int64
 		var doc string
-		var hash []byte
-		if err := rows.Scan(into(v.inRow, &r, &id, &doc, &hash)...); err != nil {
+		var hash, anchored []byte
+		var by sql.NullInt64
+		if err := rows.Scan(into(v.inRow, &r, &id, &doc, &hash, &by, &anchored)...); err != nil {
 			return err
 		}
 		if v.report.Rows++; v.report.Rows%tellRows == 0 {
@@ -221,16 +230,22 @@ func (v *verifier) readRows() error {
 		if err := v.link(id, &r, doc, hash); err != nil {
 			return err
 		}
+		if by.Valid {
+			if err := v.prove(&r, hash, anchored, by.Int64); err != nil {
+				return err
+			}
+		}
 		if err := v.atPoint(r.Seq, hash); err != nil {
 			return err
 		}
 		return v.sum(id, &r, doc)
-	}, `SELECT `+v.rowNames+`, kind, detail, hash FROM audit ORDER BY seq`)
+	}, `SELECT `+v.rowNames+`, kind, detail, hash, anchor, row_hash FROM audit LEFT JOIN
+		(SELECT seq AS anchor, row_seq, row_hash FROM audit_anchor WHERE kind = '`+anchorHead+`') named ON row_seq = seq ORDER BY seq`)
 	if err != nil {
 		return err
 	}
-	for _, lane := range slices.Sorted(maps.Keys(v.lanes)) {
-		if err := v.checkEnd(v.lanes[lane]); err != nil {
+	for _, c := range v.inOrder() {
+		if err := v.checkEnd(c); err != nil {
 			return err
 		}
 	}
@@ -246,6 +261,36 @@ func (v *verifier) readRows() error {
 	return nil
 }
 
+// inOrder returns the lanes by number.
+func (v *verifier) inOrder() (all []*chain) {
+	for _, lane := range slices.Sorted(maps.Keys(v.lanes)) {
+		all = append(all, v.lanes[lane])
+	}
+	return all
+}
+
+// prove compares a row with an anchor that names it.
+func (v *verifier) prove(r *tool.Record, hash, anchored []byte, by int64) error {
+	c := v.lanes[r.Lane]
+	c.anchors--
+	switch {
+	case !bytes.Equal(hash, anchored):
+		return v.broke(c, r.Seq, "row %d is another than anchor %d says", r.Seq, by)
+	case by < v.sure && !c.broken:
+		c.proof, c.proven = by, r.Seq
+	}
+	return nil
+}
+
+// broke reports that a lane is broken, and what the anchors prove of it nevertheless.
+func (v *verifier) broke(c *chain, seq int64, format string, args ...any) error {
+	if !c.broken && c.proof > 0 {
+		format, args = format+"; rows up to %d of lane %d are proven by anchor %d", append(args, c.proven, c.lane, c.proof)
+	}
+	c.broken = true
+	return v.find(seq, format, args...)
+}
+
 // checkEnd compares the end of a lane with its head.
 func (v *verifier) checkEnd(c *chain) error {
 	if c.lost {
@@ -258,9 +303,11 @@ func (v *verifier) checkEnd(c *chain) error {
 	})
 	switch {
 	case c.at.seq != c.seq || c.at.number != c.number:
-		return v.find(c.at.seq, "%s ends at row %d, and its head says %d", v.name(c.lane), c.at.seq, c.seq)
+		return v.broke(c, c.at.seq, "%s ends at row %d, and its head says %d", v.name(c.lane), c.at.seq, c.seq)
 	case !bytes.Equal(c.at.hash, c.hash):
-		return v.find(c.at.seq, "the head of %s does not fit its last row", v.name(c.lane))
+		return v.broke(c, c.at.seq, "the head of %s does not fit its last row", v.name(c.lane))
+	case c.anchors != 0:
+		return v.broke(c, 0, "anchors name rows of %s that it does not have", v.name(c.lane))
 	}
 	return nil
 }
@@ -286,11 +333,11 @@ func (v *verifier) link(id int64, r *tool.Record, doc string, hash []byte) error
 	sum := v.chain(before.hash, k.digest, r, doc)
 	switch {
 	case c.at.number != before.number+1 || r.Seq <= before.seq:
-		return v.find(r.Seq, "row %d follows row %d%s: something is missing or was added", r.Seq, before.seq, v.of(r.Lane))
+		return v.broke(c, r.Seq, "row %d follows row %d%s: something is missing or was added", r.Seq, before.seq, v.of(r.Lane))
 	case !known || id>>kindBits != r.Lane:
-		return v.find(r.Seq, "row %d refers to kind %d, which is missing", r.Seq, id)
+		return v.broke(c, r.Seq, "row %d refers to kind %d, which is missing", r.Seq, id)
 	case !bytes.Equal(hash, sum[:]):
-		return v.find(r.Seq, "row %d, its kind or the row before it%s was changed", r.Seq, v.of(r.Lane))
+		return v.broke(c, r.Seq, "row %d, its kind or the row before it%s was changed", r.Seq, v.of(r.Lane))
 	}
 	return nil
 }

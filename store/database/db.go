@@ -98,11 +98,12 @@ func (db *DB) same() error {
 
 // Options are what a database is used for.
 type Options struct {
-	Steps   [][]string // from an empty database to the tables of this version
-	Often   []string   // the queries that every call makes: parsing their SQL each time would cost more than running them
-	Batches []*Batch   // in the order in which they are done in a group, after all other writes
-	Undone  func()     // called if what a batch did was undone
-	Tend    func()     // called about every second, from the first write on
+	Steps   [][]string      // from an empty database to the tables of this version
+	Often   []string        // the queries that every call makes: parsing their SQL each time would cost more than running them
+	Batches []*Batch        // in the order in which they are done in a group, after all other writes
+	Undone  func()          // called if what a batch did was undone
+	Tend    func()          // called about every second, from the first write on
+	Hurry   <-chan struct{} // calls Tend before its time
 	Grace   time.Duration
 	Reach   time.Duration
 }

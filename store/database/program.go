@@ -160,6 +160,7 @@ func (db *DB) tend() {
 		case <-db.closing:
 			return
 		case <-tick.C:
+		case <-db.o.Hurry:
 		}
 		db.o.Tend()
 		last := db.last.Load()

@@ -174,15 +174,6 @@ func random(rng *rand.Rand) *tool.Record {
 	return r
 }
 
-// lanes opens a new database by two programs, each with a key of its own.
-func (k Kind) lanes(t testing.TB) (address string, mine, other *store.DB) {
-	t.Helper()
-	address, mine = k.made(t)
-	o := options()
-	o.Key = anotherKey
-	return address, mine, k.openWith(t, address, o)
-}
-
 func oneChain(t *testing.T, k Kind) {
 	db, other := k.two(t)
 	const callers, each = 8, 20
@@ -239,7 +230,7 @@ func questions(t *testing.T, k Kind) {
 // A reader that follows the log sees every row of every program once, in the order of the log, and is woken by the rows
 // of its own program.
 func followed(t *testing.T, k Kind) {
-	_, db, other := k.lanes(t)
+	db, other := k.lanes(t, k.New(t))
 	add(t, db, full())
 	log := db.Audit()
 	head := must[int64](t)(log.Head(t.Context()))
@@ -555,14 +546,11 @@ func same(a, b [][]any) bool {
 }
 
 func anyChange(t *testing.T, k Kind) {
-	address, db := k.made(t)
 	rng := rand.New(rand.NewPCG(5, 6))
-	for range 12 {
-		add(t, db, random(rng))
-	}
-	raw := k.Raw(t, address)
+	address := k.ofLanes(t, rng)
+	raw, db := k.Raw(t, address), k.open(t, address)
 	tables := readTables(t, raw, "audit", "audit", "audit", "audit_kind", "audit_day", "audit_took", "audit_path",
-		"audit_head")
+		"audit_head", "audit_anchor", "audit_anchor")
 	for range k.fewer(rounds.Of(150, 10_000)) {
 		tab := tables[rng.IntN(len(tables))]
 		rows, what := tab.change(rng)
@@ -574,8 +562,6 @@ func anyChange(t *testing.T, k Kind) {
 	}
 	sound(t, db)
 }
-
-func anotherKey() ([]byte, error) { return []byte("another key"), nil }
 
 func forgedHead(t *testing.T, k Kind) {
 	address, db := k.made(t)

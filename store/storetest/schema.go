@@ -232,7 +232,7 @@ func withoutMarks(t *testing.T, k Kind) {
 		`ALTER TABLE audit DROP COLUMN lane`, `ALTER TABLE audit DROP COLUMN number`,
 		`ALTER TABLE audit_head DROP COLUMN number`, `ALTER TABLE audit_head DROP COLUMN cut_number`,
 		`ALTER TABLE audit_head DROP COLUMN public`, `ALTER TABLE audit_head DROP COLUMN anchor`,
-		`ALTER TABLE audit_head DROP COLUMN anchor_hash`,
+		`ALTER TABLE audit_head DROP COLUMN anchor_hash`, `DROP TABLE audit_anchor`,
 		`CREATE VIEW calls AS SELECT seq FROM audit`,
 		`ALTER TABLE outcome DROP COLUMN lost_at`, `DELETE FROM toolpost_schema WHERE version > 2`)
 	after := k.open(t, address).Sessions()

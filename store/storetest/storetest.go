@@ -88,6 +88,8 @@ func Run(t *testing.T, k Kind) {
 		{"Audit/QuestionsAreAnsweredAsCountingWould", questions},
 		{"Audit/WhoFollowsMissesNothing", followed},
 		{"Audit/AnySingleChangeIsFound", anyChange},
+		{"Audit/AnchorsProveWhatLanesWere", anchored},
+		{"Audit/LanesOverlapAndAreFollowedInOrder", overlapping},
 		{"Audit/AForgedHeadIsNotBuiltOn", forgedHead},
 		{"Audit/APointThatWasKeptElsewhereIsLookedFor", keptPoints},
 		{"Audit/PruningKeepsTheChain", pruning},

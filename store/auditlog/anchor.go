@@ -1,0 +1,195 @@
+package auditlog
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"time"
+
+	"toolpost/engine/audit"
+	"toolpost/store/database"
+)
+
+// An anchor says how far a lane had come. The anchors of all lanes are one chain, and each lane signs its own: so a program
+// that has the key of one lane can change neither the rows that were anchored before an anchor of another lane, nor remove a
+// lane. A log of one lane has no anchors: who has its key could sign them again, too.
+type anchor struct {
+	seq       int64
+	kind      string
+	lane      int64 // the one that signs it
+	row       place // the last row of the lane; for a trim, the last anchor that was removed
+	at        int64
+	signature []byte
+	hash      []byte // covers the signature, too, so that the last one of a lane is all that has to be checked
+}
+
+// The kinds of anchors.
+const (
+	anchorHead = "head"
+	anchorTrim = "trim" // earlier anchors were removed because they were too old
+)
+
+// How many rows there may be without an anchor, before the next second.
+const mostUnanchored = 1000
+
+const anchorColumns = `seq, kind, lane, row_seq, row_number, row_hash, at, signature, hash`
+
+func readAnchor(rows *sql.Rows) (x anchor, err error) {
+	err = rows.Scan(&x.seq, &x.kind, &x.lane, &x.row.seq, &x.row.number, &x.row.hash, &x.at, &x.signature, &x.hash)
+	return x, err
+}
+
+// digest returns what the lane signs.
+func (x *anchor) digest(before, public []byte) []byte {
+	b := append([]byte("toolpost audit anchor"), before...)
+	for _, n := range []int64{x.seq, x.lane, x.row.seq, x.row.number, x.at} {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	}
+	b = appendSized(appendSized(appendSized(b, x.kind), string(x.row.hash)), string(public))
+	sum := sha256.Sum256(b)
+	return sum[:]
+}
+
+func (x *anchor) chained(digest []byte) []byte {
+	sum := sha256.Sum256(append(bytes.Clone(digest), x.signature...))
+	return sum[:]
+}
+
+// keepAnchor anchors the lane of this program, if it has other rows than at the last anchor and there are other lanes.
+func (a *Table) keepAnchor() error {
+	n := a.unanchored.Load()
+	if n == 0 || !a.shared.Load() {
+		return nil
+	}
+	err := a.db.Submit(&database.Write{Keys: a.keys(anchors), Do: func(t *database.Tx) error {
+		h, err := a.openHead(t)
+		if err != nil {
+			return err
+		}
+		return a.addAnchor(t, &h, anchorHead, place{h.seq, h.number, h.hash})
+	}})
+	if err == nil {
+		a.unanchored.Add(-n)
+	}
+	return err
+}
+
+// addAnchor adds an anchor, unless it says what the lane's last one says, and the head that names it.
+func (a *Table) addAnchor(t *database.Tx, h *head, kind string, row place) error {
+	s, err := a.signer()
+	if err != nil {
+		return err
+	}
+	last, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE seq = ?
+		OR seq = (SELECT MAX(seq) FROM audit_anchor) ORDER BY seq`, h.anchor)
+	if err != nil {
+		return err
+	}
+	before := anchor{hash: genesis()}
+	for _, x := range last {
+		if before = x; x.seq == h.anchor && x.kind == kind && x.row.seq == row.seq {
+			return nil
+		}
+	}
+	if before.seq < h.anchor {
+		return forged("has lost anchors")
+	}
+	x := anchor{seq: before.seq + 1, kind: kind, lane: h.lane, row: row, at: database.Micros(time.Now())}
+	digest := x.digest(before.hash, s.public)
+	x.signature = ed25519.Sign(s.private, digest)
+	x.hash = x.chained(digest)
+	err = t.Exec(`INSERT INTO audit_anchor (`+anchorColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, x.seq, x.kind, x.lane,
+		x.row.seq, x.row.number, x.row.hash, x.at, x.signature, x.hash)
+	if err != nil {
+		return err
+	}
+	h.anchor, h.anchorHash = x.seq, x.hash
+	return a.closeHead(t, h)
+}
+
+// trim removes the anchors from before a time, except the last one.
+func (a *Table) trim(t *database.Tx, before time.Time) error {
+	h, err := a.openHead(t)
+	if err != nil {
+		return err
+	}
+	old, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE at < ?
+		AND seq < (SELECT MAX(seq) FROM audit_anchor) ORDER BY seq DESC LIMIT 1`, database.Micros(before))
+	if err != nil || len(old) == 0 {
+		return err
+	}
+	if err := a.addAnchor(t, &h, anchorTrim, place{old[0].seq, 0, old[0].hash}); err != nil {
+		return err
+	}
+	return t.Exec(`DELETE FROM audit_anchor WHERE seq <= ?`, old[0].seq)
+}
+
+// readAnchors checks the chain of anchors, and that each lane names the last one that it signed.
+func (v *verifier) readAnchors() error {
+	at := anchor{hash: genesis()}
+	trims, err := database.List(v, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE kind = ? ORDER BY seq DESC LIMIT 1`,
+		anchorTrim)
+	for _, x := range trims {
+		at = anchor{seq: x.row.seq, hash: x.row.hash}
+	}
+	if err != nil {
+		return err
+	}
+	trimmed := at.seq
+	err = v.Each(func(rows *sql.Rows) error {
+		x, err := readAnchor(rows)
+		if err != nil {
+			return err
+		}
+		before := at
+		at = x
+		return v.linkAnchor(&before, &x)
+	}, `SELECT `+anchorColumns+` FROM audit_anchor ORDER BY seq`)
+	if err != nil {
+		return err
+	}
+	if at.seq > 0 {
+		v.report.Anchor = audit.Point{Seq: at.seq, Hash: hex.EncodeToString(at.hash)}
+	}
+	for _, c := range v.inOrder() {
+		named := bytes.Equal(c.named, c.anchorHash) && c.last.seq == c.anchor
+		switch {
+		case c.last.seq == 0 && c.anchor <= trimmed:
+			continue
+		case !named:
+			err = v.find(0, "anchors of lane %d are missing or were added: its head names anchor %d, and the last one is %d",
+				c.lane, c.anchor, c.last.seq)
+		case len(c.public) != ed25519.PublicKeySize || !ed25519.Verify(c.public, c.digest, c.last.signature):
+			err = v.find(0, "anchor %d was not signed with the key of lane %d", c.last.seq, c.lane)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkAnchor checks one anchor against the one before it.
+func (v *verifier) linkAnchor(before, x *anchor) error {
+	c := v.lanes[x.lane]
+	if c == nil {
+		v.sure = min(v.sure, x.seq)
+		return v.find(0, "anchor %d is of lane %d, which is missing", x.seq, x.lane)
+	}
+	c.last, c.digest, c.named = *x, x.digest(before.hash, c.public), x.hash
+	if x.kind == anchorHead && x.row.number > c.cutNumber {
+		c.anchors++
+	}
+	switch {
+	case x.seq != before.seq+1:
+		v.sure = min(v.sure, x.seq)
+		return v.find(0, "anchor %d follows anchor %d: something is missing or was added", x.seq, before.seq)
+	case !bytes.Equal(x.hash, x.chained(c.digest)):
+		v.sure = min(v.sure, x.seq)
+		return v.find(0, "anchor %d or the one before it was changed", x.seq)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package storetest
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"toolpost/engine/audit"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+func anotherKey() ([]byte, error) { return []byte("another key"), nil }
+
+// lanes opens a database by two programs, each with a key of its own.
+func (k Kind) lanes(t testing.TB, address string) (mine, other *store.DB) {
+	t.Helper()
+	o := options()
+	o.Key = anotherKey
+	return k.open(t, address), k.openWith(t, address, o)
+}
+
+// ofLanes makes a log of two lanes with several anchors each. No program has it open.
+func (k Kind) ofLanes(t testing.TB, rng *rand.Rand) (address string) {
+	t.Helper()
+	address = k.New(t)
+	for range 3 {
+		mine, other := k.lanes(t, address)
+		for range 2 {
+			add(t, mine, random(rng))
+			add(t, other, random(rng))
+		}
+		add(t, mine, random(rng)) // it knows of the other lane by now
+		works(t, mine.Close())
+		works(t, other.Close())
+	}
+	return address
+}
+
+// Whoever can write to the database, and even has the key of one lane, cannot change what other lanes have seen of it.
+func anchored(t *testing.T, k Kind) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	address := k.ofLanes(t, rng)
+	raw, db := k.Raw(t, address), k.open(t, address)
+	report := sound(t, db)
+	holds(t, len(report.Lanes) == 2 && report.Lanes[0].Own && !report.Lanes[1].Own && report.Lanes[0].Rows == 9 &&
+		report.Lanes[1].Rows == 6 && report.Anchor.Seq >= 6 && report.Lanes[0].Key != report.Lanes[1].Key, "%+v", report)
+	tables := readTables(t, raw, "audit", "audit_kind", "audit_day", "audit_took", "audit_path", "audit_head", "audit_anchor")
+	removed := []string{
+		`DELETE FROM audit WHERE lane = 1`, `DELETE FROM audit_head WHERE id = 2`, `DELETE FROM audit_kind WHERE id > 1000000`,
+		`DELETE FROM audit_day WHERE kind > 1000000`, `DELETE FROM audit_took WHERE kind > 1000000`,
+		`DELETE FROM audit_path WHERE kind > 1000000`,
+	}
+	for _, c := range []struct {
+		change []string
+		want   string
+	}{
+		{removed, "is of lane 1, which is missing"},
+		{append(removed, `DELETE FROM audit_anchor WHERE lane = 1`), "something is missing or was added"},
+		{[]string{`DELETE FROM audit_anchor WHERE seq = (SELECT MAX(seq) FROM audit_anchor)`}, "its head names anchor"},
+		{[]string{`DELETE FROM audit_anchor`}, "its head names anchor"},
+		{[]string{`UPDATE audit SET took = took + 1 WHERE seq = (SELECT MAX(seq) FROM audit WHERE lane = 1)`}, "in lane 1 was changed; rows up to"},
+		{[]string{`UPDATE audit_anchor SET lane = 1 - lane`}, "was changed"},
+	} {
+		run(t, raw, c.change...)
+		r := must[*audit.Report](t)(db.Audit().Verify(t.Context()))
+		found := ""
+		for _, f := range r.Findings {
+			found += f.What + "\n"
+		}
+		holds(t, strings.Contains(found, c.want), "%s: found %q, want %q", c.change[0], found, c.want)
+		putBack(t, raw, tables...)
+	}
+	sound(t, db)
+	rewritten(t, k, address, raw, db)
+}
+
+// rewritten: the owner of a lane goes back to an earlier state of it, and on in another way.
+func rewritten(t *testing.T, k Kind, address string, raw *sql.DB, db *store.DB) {
+	t.Helper()
+	early := readTable(t, raw, "audit_head")
+	_, other := k.lanes(t, address)
+	add(t, other, full(), full())
+	works(t, other.Close())
+	sound(t, db)
+	run(t, raw, `DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE lane = 1 ORDER BY seq DESC LIMIT 2)`)
+	works(t, early.write(t, raw, early.rows))
+	_, other = k.lanes(t, address)
+	r := full()
+	r.Call = "another"
+	add(t, other, r, r)
+	works(t, other.Close())
+	reports(t, db, "a lane whose owner has rewritten it")
+}
+
+// While a transaction of one lane is under way, another lane goes on, and a reader that follows the log waits for the row that
+// was numbered first.
+func overlapping(t *testing.T, k Kind) {
+	if !k.Far {
+		t.Skip("it has one writer")
+	}
+	address := k.New(t)
+	mine, other := k.lanes(t, address)
+	raw := k.Raw(t, address)
+	add(t, mine, full())
+	add(t, other, full())
+	add(t, mine, full())
+	until(t, func() bool { // so that no program writes by itself
+		return count(t, raw, `SELECT COUNT(*) FROM audit_head h JOIN audit_anchor x ON x.seq = h.anchor AND x.row_seq = h.seq`) == 2
+	})
+	head := must[int64](t)(other.Audit().Head(t.Context()))
+	tx := must[*sql.Tx](t)(raw.BeginTx(t.Context(), nil))
+	works(t, errOf(tx.ExecContext(t.Context(), `SELECT 1 FROM audit_head WHERE id = 1 FOR UPDATE`)))
+	done := make(chan error, 1)
+	go func() { done <- mine.Audit().Append(context.Background(), full(), true) }()
+	until(t, func() bool { return count(t, raw, `SELECT last_value FROM audit_seq`) == int(head)+1 })
+	add(t, other, full())
+	follow := func() (seqs []int64) {
+		for _, r := range must[[]*tool.Record](t)(other.Audit().Next(t.Context(), head, 10)) {
+			seqs = append(seqs, r.Seq)
+		}
+		return seqs
+	}
+	equal(t, follow(), nil, "what a follower sees before the first row is there")
+	works(t, tx.Rollback())
+	works(t, <-done)
+	until(t, func() bool { return len(follow()) == 2 })
+	equal(t, follow(), []int64{head + 1, head + 2})
+	sound(t, other)
+}
