@@ -145,6 +145,8 @@ type Lane struct {
 	Own  bool   `json:"own,omitempty"` // the program that checks it has its key
 	Rows int64  `json:"rows"`
 	Head Point  `json:"head"`
+	// Closed: another program has removed its rows, since there was none of late.
+	Closed bool `json:"closed,omitempty"`
 }
 
 // ParsePoint parses the output of Point.String.

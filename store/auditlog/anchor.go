@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"encoding/hex"
+	"math"
 	"time"
 
 	"toolpost/engine/audit"
@@ -20,7 +21,8 @@ type anchor struct {
 	seq       int64
 	kind      string
 	lane      int64 // the one that signs it
-	row       place // the last row of the lane; for a trim, the last anchor that was removed
+	about     int64 // the lane of the row: for a cut, another one
+	row       place // the last row of that lane; for a trim, the last anchor that was removed
 	at        int64
 	signature []byte
 	hash      []byte // covers the signature, too, so that the last one of a lane is all that has to be checked
@@ -30,22 +32,23 @@ type anchor struct {
 const (
 	anchorHead = "head"
 	anchorTrim = "trim" // earlier anchors were removed because they were too old
+	anchorCut  = "cut"  // the rows of a lane that is not in use any more were removed for the same reason
 )
 
 // How many rows there may be without an anchor, before the next second.
 const mostUnanchored = 1000
 
-const anchorColumns = `seq, kind, lane, row_seq, row_number, row_hash, at, signature, hash`
+const anchorColumns = `seq, kind, lane, about, row_seq, row_number, row_hash, at, signature, hash`
 
 func readAnchor(rows *sql.Rows) (x anchor, err error) {
-	err = rows.Scan(&x.seq, &x.kind, &x.lane, &x.row.seq, &x.row.number, &x.row.hash, &x.at, &x.signature, &x.hash)
+	err = rows.Scan(&x.seq, &x.kind, &x.lane, &x.about, &x.row.seq, &x.row.number, &x.row.hash, &x.at, &x.signature, &x.hash)
 	return x, err
 }
 
 // digest returns what the lane signs.
 func (x *anchor) digest(before, public []byte) []byte {
 	b := append([]byte("toolpost audit anchor"), before...)
-	for _, n := range []int64{x.seq, x.lane, x.row.seq, x.row.number, x.at} {
+	for _, n := range []int64{x.seq, x.lane, x.about, x.row.seq, x.row.number, x.at} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	b = appendSized(appendSized(appendSized(b, x.kind), string(x.row.hash)), string(public))
@@ -69,7 +72,7 @@ func (a *Table) keepAnchor() error {
 		if err != nil {
 			return err
 		}
-		return a.addAnchor(t, &h, anchorHead, place{h.seq, h.number, h.hash})
+		return a.addAnchor(t, &h, anchorHead, h.lane, place{h.seq, h.number, h.hash})
 	}})
 	if err == nil {
 		a.unanchored.Add(-n)
@@ -77,8 +80,8 @@ func (a *Table) keepAnchor() error {
 	return err
 }
 
-// addAnchor adds an anchor, unless it says what the lane's last one says, and the head that names it.
-func (a *Table) addAnchor(t *database.Tx, h *head, kind string, row place) error {
+// addAnchor adds an anchor, unless it is that of a head which has one, and signs the head that names it.
+func (a *Table) addAnchor(t *database.Tx, h *head, kind string, about int64, row place) error {
 	s, err := a.signer()
 	if err != nil {
 		return err
@@ -90,19 +93,19 @@ func (a *Table) addAnchor(t *database.Tx, h *head, kind string, row place) error
 	}
 	before := anchor{hash: genesis()}
 	for _, x := range last {
-		if before = x; x.seq == h.anchor && x.kind == kind && x.row.seq == row.seq {
+		if before = x; x.seq == h.anchor && kind == anchorHead && x.kind == kind && x.row.seq == row.seq {
 			return nil
 		}
 	}
 	if before.seq < h.anchor {
 		return forged("has lost anchors")
 	}
-	x := anchor{seq: before.seq + 1, kind: kind, lane: h.lane, row: row, at: database.Micros(time.Now())}
+	x := anchor{seq: before.seq + 1, kind: kind, lane: h.lane, about: about, row: row, at: database.Micros(time.Now())}
 	digest := x.digest(before.hash, s.public)
 	x.signature = ed25519.Sign(s.private, digest)
 	x.hash = x.chained(digest)
-	err = t.Exec(`INSERT INTO audit_anchor (`+anchorColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, x.seq, x.kind, x.lane,
-		x.row.seq, x.row.number, x.row.hash, x.at, x.signature, x.hash)
+	err = t.Exec(`INSERT INTO audit_anchor (`+anchorColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, x.seq, x.kind, x.lane,
+		x.about, x.row.seq, x.row.number, x.row.hash, x.at, x.signature, x.hash)
 	if err != nil {
 		return err
 	}
@@ -121,10 +124,67 @@ func (a *Table) trim(t *database.Tx, before time.Time) error {
 	if err != nil || len(old) == 0 {
 		return err
 	}
-	if err := a.addAnchor(t, &h, anchorTrim, place{old[0].seq, 0, old[0].hash}); err != nil {
+	cuts, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor x WHERE kind = ? AND seq <= ? AND
+		NOT EXISTS (SELECT 1 FROM audit_anchor y WHERE y.kind = x.kind AND y.about = x.about AND y.seq > x.seq)`,
+		anchorCut, old[0].seq)
+	if err != nil {
+		return err
+	}
+	for _, x := range cuts { // they say where their lanes begin
+		if err := a.addAnchor(t, &h, anchorCut, x.about, x.row); err != nil {
+			return err
+		}
+	}
+	if err := a.addAnchor(t, &h, anchorTrim, h.lane, place{old[0].seq, 0, old[0].hash}); err != nil {
 		return err
 	}
 	return t.Exec(`DELETE FROM audit_anchor WHERE seq <= ?`, old[0].seq)
+}
+
+// pruneOthers removes the rows of other lanes that have none since a time: the programs that would remove them are gone. The
+// transaction is alone.
+func (a *Table) pruneOthers(t *database.Tx, before time.Time) (removed int64, err error) {
+	h, err := a.openHead(t)
+	if err != nil {
+		return 0, err
+	}
+	others, err := database.List(t, readHead, askHeads+` WHERE id <> ?`, h.lane+1)
+	for _, o := range others {
+		var lo, hi, last int64
+		if err != nil {
+			break
+		}
+		_, err = database.Row(t, `SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0), COALESCE(MAX(day), ?)
+			FROM audit_day WHERE `+ofLane, append([]any{int64(math.MaxInt64)}, kindRange(o.lane)...), &lo, &hi, &last)
+		if err != nil || last >= dayOf(database.Micros(before)) || !o.genuine(nil) {
+			continue
+		}
+		if err = a.addAnchor(t, &h, anchorCut, o.lane, place{o.seq, o.number, o.hash}); err != nil {
+			break
+		}
+		var n int64
+		n, err = t.Count(`DELETE FROM audit WHERE seq >= ? AND seq <= ? AND lane = ?`, lo, hi, o.lane)
+		removed += n
+		for _, table := range []string{
+			`audit_day WHERE ` + ofLane, `audit_took WHERE ` + ofLane, `audit_path WHERE ` + ofLane, `audit_kind WHERE ` + inLane,
+		} {
+			if err == nil {
+				err = t.Exec(`DELETE FROM `+table, kindRange(o.lane)...)
+			}
+		}
+	}
+	return removed, err
+}
+
+// adopt makes a head begin where another program has cut its lane.
+func adopt(t *database.Tx, h *head) error {
+	cuts, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE seq = ?`, h.cutBy)
+	for _, x := range cuts {
+		if x.row.number > h.cutNumber {
+			h.cutSeq, h.cutNumber, h.cutHash = x.row.seq, x.row.number, x.row.hash
+		}
+	}
+	return err
 }
 
 // readAnchors checks the chain of anchors, and that each lane names the last one that it signed.
@@ -182,6 +242,9 @@ func (v *verifier) linkAnchor(before, x *anchor) error {
 	c.last, c.digest, c.named = *x, x.digest(before.hash, c.public), x.hash
 	if x.kind == anchorHead && x.row.number > c.cutNumber {
 		c.anchors++
+	}
+	if o := v.lanes[x.about]; x.kind == anchorCut && o != nil && x.row.number > o.cutNumber {
+		o.at, o.cutSeq, o.cutNumber, o.anchors, o.closed = x.row, x.row.seq, x.row.number, 0, true
 	}
 	switch {
 	case x.seq != before.seq+1:

@@ -43,6 +43,7 @@ type Table struct {
 
 	// The fields below are used by the leader of a group alone.
 	epoch int64
+	cutBy int64             // see head
 	kinds map[string]kindID // by what appendKind writes
 	last  int64             // the end of the lane as this program has seen it
 	seen  []byte            // the last head that is known to be genuine
@@ -231,8 +232,11 @@ func (a *Table) extend(t *database.Tx, group []*database.Write) error {
 	if err != nil {
 		return err
 	}
-	if h.epoch != a.epoch || len(a.kinds) > maxKinds {
-		a.epoch, a.kinds = h.epoch, map[string]kindID{}
+	if h.epoch != a.epoch || h.cutBy != a.cutBy || len(a.kinds) > maxKinds {
+		a.epoch, a.cutBy, a.kinds = h.epoch, h.cutBy, map[string]kindID{}
+		if err := adopt(t, &h); err != nil {
+			return err
+		}
 	}
 	if err := a.removeStray(t); err != nil {
 		return err
@@ -407,7 +411,7 @@ func (a *Table) lost(doc string) (entry, error) {
 	return a.entryOf(&r)
 }
 
-// Prune removes the rows of this program's lane of the days that are wholly before a time, and their sums. The lane then
+// Prune removes the rows of this program's lane, and of lanes that are not in use any more, of the days that are wholly before a time, and their sums. The lane then
 // starts at the cut: its head keeps the hash of the last removed row. It returns the number of rows.
 func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
 	a.Settle()
@@ -415,6 +419,7 @@ func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err
 	err = a.db.Submit(&database.Write{Keys: a.keys(), Do: func(t *database.Tx) error {
 		h, err := a.openHead(t)
 		lane = h.lane
+		a.shared.Store(h.lanes > 1)
 		return err
 	}})
 	if err != nil {
@@ -433,6 +438,11 @@ func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err
 			n, err = a.prune(t, day)
 			return err
 		}})
+		removed += n
+	}
+	if err == nil && a.shared.Load() {
+		var n int64
+		n, err = database.Writing(a.db, func(t *database.Tx) (int64, error) { return a.pruneOthers(t, before) })
 		removed += n
 	}
 	if err == nil {

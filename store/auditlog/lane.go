@@ -54,7 +54,8 @@ type head struct {
 	anchorHash []byte
 	mac        []byte
 
-	top, lanes int64 // the last row of all lanes, and how many there are; not signed
+	// Not signed: the last row of all lanes, how many there are, and the last anchor by which another program has cut this one.
+	top, lanes, cutBy int64
 }
 
 // genesis is the hash before the first row.
@@ -62,14 +63,15 @@ func genesis() []byte { return make([]byte, sha256.Size) }
 
 const (
 	headColumns = `public, seq, number, hash, cut_seq, cut_number, cut_hash, epoch, anchor, anchor_hash, mac`
-	askHeads    = `SELECT id - 1, ` + headColumns + `, (SELECT MAX(seq) FROM audit_head), (SELECT COUNT(*) FROM audit_head) FROM audit_head`
-	hashOf      = `SELECT hash FROM audit WHERE seq = ?`
+	askHeads    = `SELECT id - 1, ` + headColumns + `, (SELECT MAX(seq) FROM audit_head), (SELECT COUNT(*) FROM audit_head),
+		(SELECT COALESCE(MAX(x.seq), 0) FROM audit_anchor x WHERE x.kind = '` + anchorCut + `' AND x.about = audit_head.id - 1) FROM audit_head`
+	hashOf = `SELECT hash FROM audit WHERE seq = ?`
 )
 
 func (h *head) into() []any {
 	return []any{
 		&h.lane, &h.public, &h.seq, &h.number, &h.hash, &h.cutSeq, &h.cutNumber, &h.cutHash, &h.epoch, &h.anchor,
-		&h.anchorHash, &h.mac, &h.top, &h.lanes,
+		&h.anchorHash, &h.mac, &h.top, &h.lanes, &h.cutBy,
 	}
 }
 

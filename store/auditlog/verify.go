@@ -108,6 +108,7 @@ type chain struct {
 	anchors       int64  // those that name rows which are not cut off
 	proof, proven int64  // an anchor, and the row up to which it proves the lane
 	broken        bool
+	closed        bool // another program has removed its rows
 }
 
 func (v *verifier) find(seq int64, format string, args ...any) error {
@@ -209,7 +210,7 @@ func (v *verifier) readRows() error {
 	var all int64
 	for _, c := range v.lanes {
 		all += c.number - c.cutNumber
-		if err := v.atPoint(c.cutSeq, c.cutHash); err != nil {
+		if err := v.atPoint(c.at.seq, c.at.hash); err != nil {
 			return err
 		}
 	}
@@ -298,7 +299,7 @@ func (v *verifier) checkEnd(c *chain) error {
 	}
 	key := sha256.Sum256(c.public)
 	v.report.Lanes = append(v.report.Lanes, audit.Lane{
-		Lane: c.lane, Key: hex.EncodeToString(key[:8]), Own: c == v.own, Rows: c.rows,
+		Lane: c.lane, Key: hex.EncodeToString(key[:8]), Own: c == v.own, Rows: c.rows, Closed: c.closed,
 		Head: audit.Point{Seq: c.seq, Hash: hex.EncodeToString(c.hash)},
 	})
 	switch {

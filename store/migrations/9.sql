@@ -16,7 +16,9 @@ CREATE SEQUENCE IF NOT EXISTS audit_seq;
 
 -- The chain of anchors: each says how far the lane that signed it had come. hash covers the one before.
 CREATE TABLE audit_anchor (
-    seq BIGINT PRIMARY KEY, kind TEXT NOT NULL, lane BIGINT NOT NULL, row_seq BIGINT NOT NULL, row_number BIGINT NOT NULL,
-    row_hash BLOB NOT NULL, at BIGINT NOT NULL, signature BLOB NOT NULL, hash BLOB NOT NULL);
+    seq BIGINT PRIMARY KEY, kind TEXT NOT NULL, lane BIGINT NOT NULL, about BIGINT NOT NULL, row_seq BIGINT NOT NULL,
+    row_number BIGINT NOT NULL, row_hash BLOB NOT NULL, at BIGINT NOT NULL, signature BLOB NOT NULL, hash BLOB NOT NULL);
 
 CREATE INDEX audit_anchor_row ON audit_anchor (row_seq);
+
+CREATE INDEX audit_anchor_cut ON audit_anchor (about, seq) WHERE kind = 'cut';

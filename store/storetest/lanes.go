@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"toolpost/engine/audit"
 	"toolpost/store"
@@ -129,4 +130,37 @@ func overlapping(t *testing.T, k Kind) {
 	until(t, func() bool { return len(follow()) == 2 })
 	equal(t, follow(), []int64{head + 1, head + 2})
 	sound(t, other)
+}
+
+// The rows of a lane whose programs are gone are removed when the last of them is too old. A program that comes back goes on.
+func goneLanes(t *testing.T, k Kind) {
+	address := k.New(t)
+	mine, other := k.lanes(t, address)
+	at := func(day int) *tool.Record {
+		r := full()
+		r.Time = time.Date(2026, 11, day, 1, 2, 3, 0, time.UTC)
+		return r
+	}
+	add(t, mine, at(10))
+	add(t, other, at(10), at(11))
+	add(t, mine, at(14))
+	prune := func(year, day int, want int64) *audit.Report {
+		t.Helper()
+		before := time.Date(year, 11, day, 12, 0, 0, 0, time.UTC)
+		equal(t, must[int64](t)(mine.Audit().Prune(t.Context(), before)), want, "rows removed")
+		sound(t, other)
+		return sound(t, mine)
+	}
+	prune(2026, 11, 1) // a row of the other lane is young enough, so its program may still remove the rest
+	report := prune(2026, 12, 2)
+	holds(t, report.Rows == 1 && len(report.Lanes) == 2 && report.Lanes[1].Closed, "%+v", report)
+	add(t, other, at(14)) // of a kind that it remembers
+	report = sound(t, mine)
+	holds(t, report.Rows == 2 && !report.Lanes[1].Closed, "%+v", report)
+	prune(2030, 1, 2) // and nearly all anchors
+	holds(t, count(t, k.Raw(t, address), `SELECT COUNT(*) FROM audit_anchor`) <= 4, "anchors are left")
+	prune(2030, 1, 0)
+	add(t, mine, full())
+	add(t, other, full())
+	equal(t, sound(t, mine).Rows, 2)
 }

@@ -89,6 +89,7 @@ func Run(t *testing.T, k Kind) {
 		{"Audit/WhoFollowsMissesNothing", followed},
 		{"Audit/AnySingleChangeIsFound", anyChange},
 		{"Audit/AnchorsProveWhatLanesWere", anchored},
+		{"Audit/LanesOfProgramsThatAreGoneEnd", goneLanes},
 		{"Audit/LanesOverlapAndAreFollowedInOrder", overlapping},
 		{"Audit/AForgedHeadIsNotBuiltOn", forgedHead},
 		{"Audit/APointThatWasKeptElsewhereIsLookedFor", keptPoints},
