@@ -44,8 +44,8 @@ var (
 
 // Options of a DB. The zero value is useful.
 type Options struct {
-	// Key returns the key that signs the head of the audit log. It is called on first use. All programs that write to
-	// one log have the same key. Without one the log is chained and not signed.
+	// Key returns the key that signs the head of a lane of the audit log. It is called on first use. Programs with the same
+	// key share a lane. Without one the log is chained and not signed.
 	Key func() ([]byte, error)
 	// Columns are the columns of the audit log; nil means audit.Columns. Tests add some.
 	Columns audit.Table

@@ -1,5 +1,6 @@
-// Package auditlog is the audit log in a database: the chain of records (audit.go), how the columns of a record are stored
-// (columns.go), the sums of its days (sums.go), queries (query.go, series.go), and the check of all of it (verify.go).
+// Package auditlog is the audit log in a database: the chains of records (audit.go, lane.go), what ties them together
+// (anchor.go), how the columns of a record are stored (columns.go), the sums of its days (sums.go), queries (query.go,
+// series.go), and the check of all of it (verify.go).
 package auditlog
 
 import (
@@ -17,17 +18,18 @@ import (
 	"toolpost/tool"
 )
 
-// An Table is the log of all calls: one row for each, in one chain. The hash of a row covers the row, its kind,
-// and the hash before it, so that no row can be changed, removed, added or moved without breaking the chain. The head
-// records where the chain ends and where it was cut, and is signed with a key that is not in the database. The sums of
+// A Table is the log of all calls: one row for each, in chains, one for each key: see lane.go. The hash of a row covers the
+// row, its kind, and the hash before it, so that no row can be changed, removed, added or moved without breaking the chain. The
+// head records where the chain ends and where it was cut, and is signed with a key that is not in the database. The sums of
 // each day are derived from the rows, and Verify computes them again.
 //
 // So an attacker who can write to the whole database, but has no key, cannot make another chain that passes, nor one
-// that ends earlier. A program that finds a head which it did not sign adds nothing to it and refuses calls that would
-// have to be recorded. Such an attacker can restore an earlier state of the whole database: a program that runs
+// that ends earlier. A program that finds a head of its own lane which it did not sign adds nothing to it and refuses calls
+// that would have to be recorded. Such an attacker can restore an earlier state of the whole database: a program that runs
 // meanwhile notices, and so does Verify by the mark that is kept in a file, or by a Point that was kept elsewhere. They
-// can also delete the notes of Begin, which are not in the chain. An attacker who has the key as well, as the user that
-// the program runs as has, can rewrite all of it: against that only a Point helps, or a copy somewhere else.
+// can also delete the notes of Begin, which are not in the chain, and add a lane of their own. An attacker who has a key as
+// well, as the user that the program runs as has, can rewrite the lane of that key, except what other lanes have anchored
+// since (anchor.go): against that only a Point helps, or a copy somewhere else.
 type Table struct {
 	*layout
 	db             *database.DB

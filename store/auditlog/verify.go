@@ -103,8 +103,7 @@ type chain struct {
 	rows int64
 	lost bool // it has no head
 
-	last          anchor // of those that it signed
-	digest, named []byte // what its signature covers; its hash
+	last          anchor // of those that it added
 	anchors       int64  // those that name rows which are not cut off
 	proof, proven int64  // an anchor, and the row up to which it proves the lane
 	broken        bool

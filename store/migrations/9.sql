@@ -14,10 +14,10 @@ UPDATE audit_head SET number = seq, cut_number = cut_seq;
 -- The numbers of rows, if transactions overlap.
 CREATE SEQUENCE IF NOT EXISTS audit_seq;
 
--- The chain of anchors: each says how far the lane that signed it had come. hash covers the one before.
+-- The chain of anchors: each says how far the lane that added it had come. hash covers the one before.
 CREATE TABLE audit_anchor (
     seq BIGINT PRIMARY KEY, kind TEXT NOT NULL, lane BIGINT NOT NULL, about BIGINT NOT NULL, row_seq BIGINT NOT NULL,
-    row_number BIGINT NOT NULL, row_hash BLOB NOT NULL, at BIGINT NOT NULL, signature BLOB NOT NULL, hash BLOB NOT NULL);
+    row_number BIGINT NOT NULL, row_hash BLOB NOT NULL, at BIGINT NOT NULL, hash BLOB NOT NULL);
 
 CREATE INDEX audit_anchor_row ON audit_anchor (row_seq);
 
