@@ -2,6 +2,7 @@ package auditlog
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -150,6 +151,9 @@ func (a *Table) openHead(t *database.Tx) (h head, err error) {
 		return h, forged("is shorter than it was")
 	}
 	a.seen = append(h.message(), h.mac...)
+	if a.lane.Load() < 0 {
+		t.After(func() { a.lane.Store(h.lane) })
+	}
 	if h.old() {
 		h.public, h.anchorHash = s.public, genesis()
 	}
@@ -164,11 +168,7 @@ func (a *Table) enter(t *database.Tx, s *signer) (h head, err error) {
 	}
 	for _, h := range heads {
 		if h.old() || bytes.Equal(h.public, s.public) { // an old one of another key is refused
-			t.After(func() { a.lane.Store(h.lane) })
-			if err := t.Lock(keyOf(h.lane)); err != nil {
-				return h, err
-			}
-			return h, t.Advance(h.top)
+			return h, cmp.Or(t.Lock(keyOf(h.lane)), t.Advance(h.top))
 		}
 	}
 	return a.make(t, s, heads)
@@ -191,14 +191,8 @@ func (a *Table) make(t *database.Tx, s *signer, others []head) (h head, err erro
 			return h, forged("has lost the rows of this program")
 		}
 	}
-	if err := t.Lock(newLane); err != nil {
-		return h, err
-	}
-	t.After(func() { a.lane.Store(h.lane) })
-	if err := t.Advance(h.top); err != nil {
-		return h, err
-	}
-	return h, a.closeHead(t, &h)
+	err = cmp.Or(t.Lock(newLane), t.Advance(h.top), a.closeHead(t, &h))
+	return h, err
 }
 
 func forged(how string) *tool.Error {

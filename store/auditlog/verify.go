@@ -157,11 +157,11 @@ func (v *verifier) readHeads() error {
 			cut = &c.head
 		}
 		if !h.genuine(v.signer.secret) {
-			with := "its"
+			what := v.name(h.lane) + " was not signed with its key"
 			if h.old() {
-				with = "this"
+				what = "the log was not signed with this key"
 			}
-			if err := v.find(0, "the head of %s was not signed with %s key", v.name(h.lane), with); err != nil {
+			if err := v.find(0, "the head of %s", what); err != nil {
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"toolpost/store"
 	"toolpost/store/sqlite"
+	"toolpost/tool"
 )
 
 // A log that is shorter than it was is detected, even if no point of it was kept.
@@ -82,6 +83,32 @@ func TestTruncatedLogIsDetected(t *testing.T) {
 	must(t, os.WriteFile(mark, []byte("1:"+strings.Repeat("0", 64)+" "+strings.Repeat("0", 64)+"\n"), 0o600))
 	if got := findings(); !strings.Contains(got, "not signed") {
 		t.Errorf("a mark that somebody has made: %s", got)
+	}
+}
+
+// A program that has recorded calls does not begin again beside the lane of another key, as if it were new.
+func TestRemovedLaneIsNotBegunAgain(t *testing.T) {
+	path, mark := filepath.Join(t.TempDir(), "store.db"), filepath.Join(t.TempDir(), "mark")
+	record := func(open func() *store.DB) error {
+		db := open()
+		defer db.Close()
+		return appendTo(db, "call")
+	}
+	own := func() *store.DB { return openMarked(t, path, mark) }
+	must(t, record(own))
+	must(t, record(func() *store.DB {
+		db, err := sqlite.Open(path, store.Options{Key: func() ([]byte, error) { return []byte("another key"), nil }})
+		must(t, err)
+		return db
+	}))
+	must(t, record(own))
+	raw := kind().Raw(t, path)
+	for _, statement := range []string{"DELETE FROM audit WHERE lane = 0", "DELETE FROM audit_head WHERE id = 1"} {
+		_, err := raw.ExecContext(t.Context(), statement)
+		must(t, err)
+	}
+	if e := tool.AsError(record(own)); e == nil || e.Reason != "audit_forged" {
+		t.Errorf("it was begun again: %v", e)
 	}
 }
 
