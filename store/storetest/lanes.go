@@ -48,7 +48,7 @@ func anchored(t *testing.T, k Kind) {
 	report := sound(t, db)
 	holds(t, len(report.Lanes) == 2 && report.Lanes[0].Own && !report.Lanes[1].Own && report.Lanes[0].Rows == 9 &&
 		report.Lanes[1].Rows == 6 && report.Anchor.Seq >= 6 && report.Lanes[0].Key != report.Lanes[1].Key, "%+v", report)
-	tables := readTables(t, raw, "audit", "audit_kind", "audit_day", "audit_took", "audit_path", "audit_head", "audit_anchor")
+	tables := readTables(t, raw, append(logTables(), "audit_anchor")...)
 	removed := []string{
 		`DELETE FROM audit WHERE lane = 1`, `DELETE FROM audit_head WHERE id = 2`, `DELETE FROM audit_kind WHERE id > 1000000`,
 		`DELETE FROM audit_day WHERE kind > 1000000`, `DELETE FROM audit_took WHERE kind > 1000000`,
@@ -66,11 +66,7 @@ func anchored(t *testing.T, k Kind) {
 		{[]string{`UPDATE audit_anchor SET lane = 1 - lane`}, "was changed"},
 	} {
 		run(t, raw, c.change...)
-		r := must[*audit.Report](t)(db.Audit().Verify(t.Context()))
-		found := ""
-		for _, f := range r.Findings {
-			found += f.What + "\n"
-		}
+		found := findings(t, db)
 		holds(t, strings.Contains(found, c.want), "%s: found %q, want %q", c.change[0], found, c.want)
 		putBack(t, raw, tables...)
 	}
@@ -81,19 +77,36 @@ func anchored(t *testing.T, k Kind) {
 // rewritten: the owner of a lane goes back to an earlier state of it, and on in another way.
 func rewritten(t *testing.T, k Kind, address string, raw *sql.DB, db *store.DB) {
 	t.Helper()
-	early := readTable(t, raw, "audit_head")
-	_, other := k.lanes(t, address)
-	add(t, other, full(), full())
-	works(t, other.Close())
+	early := readTables(t, raw, logTables()...)
+	goOn := func(calls ...string) {
+		t.Helper()
+		_, other := k.lanes(t, address)
+		for _, call := range calls {
+			r := full()
+			r.Call = call
+			add(t, other, r)
+		}
+		works(t, other.Close())
+	}
+	goOn("one", "two")
 	sound(t, db)
-	run(t, raw, `DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE lane = 1 ORDER BY seq DESC LIMIT 2)`)
-	works(t, early.write(t, raw, early.rows))
-	_, other = k.lanes(t, address)
-	r := full()
-	r.Call = "another"
-	add(t, other, r, r)
-	works(t, other.Close())
-	reports(t, db, "a lane whose owner has rewritten it")
+	putBack(t, raw, early...)
+	goOn("another", "and", "one more")
+	found := findings(t, db)
+	holds(t, strings.Contains(found, "anchor"), "a lane whose owner has rewritten it: %q", found)
+}
+
+// logTables lists the tables of the log without its anchors.
+func logTables() []string {
+	return []string{"audit", "audit_kind", "audit_day", "audit_took", "audit_path", "audit_head"}
+}
+
+func findings(t testing.TB, db *store.DB) (text string) {
+	t.Helper()
+	for _, f := range must[*audit.Report](t)(db.Audit().Verify(t.Context())).Findings {
+		text += f.What + "\n"
+	}
+	return text
 }
 
 // While a transaction of one lane is under way, another lane goes on, and a reader that follows the log waits for the row that
