@@ -67,7 +67,8 @@ func (a *Table) keepAnchor() error {
 			return err
 		}
 		// another program of this lane may have been faster
-		known, err := database.Row(t, `SELECT 1 FROM audit_anchor WHERE row_seq = ? AND kind = ?`, []any{h.seq, anchorHead}, new(int))
+		known, err := database.Row(t, `SELECT 1 FROM audit_anchor WHERE row_seq = ? AND kind = ?`, []any{h.seq, anchorHead},
+			new(int))
 		if err != nil || known {
 			return err
 		}
@@ -117,7 +118,7 @@ func (a *Table) trim(t *database.Tx, before time.Time) error {
 	if err != nil {
 		return err
 	}
-	for _, x := range cuts { // they say where their lanes begin
+	for _, x := range cuts { // their lanes begin there
 		if err := a.addAnchor(t, &h, anchorCut, x.about, x.row); err != nil {
 			return err
 		}
@@ -153,7 +154,8 @@ func (a *Table) pruneOthers(t *database.Tx, before time.Time) (removed int64, er
 		n, err = t.Count(`DELETE FROM audit WHERE seq >= ? AND seq <= ? AND lane = ?`, lo, hi, o.lane)
 		removed += n
 		for _, table := range []string{
-			`audit_day WHERE ` + ofLane, `audit_took WHERE ` + ofLane, `audit_path WHERE ` + ofLane, `audit_kind WHERE ` + inLane,
+			`audit_day WHERE ` + ofLane, `audit_took WHERE ` + ofLane, `audit_path WHERE ` + ofLane,
+			`audit_kind WHERE ` + inLane,
 		} {
 			if err == nil {
 				err = t.Exec(`DELETE FROM `+table, kindRange(o.lane)...)
@@ -163,7 +165,7 @@ func (a *Table) pruneOthers(t *database.Tx, before time.Time) (removed int64, er
 	return removed, err
 }
 
-// adopt makes a head begin where another program has cut its lane.
+// adopt takes over the cut that another program has made in the lane.
 func adopt(t *database.Tx, h *head) error {
 	cuts, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE seq = ?`, h.cutBy)
 	for _, x := range cuts {
@@ -177,8 +179,8 @@ func adopt(t *database.Tx, h *head) error {
 // readAnchors checks the chain of anchors, and that each lane names the last one that it signed.
 func (v *verifier) readAnchors() error {
 	at := anchor{hash: genesis()}
-	trims, err := database.List(v, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE kind = ? ORDER BY seq DESC LIMIT 1`,
-		anchorTrim)
+	trims, err := database.List(v, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE kind = ?
+		ORDER BY seq DESC LIMIT 1`, anchorTrim)
 	for _, x := range trims {
 		at = anchor{seq: x.row.seq, hash: x.row.hash}
 	}

@@ -140,7 +140,9 @@ func (a *Table) Begin(_ context.Context, r *tool.Record) error {
 		return err
 	}
 	n := &note{openID(a.db.Owner, r), database.Micros(r.Time), string(doc)}
-	return a.db.Submit(&database.Write{Batch: a.notes, Item: n, Keys: a.keys(), Late: func() { a.stray = append(a.stray, n.id) }})
+	return a.db.Submit(&database.Write{
+		Batch: a.notes, Item: n, Keys: a.keys(), Late: func() { a.stray = append(a.stray, n.id) },
+	})
 }
 
 // A note records that a call begins.
@@ -413,8 +415,9 @@ func (a *Table) lost(doc string) (entry, error) {
 	return a.entryOf(&r)
 }
 
-// Prune removes the rows of this program's lane, and of lanes that are not in use any more, of the days that are wholly before a time, and their sums. The lane then
-// starts at the cut: its head keeps the hash of the last removed row. It returns the number of rows.
+// Prune removes the rows of the days that are wholly before a time, and their sums: of this program's lane, and of lanes that
+// are not in use any more. The lane then starts at the cut: its head keeps the hash of the last removed row. It returns the
+// number of rows.
 func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
 	a.Settle()
 	var lane int64
@@ -428,7 +431,8 @@ func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err
 		return 0, err
 	}
 	days, err := database.Reading(ctx, a.db, func(r *database.Reader) ([]int64, error) {
-		return database.List(r, database.Value[int64], `SELECT DISTINCT day FROM audit_day WHERE `+ofLane+` AND day < ? ORDER BY day`,
+		return database.List(r, database.Value[int64],
+			`SELECT DISTINCT day FROM audit_day WHERE `+ofLane+` AND day < ? ORDER BY day`,
 			append(kindRange(lane), dayOf(database.Micros(before)))...)
 	})
 	for _, day := range days { // one at a time, so that others can write in between

@@ -65,7 +65,8 @@ func genesis() []byte { return make([]byte, sha256.Size) }
 const (
 	headColumns = `public, seq, number, hash, cut_seq, cut_number, cut_hash, epoch, anchor, anchor_hash, mac`
 	askHeads    = `SELECT id - 1, ` + headColumns + `, (SELECT MAX(seq) FROM audit_head), (SELECT COUNT(*) FROM audit_head),
-		(SELECT COALESCE(MAX(x.seq), 0) FROM audit_anchor x WHERE x.kind = '` + anchorCut + `' AND x.about = audit_head.id - 1) FROM audit_head`
+		(SELECT COALESCE(MAX(x.seq), 0) FROM audit_anchor x WHERE x.kind = '` + anchorCut + `' AND x.about = audit_head.id - 1)
+		FROM audit_head`
 	hashOf = `SELECT hash FROM audit WHERE seq = ?`
 )
 
@@ -145,7 +146,8 @@ func (a *Table) openHead(t *database.Tx) (h head, err error) {
 	switch {
 	case err != nil:
 		return h, err
-	case !h.old() && !bytes.Equal(h.public, s.public), !bytes.Equal(a.seen, append(h.message(), h.mac...)) && !h.genuine(s.secret):
+	case !h.old() && !bytes.Equal(h.public, s.public),
+		!bytes.Equal(a.seen, append(h.message(), h.mac...)) && !h.genuine(s.secret):
 		return h, forged("has a head that was not signed with this key")
 	case h.number < a.last:
 		return h, forged("is shorter than it was")
@@ -209,8 +211,8 @@ func (a *Table) closeHead(t *database.Tx, h *head) error {
 	h.mac = ed25519.Sign(s.private, h.message())
 	a.seen = append(h.message(), h.mac...) // if it is undone, the head is checked again
 	return t.Exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (id) DO UPDATE SET public = excluded.public, seq = excluded.seq, number = excluded.number, hash = excluded.hash,
-		cut_seq = excluded.cut_seq, cut_number = excluded.cut_number, cut_hash = excluded.cut_hash, epoch = excluded.epoch,
+		ON CONFLICT (id) DO UPDATE SET public = excluded.public, seq = excluded.seq, number = excluded.number,
+		hash = excluded.hash, cut_seq = excluded.cut_seq, cut_number = excluded.cut_number, cut_hash = excluded.cut_hash, epoch = excluded.epoch,
 		anchor = excluded.anchor, anchor_hash = excluded.anchor_hash, mac = excluded.mac`, h.lane+1,
 		h.public, h.seq, h.number, h.hash, h.cutSeq, h.cutNumber, h.cutHash, h.epoch, h.anchor, h.anchorHash, h.mac)
 }

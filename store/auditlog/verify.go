@@ -240,7 +240,8 @@ func (v *verifier) readRows() error {
 		}
 		return v.sum(id, &r, doc)
 	}, `SELECT `+v.rowNames+`, kind, detail, hash, anchor, row_hash FROM audit LEFT JOIN
-		(SELECT seq AS anchor, row_seq, row_hash FROM audit_anchor WHERE kind = '`+anchorHead+`') named ON row_seq = seq ORDER BY seq`)
+		(SELECT seq AS anchor, row_seq, row_hash FROM audit_anchor WHERE kind = '`+anchorHead+`') named
+		ON row_seq = seq ORDER BY seq`)
 	if err != nil {
 		return err
 	}

@@ -40,17 +40,19 @@ func (k Kind) ofLanes(t testing.TB, rng *rand.Rand) (address string) {
 	return address
 }
 
-// Whoever can write to the database, and even has the key of one lane, cannot change what other lanes have seen of it.
+// A program that can write to the database, and has the key of one lane, cannot change what other lanes have seen of it.
 func anchored(t *testing.T, k Kind) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	address := k.ofLanes(t, rng)
 	raw, db := k.Raw(t, address), k.open(t, address)
 	report := sound(t, db)
 	holds(t, len(report.Lanes) == 2 && report.Lanes[0].Own && !report.Lanes[1].Own && report.Lanes[0].Rows == 9 &&
-		report.Lanes[1].Rows == 6 && report.Anchor.Seq >= 6 && report.Lanes[0].Key != report.Lanes[1].Key, "%+v", report)
+		report.Lanes[1].Rows == 6 && report.Anchor.Seq >= 6 &&
+		report.Lanes[0].Key != report.Lanes[1].Key, "%+v", report)
 	tables := readTables(t, raw, append(logTables(), "audit_anchor")...)
 	removed := []string{
-		`DELETE FROM audit WHERE lane = 1`, `DELETE FROM audit_head WHERE id = 2`, `DELETE FROM audit_kind WHERE id > 1000000`,
+		`DELETE FROM audit WHERE lane = 1`, `DELETE FROM audit_head WHERE id = 2`,
+		`DELETE FROM audit_kind WHERE id > 1000000`,
 		`DELETE FROM audit_day WHERE kind > 1000000`, `DELETE FROM audit_took WHERE kind > 1000000`,
 		`DELETE FROM audit_path WHERE kind > 1000000`,
 	}
@@ -62,7 +64,10 @@ func anchored(t *testing.T, k Kind) {
 		{append(removed, `DELETE FROM audit_anchor WHERE lane = 1`), "something is missing or was added"},
 		{[]string{`DELETE FROM audit_anchor WHERE seq = (SELECT MAX(seq) FROM audit_anchor)`}, "its head names anchor"},
 		{[]string{`DELETE FROM audit_anchor`}, "its head names anchor"},
-		{[]string{`UPDATE audit SET took = took + 1 WHERE seq = (SELECT MAX(seq) FROM audit WHERE lane = 1)`}, "in lane 1 was changed; rows up to"},
+		{
+			[]string{`UPDATE audit SET took = took + 1 WHERE seq = (SELECT MAX(seq) FROM audit WHERE lane = 1)`},
+			"in lane 1 was changed; rows up to",
+		},
 		{[]string{`UPDATE audit_anchor SET lane = 1 - lane`}, "was changed"},
 	} {
 		run(t, raw, c.change...)
@@ -109,8 +114,8 @@ func findings(t testing.TB, db *store.DB) (text string) {
 	return text
 }
 
-// While a transaction of one lane is under way, another lane goes on, and a reader that follows the log waits for the row that
-// was numbered first.
+// While a transaction of one lane is under way, another lane goes on, and a reader that follows the log waits for the
+// row that was numbered first.
 func overlapping(t *testing.T, k Kind) {
 	if !k.Far {
 		t.Skip("it has one writer")
@@ -122,7 +127,8 @@ func overlapping(t *testing.T, k Kind) {
 	add(t, other, full())
 	add(t, mine, full())
 	until(t, func() bool { // so that no program writes by itself
-		return count(t, raw, `SELECT COUNT(*) FROM audit_head h JOIN audit_anchor x ON x.seq = h.anchor AND x.row_seq = h.seq`) == 2
+		return count(t, raw, `SELECT COUNT(*) FROM audit_head h JOIN audit_anchor x
+			ON x.seq = h.anchor AND x.row_seq = h.seq`) == 2
 	})
 	head := must[int64](t)(other.Audit().Head(t.Context()))
 	tx := must[*sql.Tx](t)(raw.BeginTx(t.Context(), nil))
@@ -145,7 +151,8 @@ func overlapping(t *testing.T, k Kind) {
 	sound(t, other)
 }
 
-// The rows of a lane whose programs are gone are removed when the last of them is too old. A program that comes back goes on.
+// The rows of a lane whose programs are gone are removed when the last of them is too old. A program that comes back
+// goes on.
 func goneLanes(t *testing.T, k Kind) {
 	address := k.New(t)
 	mine, other := k.lanes(t, address)
