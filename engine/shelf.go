@@ -416,6 +416,16 @@ func (e *Engine) WhyNot(ctx context.Context, p tool.Principal, name string) erro
 	return it.why()
 }
 
+// Has reports whether a tool can be called now, by any caller, and returns the digest of its definition. It opens no source.
+func (e *Engine) Has(name string) (digest string, ok bool) {
+	it := e.shelf.Load().byName[name]
+	if it == nil || it.gone || it.why() != nil {
+		return "", false
+	}
+	p, err := pin.Of(it.source.Name, it.own)
+	return p.Digest, err == nil
+}
+
 // Changed implements tool.Changing: the sources, the tools of a source, or the policy changed.
 func (e *Engine) Changed() <-chan struct{} { return e.changes.Changed() }
 

@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,7 +30,8 @@ func (db *DB) Jobs() *JobTable { return &JobTable{db: db.DB, owner: db.Owner + "
 
 // Add stores a waiting job, durably, unless too many are waiting: of its caller, or in all.
 func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error {
-	if database.Plain(x.Caller, database.MaxName) != x.Caller || database.Plain(x.Tool, 1024) != x.Tool || database.Plain(x.Lease, database.MaxName) != x.Lease {
+	if database.Plain(x.Caller, database.MaxName) != x.Caller || database.Plain(x.Tool, 1024) != x.Tool ||
+		database.Plain(x.Needs, 2048) != x.Needs || database.Plain(x.Lease, database.MaxName) != x.Lease {
 		return tool.Errorf(tool.CodeInvalidInput, "the caller, tool or lease of a job is too long, or not text")
 	}
 	return j.db.Do(true, func(t *database.Tx) error {
@@ -47,9 +50,9 @@ func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error 
 			return tool.Errorf(tool.CodeQuotaExceeded,
 				"%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
 		}
-		return t.Exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call) `+
-			`VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?)`,
-			x.ID, x.Caller, x.Tool, job.Queued, database.Micros(x.Made), flag(x.Again), x.Lease, string(x.Call))
+		return t.Exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call, needs) `+
+			`VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?, ?)`,
+			x.ID, x.Caller, x.Tool, job.Queued, database.Micros(x.Made), flag(x.Again), x.Lease, string(x.Call), x.Needs)
 	})
 }
 
@@ -66,32 +69,37 @@ const (
 	wholeJob  = jobState + `, lease, call, result`
 	seenJob   = jobState + `, '', '', result`
 	listedJob = jobState + `, '', '', NULL`
-	jobState  = `id, caller, tool, state, made_at, began_at, ended_at, attempts, again, stop`
+	jobState  = `id, caller, tool, state, made_at, began_at, ended_at, attempts, again, stop, needs`
 )
 
 // scanJob reads a row of these columns.
 func scanJob(rows *sql.Rows) (x job.Job, err error) {
 	err = rows.Scan(&x.ID, &x.Caller, &x.Tool, &x.State, (*database.MicroTime)(&x.Made), (*database.MicroTime)(&x.Began),
-		(*database.MicroTime)(&x.Ended), &x.Attempts, &x.Again, &x.Stop, &x.Lease, &x.Call, &x.Outcome)
+		(*database.MicroTime)(&x.Ended), &x.Attempts, &x.Again, &x.Stop, &x.Needs, &x.Lease, &x.Call, &x.Outcome)
 	return x, err
 }
 
-// Claim begins the oldest waiting jobs, at most most: they are this program's alone from then on. It removes their
-// leases from the table.
-func (j *JobTable) Claim(ctx context.Context, most int) ([]job.Job, error) {
+// Claim begins the oldest waiting jobs that this program can run, at most most: they are this program's alone from then on.
+// It removes their leases from the table. has decides by what a job needs; nil means that the program can run all.
+func (j *JobTable) Claim(ctx context.Context, most int, has func(needs string) bool) ([]job.Job, error) {
 	if late := j.takeLate(); len(late) > 0 {
 		return late, nil
 	}
-	waiting, err := database.Reading(ctx, j.db, func(r *database.Reader) ([]int, error) { // usually there is nothing to write
-		return database.List(r, database.Value[int], `SELECT 1 FROM job WHERE state = ? LIMIT 1`, job.Queued)
+	// The needs of waiting jobs are read, not the tools of programs written: a program may have thousands of tools.
+	needs, err := database.Reading(ctx, j.db, func(r *database.Reader) ([]any, error) { // usually there is nothing to write
+		return database.List(r, database.Value[any], `SELECT DISTINCT needs FROM job WHERE state = '`+job.Queued+`'`)
 	})
-	if err != nil || len(waiting) == 0 || most <= 0 {
+	needs = slices.DeleteFunc(needs, func(one any) bool { return has != nil && !has(one.(string)) })
+	if err != nil || len(needs) == 0 || most <= 0 {
 		return nil, err
+	}
+	for n := len(needs); n&(n-1) != 0; n++ { // few statements, so that they can be kept prepared
+		needs = append(needs, needs[0])
 	}
 	var mine []job.Job
 	begin := func(t *database.Tx) (err error) {
-		mine, err = database.List(t, scanJob, `SELECT `+wholeJob+` FROM job WHERE state = ? ORDER BY made_at, id LIMIT ?`,
-			job.Queued, most)
+		mine, err = database.List(t, scanJob, `SELECT `+wholeJob+` FROM job WHERE state = '`+job.Queued+`' AND needs IN (?`+
+			strings.Repeat(", ?", len(needs)-1)+`) ORDER BY made_at, id LIMIT ?`, append(slices.Clip(needs), most)...)
 		for i := range mine {
 			if err == nil {
 				err = j.begin(t, &mine[i])

@@ -119,6 +119,8 @@ func (a *app) printJob(j job) {
 		known = append(known, [2]string{"attempts", strconv.Itoa(j.Attempts)})
 	}
 	switch {
+	case j.Waiting != "":
+		known = append(known, [2]string{"why", clean(j.Waiting)})
 	case j.Error != nil:
 		known = append(known, [2]string{"error", because(j.Error)})
 	case j.Result == nil:

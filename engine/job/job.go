@@ -43,6 +43,8 @@ type Job struct {
 	Expires  time.Time `json:"expires,omitzero"`  // when it may be deleted, after it has ended
 	Attempts int       `json:"attempts,omitzero"` // how often it was started
 	Again    bool      `json:"-"`                 // it is safe to run twice
+	Needs    string    `json:"-"`                 // what a process needs to run it: see Queue.needs
+	Waiting  string    `json:"waiting,omitzero"`  // what a queued job waits for, if this process cannot run it
 	Lease    string    `json:"-"`                 // of a waiting job; the process that starts the job takes it
 	Call     []byte    `json:"-"`                 // the call, JSON; deleted when the job ends, unless it asked
 	Outcome  []byte    `json:"-"`                 // JSON, or nil if there is none yet
@@ -75,8 +77,9 @@ type OperatorStore interface {
 
 // A Ledger keeps jobs for the processes that run them.
 type Ledger interface {
-	// Claim starts jobs. Each is given to exactly one process.
-	Claim(ctx context.Context, most int) ([]Job, error)
+	// Claim starts waiting jobs that this process can run, which has decides by their Needs. Each is given to exactly one
+	// process.
+	Claim(ctx context.Context, most int, has func(needs string) bool) ([]Job, error)
 	// Append adds events after the first after ones, if the job still belongs to this process. It is safe to repeat if
 	// it is unknown whether the first attempt succeeded.
 	Append(ctx context.Context, id string, attempt, after int, events [][]byte) error
@@ -93,6 +96,13 @@ type Ledger interface {
 	Stops(ctx context.Context) ([]string, error)
 	// Expire removes the jobs that ended before a time.
 	Expire(ctx context.Context, before time.Time) (int, error)
+}
+
+// Tools are the tools of this process.
+type Tools interface {
+	tool.Changing
+	// Has reports whether there is a tool that can be called now, and returns the digest of its definition.
+	Has(name string) (digest string, ok bool)
 }
 
 // Options are the options of a queue. A field that may be zero documents its default; the others are required.
@@ -116,10 +126,10 @@ type Options struct {
 	// Admit refuses a caller that may no longer call, however it was authenticated.
 	Admit func(ctx context.Context, p tool.Principal) error
 
-	// Available returns why a tool cannot be called now, or nil if it can, or if only the call can tell. Sources may take a
-	// while to open: during Settling, after the start of Run, a job waits for a missing tool.
-	Available func(ctx context.Context, p tool.Principal, name string) error
-	Settling  time.Duration
+	// A job waits for a process that has its tool. It waits for one with the definition that the tool had when the job was
+	// made, as during an update, at most for Patience; 0 means 10 s.
+	Tools    Tools
+	Patience time.Duration
 
 	Workers   int           // jobs that run at once; 0 means 8
 	PerCaller int           // waiting jobs of one caller; 0 means 1,000
@@ -140,6 +150,7 @@ type Queue struct {
 func New(o Options) *Queue {
 	o.Workers, o.PerCaller, o.Most = cmp.Or(o.Workers, 8), cmp.Or(o.PerCaller, 1000), cmp.Or(o.Most, 10_000)
 	o.Drain, o.Keep = cmp.Or(o.Drain, 10*time.Second), cmp.Or(o.Keep, 24*time.Hour)
+	o.Patience = cmp.Or(o.Patience, 10*time.Second)
 	return &Queue{o: o, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
@@ -170,7 +181,7 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	}
 	j := Job{
 		ID: tool.NewID(), Caller: c.Caller.ID, Tool: spec.Name, State: Queued, Made: time.Now(), Again: q.again(spec),
-		Lease: c.Lease, Call: call,
+		Needs: q.needs(spec.Ref().String()), Lease: c.Lease, Call: call,
 	}
 	if err := q.o.Callers.Add(ctx, j, q.o.PerCaller, q.o.Most); err != nil {
 		return nil, err
@@ -178,6 +189,12 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	nudge(q.wake)
 	j.Made = j.Made.UTC()
 	return show(q.dated(j))
+}
+
+// needs returns what a process needs to run a tool: the digest of its definition, which may be empty, and its name.
+func (q *Queue) needs(name string) string {
+	digest, _ := q.o.Tools.Has(name)
+	return digest + " " + name
 }
 
 // nudge wakes the goroutine that waits on a channel, now or later.
@@ -203,7 +220,7 @@ func (q *Queue) Request(c *tool.Call) ([]byte, error) {
 // still make it is checked when it runs, as with every job.
 func (q *Queue) Later(ctx context.Context, id, caller, name string, request []byte) error {
 	err := q.o.Callers.Add(ctx, Job{
-		ID: id, Caller: caller, Tool: name, State: Queued, Made: time.Now(), Again: true, Call: request,
+		ID: id, Caller: caller, Tool: name, State: Queued, Made: time.Now(), Again: true, Needs: " " + name, Call: request,
 	}, q.o.PerCaller, q.o.Most)
 	nudge(q.wake)
 	return err

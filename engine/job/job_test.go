@@ -163,9 +163,7 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 	if o.Admit == nil {
 		o.Admit = func(context.Context, tool.Principal) error { return nil }
 	}
-	if o.Available == nil {
-		o.Available = func(context.Context, tool.Principal, string) error { return nil }
-	}
+	o.Tools = cmp.Or(o.Tools, job.Tools(p.Engine))
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	p.queue = job.New(o)
 	p.Replace(t.Context(), []engine.Binding{
@@ -196,6 +194,7 @@ func file(t *testing.T) string { return filepath.Join(t.TempDir(), "store.db") }
 type seen struct {
 	Job, Tool, State string
 	Stopping         bool
+	Waiting          string
 	Attempts         int
 	Result           *tool.Stored
 	Error            *tool.Error
@@ -571,35 +570,52 @@ func TestShutdownRequeuesOrLosesRunningJobs(t *testing.T) {
 	}
 }
 
-func TestJobsWaitForToolsAfterAStart(t *testing.T) {
-	path, s := file(t), fresh()
-	var there atomic.Bool
-	var looks atomic.Int64
-	o := job.Options{Settling: time.Minute, Drain: time.Millisecond, Available: func(context.Context, tool.Principal, string) error {
-		looks.Add(1)
-		if there.Load() {
-			return nil
+// A stock says which tools a program has, whatever is on its shelf.
+type stock struct {
+	tool.Changes
+	has sync.Map // definitions by name
+}
+
+func (s *stock) Has(name string) (string, bool) {
+	digest, ok := s.has.Load(name)
+	if !ok {
+		return "", false
+	}
+	return digest.(string), true
+}
+
+func (s *stock) put(name, digest string) {
+	s.has.Store(name, digest)
+	s.Tell()
+}
+
+func TestAJobWaitsForAProgramThatHasItsTool(t *testing.T) {
+	path, s, a, b := file(t), fresh(), new(stock), new(stock)
+	b.put("shop.once", "v2")
+	p := open(t, path, s, job.Options{Tools: a, Patience: time.Minute}).run()
+	other := open(t, path, s, job.Options{Tools: b, Patience: time.Minute})
+	var ids []string
+	for n := range 20 {
+		ids = append(ids, other.start("once", fmt.Sprint(n)))
+	}
+	unwanted := p.start("again", "b")
+	a.put("shop.fails", "v1")
+	p.until(p.start("fails", "c"), job.Failed) // the jobs before it are not in its way
+	for want, at := range map[string]*program{"waiting for a program that has once": p, "": other} {
+		if got := at.show(ids[0]); got.State != job.Queued || got.Waiting != want {
+			t.Errorf("%+v", got)
 		}
-		return tool.Errorf(tool.CodeUnavailable, "it is not open yet")
-	}}
-	p := open(t, path, s, o).run()
-	id, unwanted := p.start("once", "a"), p.start("once", "b")
-	p.until(id, job.Running)
-	p.until(unwanted, job.Running)
-	if _, _, err := p.tool(ada, "cancelJob", `{"job":"`+unwanted+`"}`); err != nil {
-		t.Error(err)
 	}
-	if got := p.until(unwanted, ""); got.State != job.Cancelled {
-		t.Errorf("%+v", got)
+	a.put("shop.once", "v1") // that of an update
+	_, _, err := p.tool(ada, "cancelJob", `{"job":"`+unwanted+`"}`)
+	kit.OK(t, err)
+	other.run()
+	for n, id := range ids {
+		if got := p.until(id, ""); got.State != job.Done || s.times(fmt.Sprint(n)) != 1 {
+			t.Errorf("%+v", got)
+		}
 	}
-	p.stop()
-	if got := p.show(id); got.State != job.Queued || looks.Load() == 0 { // nothing of it ran
-		t.Errorf("%+v", got)
-	}
-	next := open(t, path, s, o).run()
-	next.until(id, job.Running)
-	there.Store(true)
-	if got := next.until(id, ""); got.State != job.Done || s.times("a") != 1 || s.times("b") != 0 {
+	if got := p.show(unwanted); got.State != job.Cancelled || s.times("b") != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -681,7 +697,7 @@ func TestToolThatBecameUnsafeIsNotRerun(t *testing.T) {
 	id := p.start("waitOnce", "a")
 	abandon(t, path, id, 1, 0)
 	changed := fresh()
-	if got := open(t, path, changed, job.Options{}).run().until(id, ""); got.State != job.Lost || changed.times("a") != 0 {
+	if got := open(t, path, changed, job.Options{Patience: 1}).run().until(id, ""); got.State != job.Lost || changed.times("a") != 0 {
 		t.Errorf("%+v, ran %d times", got, changed.times("a"))
 	}
 }

@@ -1,9 +1,11 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,8 +31,8 @@ var (
 // A dispatcher hands jobs to the goroutines that run them, during one Run.
 type dispatcher struct {
 	*Queue
-	life    context.Context // ends when the time for draining is over
-	settled time.Time       // when the time for sources to open is over
+	life    context.Context      // ends when the time for draining is over
+	strange map[string]time.Time // since when jobs have needed another definition of a tool than that of this process
 
 	mu      sync.Mutex
 	running map[string]context.CancelCauseFunc
@@ -46,7 +48,7 @@ func (q *Queue) Run(ctx context.Context) {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	d := &dispatcher{
-		Queue: q, life: life, settled: time.Now().Add(q.o.Settling), running: map[string]context.CancelCauseFunc{},
+		Queue: q, life: life, running: map[string]context.CancelCauseFunc{},
 		told: map[string]time.Time{}, free: make(chan struct{}, 1),
 	}
 	var tending sync.WaitGroup
@@ -65,11 +67,14 @@ func (d *dispatcher) take(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
+		changed := d.o.Tools.Changed() // before looking
 		d.mu.Lock()
 		free := d.o.Workers - len(d.running)
 		d.mu.Unlock()
 		if free > 0 {
-			jobs, err := d.o.Ledger.Claim(ctx, free)
+			strange := map[string]time.Time{}
+			jobs, err := d.o.Ledger.Claim(ctx, free, func(needs string) bool { return d.has(needs, strange) })
+			d.strange = strange
 			if ctx.Err() == nil {
 				d.complain("jobs cannot be begun", err)
 			}
@@ -81,9 +86,23 @@ func (d *dispatcher) take(ctx context.Context) {
 		case <-ctx.Done():
 		case <-d.wake:
 		case <-d.free:
+		case <-changed:
 		case <-tick.C:
 		}
 	}
+}
+
+// has reports whether this process can run a job. It notes in strange since when it has had the tool with another definition,
+// by its own clock: those of processes differ.
+func (d *dispatcher) has(needs string, strange map[string]time.Time) bool {
+	digest, name, _ := strings.Cut(needs, " ")
+	have, ok := d.o.Tools.Has(name)
+	if !ok || digest == "" || digest == have {
+		return ok
+	}
+	now := time.Now()
+	strange[needs] = cmp.Or(d.strange[needs], now)
+	return now.Sub(strange[needs]) >= d.o.Patience
 }
 
 // begin runs a claimed job in a goroutine.
@@ -229,7 +248,7 @@ func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.R
 	if j.Stop { // it was put back after it had been asked to end
 		return nil, errStopped
 	}
-	call, err := d.ready(ctx, j)
+	call, err := d.callOf(ctx, j)
 	if err != nil {
 		return nil, tool.BeforeRun(err)
 	}
@@ -240,20 +259,6 @@ func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.R
 	}
 	call.Background = true
 	return d.o.Handler.Invoke(ctx, call, out)
-}
-
-// ready returns the call of a job once its tool is available, or when it no longer waits for the tool.
-func (d *dispatcher) ready(ctx context.Context, j *Job) (*tool.Call, error) {
-	for {
-		call, err := d.callOf(ctx, j)
-		missing := tool.CodeOf(err) == tool.CodeNotFound || err == nil && d.o.Available(ctx, call.Caller, j.Tool) != nil
-		if !missing || time.Now().After(d.settled) {
-			return call, err
-		}
-		if !tool.Sleep(ctx, lookEvery) {
-			return nil, errNotBegun
-		}
-	}
 }
 
 var errNotBegun = tool.Errorf(tool.CodeCancelled, "the job ended before its tool was there")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"toolpost/tool"
@@ -73,8 +74,13 @@ func viewOf(j Job) (view, error) {
 	return v, nil
 }
 
-// dated sets when a job may be deleted.
+// dated sets when a job may be deleted, and what it waits for.
 func (q *Queue) dated(j Job) Job {
+	if _, name, _ := strings.Cut(j.Needs, " "); j.State == Queued {
+		if _, ok := q.o.Tools.Has(name); !ok {
+			j.Waiting = "waiting for a program that has " + j.Tool
+		}
+	}
 	if !j.Ended.IsZero() {
 		j.Expires = j.Ended.Add(q.o.Keep)
 	}

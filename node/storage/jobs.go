@@ -21,9 +21,15 @@ type Callers interface {
 	StillAdmitted(ctx context.Context, p tool.Principal) error
 }
 
+// An Engine runs calls, and knows which tools it has.
+type Engine interface {
+	config.Engine
+	job.Tools
+}
+
 // Bind gives approvals, jobs and plans the engine, which is opened after the storage, and which receives their calls without
-// a door. Jobs and plans that continue from before the start wait for missing tools until settling has passed.
-func (s *Storage) Bind(e config.Engine, c tool.Catalog, callers Callers, settling time.Duration) {
+// a door. Plans that continue from before the start wait for missing tools until settling has passed.
+func (s *Storage) Bind(e Engine, c tool.Catalog, callers Callers, settling time.Duration) {
 	s.engine = e
 	s.Plans.Handler, s.Plans.Catalog = s.Approvals.Waiting(e), c
 	if s.DB == nil {
@@ -45,8 +51,7 @@ func (s *Storage) Bind(e config.Engine, c tool.Catalog, callers Callers, settlin
 		Resumes:   resumes,
 		Known:     callers.Known,
 		Admit:     callers.StillAdmitted,
-		Available: func(ctx context.Context, p tool.Principal, name string) error { return tool.WhyNot(ctx, e, p, name) },
-		Settling:  settling,
+		Tools:     e,
 		Drain:     time.Duration(s.cfg.Limits.Drain),
 		Keep:      time.Duration(s.o.Jobs),
 		Log:       s.log,

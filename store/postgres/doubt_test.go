@@ -146,7 +146,7 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 	w.cutAt(t, func() error { return add("c") })
 	w.cutAt(t, func() error {
 		for end := time.Now().Add(time.Minute); ; {
-			switch got, err := jobs.Claim(context.Background(), 1); {
+			switch got, err := jobs.Claim(context.Background(), 1, nil); {
 			case err != nil:
 				return err
 			case len(got) == 1 && got[0].Lease == "tok":

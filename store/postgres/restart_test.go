@@ -122,7 +122,7 @@ func (l *load) run(ctx context.Context, t *testing.T) {
 		x := job.Job{ID: tool.NewID(), Caller: "ada", Tool: "t", Made: time.Now(), Call: []byte(`{}`)}
 		_ = l.jobs.Add(context.Background(), x, 1<<20, 1<<20) // an error is ignored: the job may be missing
 		var begun []job.Job
-		if !l.again(t, "a claim", func() (err error) { begun, err = l.jobs.Claim(context.Background(), 3); return err }) {
+		if !l.again(t, "a claim", func() (err error) { begun, err = l.jobs.Claim(context.Background(), 3, nil); return err }) {
 			return
 		}
 		for _, x := range begun {

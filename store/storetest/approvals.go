@@ -137,7 +137,7 @@ func approvalsRaced(t *testing.T, k Kind) {
 func asking(t *testing.T, db *store.DB, jobs *store.JobTable) (x job.Job, e approval.Entry) {
 	t.Helper()
 	x = added(t, jobs, false)
-	must[[]job.Job](t)(jobs.Claim(t.Context(), 1))
+	must[[]job.Job](t)(jobs.Claim(t.Context(), 1, nil))
 	e = anEntry("job " + x.ID)
 	e.Job = x.ID
 	works(t, errOf(db.Approvals().Add(t.Context(), e, manyApprovals())))
@@ -174,7 +174,7 @@ func approvalsOfJobs(t *testing.T, k Kind) {
 		decided(t, db, e.ID, state)
 		woken(1, state)
 		woken(0, "woken twice")
-		begun := must[[]job.Job](t)(jobs.Claim(ctx, 9))
+		begun := must[[]job.Job](t)(jobs.Claim(ctx, 9, nil))
 		needs(t, len(begun) == 1 && begun[0].ID == x.ID && begun[0].Attempts == 1 &&
 			string(begun[0].Call) == `{"resume":"`+e.ID+`"}`, "%+v", begun)
 		works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`)))
@@ -209,7 +209,7 @@ func approvalsOfOrphans(t *testing.T, k Kind) {
 		until(t, func() bool { return must[int](t)(jobs.Recover(t.Context(), never, resumed)) == 1 })
 		equal(t, find(t, jobs, x.ID).State, want, "a job whose approval is %s", state)
 		if want == job.Queued {
-			begun := must[[]job.Job](t)(jobs.Claim(t.Context(), 1))
+			begun := must[[]job.Job](t)(jobs.Claim(t.Context(), 1, nil))
 			needs(t, len(begun) == 1 && begun[0].Attempts == 1 && string(begun[0].Call) == `{"resume":"`+e.ID+`"}`,
 				"it continues with its approval, as if for the first time: %+v", begun)
 			works(t, jobs.Settle(t.Context(), x.ID, 1, job.Done, []byte(`{}`)))

@@ -44,7 +44,7 @@ func jobQuestions(t *testing.T, k Kind) {
 	db, other := k.two(t)
 	mine, theirs := db.Jobs(), other.Jobs()
 	x := added(t, mine, false)
-	must[[]job.Job](t)(mine.Claim(ctx, 1))
+	must[[]job.Job](t)(mine.Claim(ctx, 1, nil))
 	_, err := mine.Asked(ctx, "ada", x.ID)
 	gives(t, err, tool.CodeConflict, "one that runs")
 	works(t, mine.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":1}`)))
@@ -62,7 +62,7 @@ func jobQuestions(t *testing.T, k Kind) {
 	needs(t, got.State == job.Queued && got.Outcome == nil && got.Ended.IsZero(), "it waits to be run: %+v", got)
 	_, err = theirs.Answer(ctx, "ada", x.ID, []byte(`{"q":2}`), []byte(`{}`), nil, "")
 	gives(t, err, tool.CodeConflict, "an answer to one that was answered")
-	again := must[[]job.Job](t)(theirs.Claim(ctx, 1))
+	again := must[[]job.Job](t)(theirs.Claim(ctx, 1, nil))
 	needs(t, len(again) == 1 && string(again[0].Call) == `{"tool":"t","answers":1}` && again[0].Attempts == 1 && again[0].Lease == "tok_y",
 		"it is begun with the answer: %+v", again)
 	works(t, theirs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":3}`)))
@@ -84,11 +84,11 @@ func jobLife(t *testing.T, k Kind) {
 	bad := aJob(true)
 	bad.Caller = "a\x00"
 	gives(t, mine.Add(ctx, bad, manyJobs, manyJobs), tool.CodeInvalidInput, "a caller that is not text")
-	got := must[[]job.Job](t)(mine.Claim(ctx, 1))
+	got := must[[]job.Job](t)(mine.Claim(ctx, 1, nil))
 	needs(t, len(got) == 1 && got[0].ID == first.ID && got[0].Lease == "tok_x" &&
 		string(got[0].Call) == string(first.Call) && got[0].Attempts == 1 && got[0].Again,
 		"the oldest comes first: %+v", got)
-	rest := must[[]job.Job](t)(other.Claim(ctx, 9))
+	rest := must[[]job.Job](t)(other.Claim(ctx, 9, nil))
 	needs(t, len(rest) == 1 && rest[0].ID == second.ID, "what is begun is not begun again: %+v", rest)
 	jobEvents(t, mine, other, first.ID)
 	gives(t, other.Settle(ctx, first.ID, 1, "done", []byte(jobResult)), tool.CodeConflict,
@@ -164,7 +164,7 @@ func jobsRaced(t *testing.T, k Kind) {
 // work begins jobs until there are none, and ends them.
 func (w *worker) work() {
 	for ctx := context.Background(); ; {
-		jobs, err := w.jobs.Claim(ctx, 3)
+		jobs, err := w.jobs.Claim(ctx, 3, nil)
 		if w.works(err); len(jobs) == 0 {
 			return
 		}
@@ -177,7 +177,7 @@ func (w *worker) work() {
 
 // hold begins a job and waits.
 func (w *worker) hold() {
-	jobs, err := w.jobs.Claim(context.Background(), 1)
+	jobs, err := w.jobs.Claim(context.Background(), 1, nil)
 	w.works(err)
 	w.say("began %d", len(jobs))
 	select {}
@@ -205,7 +205,7 @@ func jobsFound(t *testing.T, k Kind) {
 	until(t, func() bool { return must[int](t)(jobs.Recover(t.Context(), decide, resumed)) == 1 })
 	equal(t, asked, 1, "one job was found, and so many decided about")
 	equal(t, must[int](t)(k.open(t, address).Jobs().Recover(t.Context(), decide, resumed)), 0, "jobs were found a second time")
-	got := must[[]job.Job](t)(jobs.Claim(t.Context(), 9))
+	got := must[[]job.Job](t)(jobs.Claim(t.Context(), 9, nil))
 	holds(t, len(got) == 1 && got[0].Attempts == 2 && got[0].Lease == "" && got[0].Stop, "%+v", got)
 	equal(t, must[[]string](t)(jobs.Stops(t.Context())), []string{again.ID})
 }
@@ -215,7 +215,7 @@ func (w *worker) oneJob(ctx context.Context) {
 	x := aJob(false)
 	w.works(w.jobs.Add(ctx, x, manyJobs, manyJobs))
 	w.say("queued %s", x.ID)
-	jobs, err := w.jobs.Claim(ctx, 2)
+	jobs, err := w.jobs.Claim(ctx, 2, nil)
 	w.works(err)
 	for _, x := range jobs {
 		w.works(w.jobs.Settle(ctx, x.ID, x.Attempts, "done", []byte(jobResult)))

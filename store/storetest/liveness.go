@@ -98,7 +98,7 @@ func takenForDead(t *testing.T, k Kind) {
 	jobs, outcomes := mine.Jobs(), mine.Outcomes()
 	works(t, mine.Audit().Begin(t.Context(), r))
 	accepted := added(t, jobs, false)
-	must[[]job.Job](t)(jobs.Claim(t.Context(), 1))
+	must[[]job.Job](t)(jobs.Claim(t.Context(), 1, nil))
 	must[idempotency.Claim](t)(outcomes.Claim(t.Context(), scope, scope, time.Minute))
 	run(t, k.Raw(t, address), `UPDATE audit_open SET owner = 'gone'`, `UPDATE job SET owner = 'gone'`,
 		`UPDATE outcome SET owner = 'gone'`) // as if it had been away for too long
