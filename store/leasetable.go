@@ -39,17 +39,18 @@ func (l *LeaseTable) Issue(
 	if err := checkLease(caller, name, tier, ttl); err != nil {
 		return "", err
 	}
-	token = lease.TokenPrefix + rand.Text()
-	err = l.db.Do(true, func(t *database.Tx) error {
-		now := time.Now()
-		if l.swept.due(now) {
-			if err := sweep(t, now); err != nil {
-				return err
-			}
+	now := time.Now()
+	if l.swept.due(now) { // without keys: it removes leases of all of them
+		if err := l.db.Do(false, func(t *database.Tx) error { return sweep(t, now) }); err != nil {
+			return "", err
 		}
+	}
+	token = lease.TokenPrefix + rand.Text()
+	id := database.Digest(token)
+	err = l.db.Do(true, func(t *database.Tx) error {
 		return t.Exec(`INSERT INTO lease (id, caller, tool, tier, issued_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)`,
-			database.Digest(token), caller, name, tier, database.Micros(now), database.Micros(now.Add(ttl)))
-	})
+			id, caller, name, tier, database.Micros(now), database.Micros(now.Add(ttl)))
+	}, "lease "+id)
 	if err != nil {
 		return "", err
 	}
@@ -70,11 +71,11 @@ func (l *LeaseTable) Consume(_ context.Context, token, caller, name string, tier
 			return err
 		}
 		n, err := t.Count(useLease, database.Micros(time.Now()), id)
-		if err == nil && n == 0 { // the writers' lock rules this out; a lease is worth a second lock
+		if err == nil && n == 0 { // the key rules this out; a lease is worth a second lock
 			err = noSuchLease()
 		}
 		return err
-	}))
+	}, "lease "+id))
 }
 
 // useLease uses up a lease that was not used or revoked.

@@ -29,13 +29,11 @@ const maxOutcomes = 100_000
 // remembered from then on, so that no call runs again because no caller asked for a while.
 func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (idempotency.Claim, error) {
 	var c idempotency.Claim
+	if err := o.sweep(); err != nil {
+		return c, err
+	}
 	claim := func(t *database.Tx) (err error) {
 		now := time.Now()
-		if o.swept.due(now) {
-			if err := sweepOutcomes(t, now); err != nil {
-				return err
-			}
-		}
 		if c, err = o.have(t, scope, now, ttl); err != nil || !c.Mine {
 			return err
 		}
@@ -43,7 +41,7 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 			input = excluded.input, owner = excluded.owner, at = excluded.at, expires_at = excluded.expires_at, result = NULL, lost_at = NULL`,
 			scope[:], input[:], o.db.Owner, database.Micros(now), database.Micros(now.Add(ttl)))
 	}
-	err := o.db.Submit(&database.Write{Do: claim, Durable: true, Late: func() {
+	err := o.db.Submit(&database.Write{Do: claim, Durable: true, Keys: outcomeKey(scope), Late: func() {
 		if c.Mine {
 			o.late.Store(scope, true)
 		}
@@ -53,6 +51,9 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 	}
 	return c, err
 }
+
+// outcomeKey names the row of a scope for the writer.
+func outcomeKey(scope [32]byte) []string { return []string{"outcome " + string(scope[:])} }
 
 // have returns what is known of a key; Mine is set if nothing is.
 func (o *OutcomeTable) have(
@@ -97,7 +98,7 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 				"the outcome of a call was not remembered: its idempotency key is gone, or counts as lost")
 		}
 		return err
-	})
+	}, outcomeKey(scope)...)
 	if err != nil && result == nil { // it has run without an outcome: the next call with the key is the first
 		o.late.Store(scope, true)
 	}
@@ -106,13 +107,11 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 
 // Mark implements ask.Marks: an answered question is kept like an outcome, with who answered in place of the input.
 func (o *OutcomeTable) Mark(_ context.Context, question, who [32]byte, ttl time.Duration) (theirs bool, err error) {
+	if err := o.sweep(); err != nil {
+		return false, err
+	}
 	err = o.db.Do(true, func(t *database.Tx) error {
 		now := time.Now()
-		if o.swept.due(now) {
-			if err := sweepOutcomes(t, now); err != nil {
-				return err
-			}
-		}
 		err := t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, result) VALUES (?, ?, ?, ?, ?, 'true') `+
 			`ON CONFLICT (scope) DO NOTHING`, question[:], who[:], o.db.Owner, database.Micros(now), database.Micros(now.Add(ttl)))
 		if err != nil {
@@ -122,15 +121,22 @@ func (o *OutcomeTable) Mark(_ context.Context, question, who [32]byte, ttl time.
 		_, err = database.Row(t, `SELECT input FROM outcome WHERE scope = ?`, []any{question[:]}, &had)
 		theirs = string(had) == string(who[:])
 		return err
-	})
+	}, outcomeKey(question)...)
 	return theirs, err
 }
 
-func sweepOutcomes(t *database.Tx, now time.Time) error {
-	if err := t.Exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`,
-		database.Micros(now)); err != nil {
-		return err
+// sweep removes what is over, now and then. It has no keys: it changes rows of all of them.
+func (o *OutcomeTable) sweep() error {
+	now := time.Now()
+	if !o.swept.due(now) {
+		return nil
 	}
-	return t.Exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome `+
-		`ORDER BY at DESC LIMIT ?)`, maxOutcomes)
+	return o.db.Do(false, func(t *database.Tx) error {
+		if err := t.Exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`,
+			database.Micros(now)); err != nil {
+			return err
+		}
+		return t.Exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome `+
+			`ORDER BY at DESC LIMIT ?)`, maxOutcomes)
+	})
 }

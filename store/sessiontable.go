@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"toolpost/engine/session"
@@ -77,7 +78,7 @@ func (s *SessionTable) change(caller, name string, seen int64, doc string) (vers
 			}
 		}
 		return d.version, k.save(t, d)
-	})
+	}, "session "+strconv.Quote(caller)+name)
 }
 
 // maxSession is the maximum length of the name of a session, in bytes.
@@ -140,7 +141,7 @@ func (k sessionAt) save(t *database.Tx, d *document) error {
 			`WHERE caller = ? AND name = ?`,
 			d.version, d.baseVersion, d.base, d.tail, now, k.caller, k.name)
 	}
-	var n int
+	var n int // programs that make sessions of a caller at once may make one too many each
 	if _, err := database.Row(t, `SELECT COUNT(*) FROM session WHERE caller = ?`, []any{k.caller}, &n); err != nil {
 		return err
 	}

@@ -108,17 +108,17 @@ type Write struct {
 }
 
 // Do runs f in a transaction and returns when it is committed. An error of f undoes what f did and nothing else. f may
-// be run more than once, if other programs were in the way.
-func (w *writer) Do(durable bool, f func(*Tx) error) error {
-	return w.Submit(&Write{Do: f, Durable: durable})
+// be run more than once, if other programs were in the way. See Write for the keys.
+func (w *writer) Do(durable bool, f func(*Tx) error, keys ...string) error {
+	return w.Submit(&Write{Do: f, Durable: durable, Keys: keys})
 }
 
 // Writing is do, durably, for functions that return a value.
-func Writing[T any](db *DB, f func(*Tx) (T, error)) (v T, err error) {
+func Writing[T any](db *DB, f func(*Tx) (T, error), keys ...string) (v T, err error) {
 	err = db.Do(true, func(t *Tx) error {
 		v, err = f(t)
 		return err
-	})
+	}, keys...)
 	return v, err
 }
 
