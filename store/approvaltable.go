@@ -95,9 +95,9 @@ func putApproval(t *database.Tx, e *approval.Entry, statement string) error {
 
 // Change implements approval.Store. No other writer overlaps: change sees the current entry.
 func (a *ApprovalTable) Change(
-	_ context.Context, id string, change func(*approval.Entry) error,
+	ctx context.Context, id string, change func(*approval.Entry) error,
 ) (approval.Entry, error) {
-	return database.Writing(a.db, func(t *database.Tx) (approval.Entry, error) {
+	e, err := database.Writing(a.db, func(t *database.Tx) (approval.Entry, error) {
 		e, err := database.Only(t, noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, database.Plain(id, database.MaxName))
 		if err != nil {
 			return e, err
@@ -108,6 +108,10 @@ func (a *ApprovalTable) Change(
 		return e, putApproval(t, &e, `UPDATE approval SET caller = ?, tool = ?, state = ?, again = ?, job = ?, `+
 			`remembered = ?, made_at = ?, until_at = ?, over_at = ?, entry = ? WHERE id = ?`)
 	})
+	if err == nil && e.Job != "" && e.State != approval.Used {
+		a.db.Ring(ctx) // its job goes on
+	}
+	return e, err
 }
 
 func noApproval(id string) error {

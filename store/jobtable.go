@@ -53,8 +53,13 @@ func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error 
 		return t.Exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call, needs) `+
 			`VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?, ?)`,
 			x.ID, x.Caller, x.Tool, job.Queued, database.Micros(x.Made), flag(x.Again), x.Lease, string(x.Call), x.Needs)
-	})
+	}, "jobs of "+x.Caller) // the number of all jobs is that of a moment before
 }
+
+// The keys of writes. A write that changes waiting jobs has that of the queue: programs take turns to begin jobs.
+const queueKey = "queue"
+
+func jobKey(id string) string { return "job " + id }
 
 func flag(b bool) int {
 	if b {
@@ -107,7 +112,7 @@ func (j *JobTable) Claim(ctx context.Context, most int, has func(needs string) b
 		}
 		return err
 	}
-	if err := j.db.Submit(&database.Write{Do: begin, Durable: true, Late: func() { j.putLate(mine) }}); err != nil {
+	if err := j.db.Submit(&database.Write{Do: begin, Durable: true, Keys: []string{queueKey}, Late: func() { j.putLate(mine) }}); err != nil {
 		return nil, err
 	}
 	return mine, nil
@@ -161,7 +166,7 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 			}
 		}
 		return nil
-	})
+	}, jobKey(id))
 }
 
 // holds returns an error of code conflict if a job is not this program's.
@@ -184,7 +189,7 @@ func (j *JobTable) Settle(_ context.Context, id string, attempt int, state strin
 		}
 		return endJob(t, id, state, outcome)
 	}
-	return j.db.Submit(&database.Write{Do: settle, Durable: true, Key: "job " + id + " " + strconv.Itoa(attempt)})
+	return j.db.Submit(&database.Write{Do: settle, Durable: true, Keys: []string{jobKey(id)}, Key: "job " + id + " " + strconv.Itoa(attempt)})
 }
 
 // endJob ends a job. It removes the job's call, unless that is to be made again with answers.
@@ -236,7 +241,7 @@ func (j *JobTable) Answer(
 			return x, err
 		}
 		return findJob(t, caller, id)
-	})
+	}, queueKey, jobKey(id))
 }
 
 // Recover looks for jobs whose program is gone. For each, decide returns its outcome, with its final state, or queued,
@@ -310,7 +315,7 @@ func (j *JobTable) Wake(
 			n++
 		}
 		return n, nil
-	})
+	}, queueKey)
 }
 
 // A sleeper is a job that has waited for an approval.
@@ -350,8 +355,8 @@ func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
 
 // Cancel ends a caller's waiting job, with an outcome, and asks a running one to stop. It returns the job as it is
 // then. A job that has ended otherwise stays as it is: the error has the code conflict.
-func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) (job.Job, error) {
-	return database.Writing(j.db, func(t *database.Tx) (job.Job, error) {
+func (j *JobTable) Cancel(ctx context.Context, caller, id string, outcome []byte) (job.Job, error) {
+	x, err := database.Writing(j.db, func(t *database.Tx) (job.Job, error) {
 		x, err := findJob(t, caller, id)
 		switch {
 		case err != nil:
@@ -368,8 +373,18 @@ func (j *JobTable) Cancel(_ context.Context, caller, id string, outcome []byte) 
 			return x, err
 		}
 		return findJob(t, caller, id)
-	})
+	}, queueKey, jobKey(id))
+	if err == nil && x.Stop {
+		j.Ring(ctx)
+	}
+	return x, err
 }
+
+// Ring tells the programs that listen to look at their jobs. One that does not hear it looks later.
+func (j *JobTable) Ring(ctx context.Context) { j.db.Ring(ctx) }
+
+// Listen calls heard when a program has rung, or may have, until ctx ends.
+func (j *JobTable) Listen(ctx context.Context, heard func()) { j.db.Listen(ctx, heard) }
 
 func findJob(a database.Querier, caller, id string) (job.Job, error) {
 	return database.Only(a, noJob(id), scanJob, `SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, database.Plain(id, database.MaxName),

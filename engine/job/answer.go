@@ -42,7 +42,7 @@ func (q *Queue) Answer(
 	if j, err = q.o.Callers.Answer(ctx, p.ID, id, seen, call, kept, lease); err != nil {
 		return nil, err
 	}
-	nudge(q.wake)
+	q.made(ctx)
 	return show(q.dated(j))
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"toolpost/tool"
@@ -92,6 +93,10 @@ type Ledger interface {
 	// Wake puts back the jobs whose approval was decided or has expired. resume returns the call of such a job, with the
 	// id of the approval; an error leaves the job as it is.
 	Wake(ctx context.Context, resume func(call []byte, approval string) ([]byte, error)) (int, error)
+	// Listen calls heard when another process has rung, or may have, until ctx ends. A process rings when there is something
+	// to do for others: jobs that it does not begin itself, or running jobs that are to end.
+	Listen(ctx context.Context, heard func())
+	Ring(ctx context.Context)
 	// Stops returns the jobs of this process that were asked to end.
 	Stops(ctx context.Context) ([]string, error)
 	// Expire removes the jobs that ended before a time.
@@ -142,7 +147,8 @@ type Options struct {
 // A Queue accepts jobs and, while Run runs, runs them.
 type Queue struct {
 	o     Options
-	wake  chan struct{} // there may be something to do
+	wake  chan struct{} // this process has made or put back a job
+	runs  atomic.Bool   // Run has begun
 	ended chan struct{} // closed when Run has ended
 }
 
@@ -186,7 +192,7 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	if err := q.o.Callers.Add(ctx, j, q.o.PerCaller, q.o.Most); err != nil {
 		return nil, err
 	}
-	nudge(q.wake)
+	q.made(ctx)
 	j.Made = j.Made.UTC()
 	return show(q.dated(j))
 }
@@ -195,6 +201,15 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 func (q *Queue) needs(name string) string {
 	digest, _ := q.o.Tools.Has(name)
 	return digest + " " + name
+}
+
+// made lets a job that was made or put back begin: here, or in another process.
+func (q *Queue) made(ctx context.Context) {
+	if q.runs.Load() {
+		nudge(q.wake)
+	} else {
+		q.o.Ledger.Ring(ctx)
+	}
 }
 
 // nudge wakes the goroutine that waits on a channel, now or later.
@@ -222,7 +237,7 @@ func (q *Queue) Later(ctx context.Context, id, caller, name string, request []by
 	err := q.o.Callers.Add(ctx, Job{
 		ID: id, Caller: caller, Tool: name, State: Queued, Made: time.Now(), Again: true, Needs: " " + name, Call: request,
 	}, q.o.PerCaller, q.o.Most)
-	nudge(q.wake)
+	q.made(ctx)
 	return err
 }
 

@@ -15,11 +15,12 @@ import (
 
 // Intervals and limits of the processes that run jobs.
 const (
-	lookEvery    = 200 * time.Millisecond // for jobs from other processes, and for jobs that were asked to end
-	recoverEvery = 2 * time.Second        // for jobs whose process is gone
-	expireEvery  = 10 * time.Minute       // for expired jobs
-	tellEvery    = time.Minute            // between log lines about the same problem
-	maxAttempts  = 3                      // for a job that crashes its process each time
+	lookEvery    = 5 * time.Second       // for what other processes could not tell this one
+	ringEvery    = 20 * time.Millisecond // at most, for jobs that this process does not begin
+	recoverEvery = 2 * time.Second       // at most, for jobs whose process is gone
+	expireEvery  = 10 * time.Minute      // for expired jobs
+	tellEvery    = time.Minute           // between log lines about the same problem
+	maxAttempts  = 3                     // for a job that crashes its process each time
 )
 
 // The causes of the end of a job's context.
@@ -38,6 +39,8 @@ type dispatcher struct {
 	running map[string]context.CancelCauseFunc
 	told    map[string]time.Time // when each problem was last logged
 	free    chan struct{}        // a worker has become free
+	heard   chan struct{}        // another process has rung: for take
+	look    chan struct{}        // the same, for tend
 	workers sync.WaitGroup
 }
 
@@ -49,47 +52,72 @@ func (q *Queue) Run(ctx context.Context) {
 	defer end(nil)
 	d := &dispatcher{
 		Queue: q, life: life, running: map[string]context.CancelCauseFunc{},
-		told: map[string]time.Time{}, free: make(chan struct{}, 1),
+		told: map[string]time.Time{}, free: make(chan struct{}, 1), heard: make(chan struct{}, 1), look: make(chan struct{}, 1),
 	}
+	q.runs.Store(true)
 	var tending sync.WaitGroup
 	stop := make(chan struct{})
+	listening, deaf := context.WithCancel(context.WithoutCancel(ctx)) // jobs that run can still be stopped
 	tending.Go(func() { d.tend(stop) })
+	tending.Go(func() { q.o.Ledger.Listen(listening, func() { nudge(d.heard); nudge(d.look) }) })
 	d.take(ctx)
+	q.runs.Store(false)
 	late := time.AfterFunc(q.o.Drain, func() { end(errShutdown) }) // for the jobs that take too long
 	defer late.Stop()
 	d.workers.Wait()
+	deaf()
 	close(stop)
 	tending.Wait()
 }
 
-// take starts jobs as they come and as workers become free.
+// take starts jobs as they come and as workers become free. If it cannot start all jobs that this process has made, it rings,
+// so that others do.
 func (d *dispatcher) take(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for ctx.Err() == nil {
+	var rang time.Time
+	for made := false; ctx.Err() == nil; {
 		changed := d.o.Tools.Changed() // before looking
-		d.mu.Lock()
-		free := d.o.Workers - len(d.running)
-		d.mu.Unlock()
-		if free > 0 {
-			strange := map[string]time.Time{}
-			jobs, err := d.o.Ledger.Claim(ctx, free, func(needs string) bool { return d.has(needs, strange) })
-			d.strange = strange
-			if ctx.Err() == nil {
-				d.complain("jobs cannot be begun", err)
-			}
-			for i := range jobs {
-				d.begin(&jobs[i])
-			}
+		made = d.claim(ctx) && made
+		pause := lookEvery
+		if wait := ringEvery - time.Since(rang); made && wait > 0 {
+			pause = wait
+		} else if made {
+			d.o.Ledger.Ring(ctx)
+			rang, made = time.Now(), false
 		}
 		select {
 		case <-ctx.Done():
 		case <-d.wake:
+			made = true
+		case <-d.heard:
 		case <-d.free:
 		case <-changed:
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
+}
+
+// claim starts the waiting jobs that this process can run, and reports whether others may be left.
+func (d *dispatcher) claim(ctx context.Context) (left bool) {
+	d.mu.Lock()
+	free := d.o.Workers - len(d.running)
+	d.mu.Unlock()
+	if free == 0 {
+		return true
+	}
+	strange := map[string]time.Time{}
+	jobs, err := d.o.Ledger.Claim(ctx, free, func(needs string) bool {
+		has := d.has(needs, strange)
+		left = left || !has
+		return has
+	})
+	d.strange = strange
+	if ctx.Err() == nil {
+		d.complain("jobs cannot be begun", err)
+	}
+	for i := range jobs {
+		d.begin(&jobs[i])
+	}
+	return left || len(jobs) == free
 }
 
 // has reports whether this process can run a job. It notes in strange since when it has had the tool with another definition,
@@ -143,6 +171,7 @@ func (d *dispatcher) tend(stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
+		case <-d.look:
 		case <-time.After(lookEvery):
 		}
 	}
@@ -371,6 +400,9 @@ func (d *dispatcher) settle(j *Job, events *recorder, state string, result []byt
 		}
 		switch {
 		case err == nil:
+			if state == Queued {
+				d.o.Ledger.Ring(context.WithoutCancel(d.life))
+			}
 			return
 		case tool.CodeOf(err) == tool.CodeConflict:
 			d.o.Log.Warn("a job was taken from this program while it ran", "job", j.ID, "tool", j.Tool)

@@ -52,12 +52,16 @@ type Dialect struct {
 	// Relieve is called when there is no room, and reports whether it made some.
 	Upkeep  func(ctx context.Context, conn *sql.Conn)
 	Relieve func(ctx context.Context, conn *sql.Conn) bool
-	Doubt   bool             // a COMMIT that fails may have happened
-	Down    func(error) bool // the database cannot be reached, or ended the connection
-	Intact  string           // a query that returns one row with "ok" if the files are sound; empty if there is none
-	Size    string           // a query for the size of the database in bytes
-	Busy    func(error) bool // another writer was active; a retry may help
-	Full    func(error) bool // there is no room
+	// Listen calls heard whenever a program has made the statement Ring, until ctx or the connection ends. nil means that
+	// programs cannot ring: then asking often must be cheap.
+	Listen func(ctx context.Context, conn *sql.Conn, heard func()) error
+	Ring   string
+	Doubt  bool             // a COMMIT that fails may have happened
+	Down   func(error) bool // the database cannot be reached, or ended the connection
+	Intact string           // a query that returns one row with "ok" if the files are sound; empty if there is none
+	Size   string           // a query for the size of the database in bytes
+	Busy   func(error) bool // another writer was active; a retry may help
+	Full   func(error) bool // there is no room
 }
 
 // A DB is an open database, with one writer for this program.

@@ -3,11 +3,14 @@ package database
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"toolpost/tool"
 )
 
 // A program is one of those that share a database: a DB, from its first write to its Close. Its number is never reused.
@@ -169,5 +172,37 @@ func (db *DB) tend() {
 			_ = db.Do(false, func(t *Tx) error { return t.once("SELECT 1") }) // it retries soon
 			kept = db.last.Load()
 		}
+	}
+}
+
+// The pauses of Listen: between calls of heard if no program can ring, and before it connects again.
+const (
+	askAgain    = 200 * time.Millisecond
+	listenAgain = time.Second
+)
+
+// Listen calls heard when a program that shares the database has rung, or may have, until ctx ends.
+func (db *DB) Listen(ctx context.Context, heard func()) {
+	for pause := askAgain; ; {
+		if db.d.Listen != nil {
+			pause = listenAgain
+			if conn, err := db.reads.Conn(ctx); err == nil {
+				_ = db.d.Listen(ctx, conn, heard)
+				_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // it still listens
+				_ = conn.Close()
+			}
+		}
+		if !tool.Sleep(ctx, pause) {
+			return
+		}
+		heard()
+	}
+}
+
+// Ring tells the programs that listen, outside of any transaction: a transaction that tells others takes a lock of the whole
+// server when it is committed. A program that cannot be told looks later.
+func (db *DB) Ring(ctx context.Context) {
+	if db.d.Ring != "" {
+		_, _ = db.reads.ExecContext(context.WithoutCancel(ctx), db.d.Ring)
 	}
 }

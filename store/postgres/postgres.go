@@ -75,6 +75,8 @@ func dialect() database.Dialect {
 		Enter:    enter,
 		Lives:    lives,
 		Grace:    grace,
+		Listen:   listen,
+		Ring:     "NOTIFY toolpost",
 		Doubt:    true,
 		Size:     "SELECT pg_database_size(current_database())",
 		Busy:     busy,
@@ -123,6 +125,19 @@ func lives(ctx context.Context, q database.RowQuerier, number int64) (held bool,
 	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 `+advisory+`
 		AND (classid::bigint << 32) | objid::bigint = $1)`, number).Scan(&held)
 	return held, err
+}
+
+// listen waits for NOTIFY toolpost. Rings before it listened may have been missed.
+func listen(ctx context.Context, conn *sql.Conn, heard func()) error {
+	return conn.Raw(func(driver any) error {
+		c := driver.(*stdlib.Conn).Conn()
+		_, err := c.Exec(ctx, "LISTEN toolpost")
+		for err == nil {
+			heard()
+			_, err = c.WaitForNotification(ctx)
+		}
+		return err
+	})
 }
 
 // codeOf returns the code of an error from the server, or "" for other errors.
