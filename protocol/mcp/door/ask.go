@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"toolpost/engine/ask"
 	"toolpost/host/secret"
@@ -117,7 +116,7 @@ func (r *request) askable(kind tool.NeedKind) bool {
 	_, capability, mode := methodOf(kind)
 	raw := r.meta.capabilities
 	if r.session != nil {
-		raw = r.session.capabilities
+		raw = r.session.Capabilities
 	}
 	var all map[string]json.RawMessage
 	if len(raw) == 0 || strictjson.Unmarshal(raw, &all) != nil || all[capability] == nil {
@@ -402,11 +401,31 @@ type requestState struct {
 // callers.
 type seal func() (cipher.AEAD, error)
 
-func newSeal(keys *secret.Keyed) seal {
-	if keys == nil {
-		keys = secret.NewKeyed(nil)
+func newSeal(keys *secret.Keyed, what string) seal {
+	return func() (cipher.AEAD, error) { return keys.Seal("key that seals the " + what) }
+}
+
+// text returns a value that a client sends back, bound to a context.
+func (s seal) text(v any, context []byte) (string, error) {
+	aead, err := s()
+	if err != nil {
+		return "", err
 	}
-	return sync.OnceValues(func() (cipher.AEAD, error) { return keys.Seal("key that seals the states of requests") })
+	b, err := strictjson.Marshal(v)
+	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, context)), err //nolint:gosec // it makes a nonce
+}
+
+// read reads such a text, and reports whether it is one.
+func (s seal) read(text string, context []byte, into any) bool {
+	aead, err := s()
+	if err != nil {
+		return false
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err == nil {
+		b, err = aead.Open(nil, nil, b, context)
+	}
+	return err == nil && strictjson.Unmarshal(b, into) == nil
 }
 
 // sealContext returns what a state is bound to: the caller and the target of the call.
@@ -415,23 +434,9 @@ func (r *request) sealContext() []byte {
 	return b
 }
 
-func (s seal) close(r *request, a requestState) (string, error) {
-	aead, err := s()
-	if err != nil {
-		return "", err
-	}
-	b, _ := strictjson.Marshal(a)                                                             // checked JSON
-	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, r.sealContext())), nil //nolint:gosec // it makes a nonce
-}
+func (s seal) close(r *request, a requestState) (string, error) { return s.text(a, r.sealContext()) }
 
 func (s seal) open(r *request, text string) (a requestState, ok bool) {
-	aead, err := s()
-	if err != nil {
-		return a, false
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err == nil {
-		b, err = aead.Open(nil, nil, b, r.sealContext())
-	}
-	return a, err == nil && strictjson.Unmarshal(b, &a) == nil && a.Ask != nil
+	ok = s.read(text, r.sealContext(), &a)
+	return a, ok && a.Ask != nil
 }

@@ -39,7 +39,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.Version = cmp.Or(o.Version, "dev")
+	o.Version, o.Keys = cmp.Or(o.Version, "dev"), cmp.Or(o.Keys, secret.NewKeyed(nil))
 	o.Page = cmp.Or(o.Page, 1_000)
 	o.Fresh = cmp.Or(o.Fresh, 5*time.Second)
 	o.Beat = cmp.Or(o.Beat, 15*time.Second)
@@ -66,8 +66,9 @@ func newServer(o Options, h tool.Handler, c tool.Catalog) *server {
 		one := single{o.Source, h, c}
 		h, c, o.Offers, o.Search = one, one, Offers{}, toolfind.Search{Above: -1}
 	}
+	o = o.withDefaults()
 	s := &server{
-		Options: o.withDefaults(), handler: h, catalog: c, seal: newSeal(o.Keys), methods: methods(), templates: o.templates(),
+		Options: o, handler: h, catalog: c, seal: newSeal(o.Keys, "states of requests"), methods: methods(), templates: o.templates(),
 	}
 	s.serverInfo = s.info()
 	return s

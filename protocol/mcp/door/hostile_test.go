@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
 	"toolpost/tool"
 )
@@ -241,6 +243,34 @@ func TestSessionsAreTheirOwnersAndBounded(t *testing.T) {
 	if got := post(t, url, list, "Authorization", "Bearer token-bob", "Mcp-Session-Id", handshake(t, url, "bob")); got.status != http.StatusOK {
 		t.Errorf("the next caller: %d %s", got.status, got.body)
 	}
+}
+
+// Several programs may share an address.
+func TestASessionGoesOnInAnotherProgramThatSharesTheStore(t *testing.T) {
+	serve := func(key string) string {
+		b := newBench()
+		url, _ := serveTwo(t, door.Options{Keys: secret.NewKeyed(func() ([]byte, error) { return []byte(key), nil })}, b, b)
+		return url
+	}
+	one, two, foreign := serve("shared"), serve("shared"), serve("another")
+	id := handshake(t, one, "ada")
+	list := func(url, who, id string, status int) {
+		t.Helper()
+		if got := post(t, url, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`, "Authorization", "Bearer token-"+who, "Mcp-Session-Id", id); got.status != status {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
+	list(two, "ada", id, http.StatusOK)
+	list(two, "bob", id, http.StatusNotFound)
+	list(foreign, "ada", id, http.StatusNotFound)
+	list(two, "ada", "A"+id[1:]+"A", http.StatusNotFound)
+	end, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, two, http.NoBody)
+	kit.OK(t, err)
+	end.Header.Set("Authorization", "Bearer token-ada")
+	end.Header.Set("Mcp-Session-Id", id)
+	resp := kit.Must(httpClient(t).Do(end))(t)
+	kit.OK(t, resp.Body.Close())
+	list(two, "ada", id, http.StatusNotFound)
 }
 
 // A client's data is kept for as long as its session or its subscription lasts, of which it may have many: so it must

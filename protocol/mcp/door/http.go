@@ -33,7 +33,8 @@ func NewDoor(o Options) web.Door {
 		Exposes:   []string{mcp.HeaderSession},
 		Challenge: guard.challenge,
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
-			d := &httpDoor{on, newServer(o, h, c), newSessions()}
+			d := &httpDoor{on, newServer(o, h, c), nil}
+			d.sessions = newSessions(newSeal(d.Keys, "ids of sessions"))
 			return []web.Route{
 				{Method: http.MethodPost, Path: Path, Lasts: isListen, Serve: d.post},
 				{Method: http.MethodGet, Path: Path, Serve: d.listen},

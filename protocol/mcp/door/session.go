@@ -20,10 +20,9 @@ import (
 
 // A session is what a legacy client declared with initialize, and the questions that we asked it since.
 type session struct {
+	declared
 	id           string
 	owner        string // the caller's id
-	version      string
-	capabilities json.RawMessage
 	inFlight     mcp.InFlight
 	subscription *subscription // for resources that the client subscribed to
 
@@ -32,6 +31,18 @@ type session struct {
 	mu    sync.Mutex
 	level string // the lowest level that the client wants to be sent
 	used  time.Time
+}
+
+// declared is the part of a session that its id contains, sealed: so every program with the same key can serve the client.
+type declared struct {
+	Version      string          `json:"version"`
+	Capabilities json.RawMessage `json:"capabilities,omitzero"`
+	Made         int64           `json:"made"` // in Unix seconds
+}
+
+func newSession(owner string, d declared) *session {
+	sub, _ := newSubscription()
+	return &session{declared: d, owner: owner, level: "info", conn: newConn(), subscription: sub}
 }
 
 func (s *session) logLevel() string {
@@ -93,11 +104,7 @@ func (s *server) initialize(ctx context.Context, r *request) (*session, *strictj
 	if !slices.Contains(mcp.LegacyVersions(), version) {
 		version = mcp.LegacyVersions()[0]
 	}
-	sub, _ := newSubscription()
-	one := &session{
-		owner: r.caller.ID, version: version, capabilities: slices.Clone(params.Capabilities), level: "info",
-		conn: newConn(), subscription: sub,
-	}
+	one := newSession(r.caller.ID, declared{version, slices.Clone(params.Capabilities), time.Now().Unix()})
 	w := strictjson.NewWriter(500)
 	w.Text("protocolVersion", version)
 	own := s.introduce(ctx, r.caller, false, false)
@@ -127,36 +134,53 @@ func (s *server) setLevel(_ context.Context, r *request, _ peer) (*strictjson.Wr
 // idle for too long.
 const (
 	maxCapabilities = 16 << 10 // bytes of a client's capabilities
+	maxSealed       = 2 << 10  // bytes of those that an id contains: it is a header of every request
 
 	maxSessions = 10_000 // of all callers
 	maxOwned    = 1_000  // of one
 	sessionIdle = time.Hour
+	sessionLife = 24 * time.Hour // how long other programs accept an id
 )
 
 // sessions holds those of legacy clients over HTTP.
 type sessions struct {
 	mu        sync.Mutex
 	all       map[string]*session
+	ended     map[string]time.Time // ids that clients ended here, until no program accepts them
 	perCaller identity.PerCaller[int]
+	seal      seal
 }
 
-func newSessions() *sessions {
-	return &sessions{all: map[string]*session{}, perCaller: identity.PerCaller[int]{}}
+func newSessions(seal seal) *sessions {
+	return &sessions{
+		all: map[string]*session{}, ended: map[string]time.Time{}, perCaller: identity.PerCaller[int]{}, seal: seal,
+	}
 }
 
 var errSessions = errors.New("too many sessions are open: end some with DELETE, or wait")
 
-// add registers a session.
+// add registers a new session.
 func (s *sessions) add(one *session) error {
+	one.id = rand.Text()
+	if len(one.Capabilities) <= maxSealed {
+		if id, err := s.seal.text(one.declared, []byte(one.owner)); err == nil {
+			one.id = id
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.put(one)
+}
+
+// put must be called with mu held.
+func (s *sessions) put(one *session) error {
 	if len(s.all) >= maxSessions || s.perCaller[one.owner] >= maxOwned {
 		s.sweep()
 	}
 	if len(s.all) >= maxSessions || s.perCaller[one.owner] >= maxOwned {
 		return errSessions
 	}
-	one.id, one.used = rand.Text(), time.Now()
+	one.used = time.Now()
 	s.all[one.id] = one
 	s.perCaller.Add(one.owner, 1)
 	return nil
@@ -167,6 +191,9 @@ func (s *sessions) find(p tool.Principal, id string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.all[id]
+	if one == nil {
+		one = s.moved(p, id)
+	}
 	if one == nil || one.owner != p.ID {
 		return nil
 	}
@@ -176,10 +203,31 @@ func (s *sessions) find(p tool.Principal, id string) *session {
 	return one
 }
 
+// moved returns the session of a client that initialized itself at another program, or nil if the id is not one.
+func (s *sessions) moved(p tool.Principal, id string) *session {
+	var d declared
+	if _, ended := s.ended[id]; ended || !s.seal.read(id, []byte(p.ID), &d) || time.Since(time.Unix(d.Made, 0)) > sessionLife {
+		return nil
+	}
+	one := newSession(p.ID, d)
+	if one.id = id; s.put(one) != nil {
+		return nil
+	}
+	return one
+}
+
+// remove ends a session for its client.
 func (s *sessions) remove(one *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(one)
+	now := time.Now()
+	for id, at := range s.ended {
+		if len(s.ended) >= maxSessions || now.Sub(at) > sessionLife {
+			delete(s.ended, id)
+		}
+	}
+	s.ended[one.id] = now
 }
 
 // drop must be called with mu held.
