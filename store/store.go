@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"database/sql"
 	"embed"
 	"fmt"
@@ -74,6 +75,28 @@ func New(d database.Dialect, reads, writes *sql.DB, o Options) *DB {
 func (db *DB) Close() error {
 	db.audit.Finish()
 	return db.DB.Close()
+}
+
+// SharedKey returns the key that all programs of the store have in common. The first one of them stores its own.
+func (db *DB) SharedKey(ctx context.Context, own func() ([]byte, error)) (key []byte, err error) {
+	read := func(a database.Querier) error {
+		_, err := database.Row(a, `SELECT secret FROM shared_key`, nil, &key)
+		return err
+	}
+	if err := db.Read(ctx, func(r *database.Reader) error { return read(r) }); err != nil || key != nil {
+		return key, err
+	}
+	mine, err := own()
+	if err != nil {
+		return nil, err
+	}
+	err = db.Do(true, func(t *database.Tx) error {
+		if err := t.Exec(`INSERT INTO shared_key (id, secret) VALUES (1, ?) ON CONFLICT (id) DO NOTHING`, mine); err != nil {
+			return err
+		}
+		return read(t)
+	}, "shared key")
+	return key, err
 }
 
 // An AuditTable is the log of all calls.

@@ -17,7 +17,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
-	"sync"
 	"time"
 
 	"toolpost/host/secret"
@@ -58,7 +57,6 @@ type Questions struct {
 	marks  Marks
 	others func(id string) bool
 	keys   *secret.Keyed
-	seal   func() (cipher.AEAD, error)
 }
 
 // New makes the stage of one engine.
@@ -76,7 +74,6 @@ func New(o Options) *Questions {
 	if q.keys == nil {
 		q.keys = secret.NewKeyed(nil)
 	}
-	q.seal = sync.OnceValues(func() (cipher.AEAD, error) { return q.keys.Seal("key that seals questions") })
 	return q
 }
 
@@ -214,7 +211,7 @@ func (q *Questions) bound(c *tool.Call) ([]byte, error) {
 }
 
 func (q *Questions) close(c *tool.Call, s sealed) (id string, err error) {
-	aead, err := q.seal()
+	aead, err := q.keys.Seal("key that seals questions")
 	if err != nil {
 		return "", err
 	}
@@ -240,7 +237,7 @@ func (q *Questions) open(c *tool.Call) (s sealed, err error) {
 		return s, tool.Errorf(tool.CodeInvalidInput,
 			"answers for %s came without the id of their question; send it along", c.Tool).Because(Unknown)
 	}
-	aead, err := q.seal()
+	aead, err := q.keys.Seal("key that seals questions")
 	if err != nil {
 		return s, err
 	}

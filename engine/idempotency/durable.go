@@ -28,8 +28,11 @@ type Outcomes interface {
 // Unknown is the reason of a refusal: the process that ran the first call with the key ended while it ran.
 const Unknown = "idempotency_unknown"
 
-// lookAgain is the pause between looks for the outcome of a call that runs in another process.
-const lookAgain = 50 * time.Millisecond
+// The pauses between looks for the outcome of a call that runs in another process: short at first, then longer.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+)
 
 // A durable is the memory that several processes share. Within this process the other one comes first.
 type durable struct {
@@ -40,7 +43,7 @@ type durable struct {
 func (d *durable) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (*tool.Result, error) {
-	for {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		claim, err := d.Claim(ctx, e.scope, e.input, d.ttl)
 		switch {
 		case err != nil:
@@ -62,7 +65,7 @@ func (d *durable) run(
 			r.Result.Content = r.Content
 			return replay(&r.Result), nil
 		}
-		if !tool.Sleep(ctx, lookAgain) {
+		if !tool.Sleep(ctx, pause) {
 			return nil, context.Cause(ctx)
 		}
 	}

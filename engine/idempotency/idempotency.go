@@ -20,7 +20,7 @@ import (
 type Settings struct {
 	Window  time.Duration `yaml:"window" schema:"default=60s" doc:"how long an outcome is remembered"`
 	Entries int           `yaml:"entries" schema:"default=1024" doc:"how many outcomes are remembered"`
-	Durable bool          `yaml:"durable" doc:"remember outcomes across restarts and share them between programs that share the store"`
+	Durable bool          `yaml:"durable" doc:"remember outcomes across restarts and share them between programs that share the store; always so with PostgreSQL"`
 }
 
 // Options has useful zero values.

@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -258,17 +260,43 @@ func Sealed(name, value string) (*os.File, error) {
 // Keyed makes digests with a key. Arguments are often short, or one of a few values, so they could be guessed from a
 // plain digest. A digest with a key cannot be guessed without the key, but equal arguments still have equal digests.
 type Keyed struct {
-	key  func() ([]byte, error)
-	macs sync.Pool // of *mac, including the key: making one costs more than a short digest
+	request func() ([]byte, error)
+	have    atomic.Pointer[[]byte]
+	macs    sync.Pool // of *mac, including the key: making one costs more than a short digest
+
+	mu     sync.Mutex // while the key is requested
+	failed time.Time
+	err    error
 }
 
-// NewKeyed returns a Keyed. The key is requested once, for the first digest. If key is nil a random one is used, so that
-// no other program has the same digests.
+// NewKeyed returns a Keyed. The key is requested for the first digest. If key is nil a random one is used, so that no other
+// program has the same digests.
 func NewKeyed(key func() ([]byte, error)) *Keyed {
 	if key == nil {
 		key = func() ([]byte, error) { return []byte(rand.Text()), nil }
 	}
-	return &Keyed{key: sync.OnceValues(key)}
+	return &Keyed{request: key}
+}
+
+// key returns the key. It may be in a database that cannot be reached for a while: then it is requested again, but not by
+// every call, each of which would wait.
+func (k *Keyed) key() ([]byte, error) {
+	if have := k.have.Load(); have != nil {
+		return *have, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if have := k.have.Load(); have != nil {
+		return *have, nil
+	}
+	if k.err != nil && time.Since(k.failed) < time.Second {
+		return nil, k.err
+	}
+	key, err := k.request()
+	if k.failed, k.err = time.Now(), err; err == nil {
+		k.have.Store(&key)
+	}
+	return key, err
 }
 
 // Sum returns the digest of several texts for a purpose. Digests for different purposes are unrelated.

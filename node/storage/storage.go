@@ -92,9 +92,9 @@ func (s *Storage) keepInMemory() {
 // keepInStore makes the parts that keep data in the store, so that programs that share it agree.
 func (s *Storage) keepInStore() {
 	window, files := s.window(), s.files()
-	s.Keys = secret.NewKeyed(func() ([]byte, error) { return digestKey(s.cfg, s.o.Audit.Key) })
+	s.Keys = secret.NewKeyed(s.key)
 	window.Digests = s.Keys
-	if s.o.Idempotency.Durable {
+	if s.o.Idempotency.Durable || s.o.shared() {
 		window.Outcomes = s.DB.Outcomes()
 	}
 	s.Trail = audit.New(audit.Options{

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"toolpost/config"
 	"toolpost/config/offlimits"
@@ -30,6 +31,7 @@ import (
 // Options is the store section of a config.
 type Options struct {
 	URL string `yaml:"url" kind:"path" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:toolpost.db in the state folder"`
+	Key string `yaml:"key" kind:"path" doc:"file with the key of seals and digests, the same on each machine that shares the store; default: a key in the store for PostgreSQL, one made from audit.key for SQLite"`
 	// How long things are kept. A serving program removes them.
 	Retention config.Duration `yaml:"retention" doc:"how long records of calls are kept; default: forever"`
 	Sessions  config.Duration `yaml:"sessions" doc:"how long an unchanged session is kept; default: forever"`
@@ -54,6 +56,9 @@ func optionsOf(cfg *config.Config) (o Options, err error) {
 	o.URL = cmp.Or(o.URL, usual)
 	return o, nil
 }
+
+// shared reports whether programs on several machines can use the store.
+func (o *Options) shared() bool { return strings.HasPrefix(o.URL, "postgres") }
 
 // storeFile is the default store of a config, in its state folder.
 const storeFile = "toolpost.db"
@@ -160,7 +165,7 @@ func Claim(cfg *config.Config) offlimits.Claim {
 	var o Options
 	_ = cfg.Store.Decode(&o)
 	c := postgresClaim(o.URL)
-	c.Keeps = append(c.Keeps, offlimits.Given(cfg.Dir, o.Audit.Key)...)
+	c.Keeps = append(c.Keeps, offlimits.Given(cfg.Dir, o.Audit.Key, o.Key)...)
 	file, ok := strings.CutPrefix(o.URL, "sqlite:")
 	if !ok || file == "" {
 		return c
@@ -208,14 +213,9 @@ func auditMark(cfg *config.Config, url string) string {
 func auditKey(cfg *config.Config, path string) ([]byte, error) {
 	path = offlimits.Under(cfg.Dir, cmp.Or(path, filepath.Join(cfg.StateDir(), "audit.key")))
 	for {
-		text, err := os.ReadFile(path)
-		if err == nil {
-			key, err := hex.DecodeString(strings.TrimSpace(string(text)))
-			if err != nil || len(key) < 16 {
-				return nil, tool.Errorf(tool.CodeUnavailable,
-					"%s has no key for the audit log; expected 16 bytes or more, as hexadecimal digits", path)
-			}
-			return key, nil
+		key, err := readKey(path, "the audit log")
+		if err == nil || tool.CodeOf(err) == tool.CodeUnavailable {
+			return key, err
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be read: %w", err)
@@ -230,16 +230,52 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 	}
 }
 
-// digestKey returns the key for digests of arguments. It is derived from the key that signs the log: programs that share a
-// store have that one in common, since none accepts a log that another key has signed. A key in the store itself would be
-// available to all readers of the digests.
-func digestKey(cfg *config.Config, path string) ([]byte, error) {
-	key, err := auditKey(cfg, path)
+// readKey reads a file with a key.
+func readKey(path, of string) ([]byte, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	sum, err := secret.NewKeyed(func() ([]byte, error) { return key, nil }).Sum("key for digests")
-	return sum[:], err
+	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) < 16 {
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"%s has no key for %s; expected 16 bytes or more, as hexadecimal digits", path, of)
+	}
+	return key, nil
+}
+
+// key returns the key of digests and seals. Programs that share a store have it in common: from a file, if the config names
+// one; otherwise in a database that machines share. In SQLite, it is derived from the key that signs the log, which the
+// programs of one machine share: a key in the store would be available to all readers of the digests. The first program of a
+// database stores the key that it had so, so that what was sealed before a move or an update can still be opened.
+func (s *Storage) key() ([]byte, error) {
+	own := func() ([]byte, error) { return auditKey(s.cfg, s.o.Audit.Key) }
+	if s.o.Key != "" {
+		own = func() ([]byte, error) { return sharedKey(s.cfg, s.o.Key) }
+	}
+	derived := func() ([]byte, error) {
+		sum, err := secret.NewKeyed(own).Sum("key for digests")
+		return sum[:], err
+	}
+	if s.o.Key != "" || !s.o.shared() {
+		return derived()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
+	defer cancel()
+	return s.DB.SharedKey(ctx, derived)
+}
+
+// keyTimeout bounds reading the key of the store. Calls wait for it.
+const keyTimeout = 5 * time.Second
+
+// sharedKey reads the key of a config for the programs that share its store. None is made: it would be another on each
+// machine.
+func sharedKey(cfg *config.Config, path string) ([]byte, error) {
+	key, err := readKey(offlimits.Under(cfg.Dir, path), "the store")
+	if err != nil && tool.CodeOf(err) != tool.CodeUnavailable {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the key of the store cannot be read: %w", err)
+	}
+	return key, err
 }
 
 // makeKey makes a new key. If another program is faster, its key stays.
@@ -255,9 +291,17 @@ func makeKey(path string) error {
 	return nil
 }
 
-// Problem returns an error if the config names a key for the audit log that exists but cannot be used.
+// Problem returns an error if the config names a key that cannot be used.
 func (s *Storage) Problem() error {
-	if s.DB == nil || s.o.Audit.Key == "" {
+	if s.DB == nil {
+		return nil
+	}
+	if s.o.Key != "" {
+		if _, err := sharedKey(s.cfg, s.o.Key); err != nil {
+			return err
+		}
+	}
+	if s.o.Audit.Key == "" {
 		return nil
 	}
 	if _, err := os.Lstat(offlimits.Under(s.cfg.Dir, s.o.Audit.Key)); errors.Is(err, fs.ErrNotExist) {

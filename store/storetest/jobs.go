@@ -105,6 +105,40 @@ func jobLife(t *testing.T, k Kind) {
 	equal(t, must[[]job.Job](t)(mine.All(ctx, "", 0)), []job.Job{})
 }
 
+func jobNeeds(t *testing.T, k Kind) {
+	ctx := t.Context()
+	db, other := k.two(t)
+	for _, needs := range []string{"d a", " b", "d c", "d ä", "d a"} {
+		x := aJob(true)
+		x.Needs = needs
+		works(t, db.Jobs().Add(ctx, x, manyJobs, manyJobs))
+	}
+	some := must[[]job.Job](t)(db.Jobs().Claim(ctx, 9, func(needs string) bool { return needs == "d a" || needs == " b" || needs == "d ä" }))
+	holds(t, len(some) == 4 && some[1].Needs == " b", "%+v", some)
+	equal(t, must[[]job.Job](t)(db.Jobs().Claim(ctx, 9, func(string) bool { return false })), nil, "what it cannot run")
+	rest := must[[]job.Job](t)(other.Jobs().Claim(ctx, 9, nil))
+	holds(t, len(rest) == 1 && rest[0].Needs == "d c", "%+v", rest)
+}
+
+// A program that is stopped by another, or that others made jobs for, hears of it.
+func jobsHeard(t *testing.T, k Kind) {
+	db, other := k.two(t)
+	mine, theirs := db.Jobs(), other.Jobs()
+	x := added(t, mine, true)
+	must[[]job.Job](t)(mine.Claim(t.Context(), 1, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	heard, ended := make(chan bool, 64), make(chan bool)
+	go func() { mine.Listen(ctx, func() { heard <- true }); close(ended) }()
+	<-heard // it listens
+	must[job.Job](t)(theirs.Cancel(t.Context(), "ada", x.ID, nil))
+	<-heard
+	equal(t, must[[]string](t)(mine.Stops(t.Context())), []string{x.ID})
+	theirs.Ring(t.Context())
+	<-heard
+	cancel()
+	<-ended
+}
+
 func jobEvents(t *testing.T, mine, other *store.JobTable, id string) {
 	t.Helper()
 	for _, after := range []int{0, 2, 2} { // the last repeats a write after an unclear outcome

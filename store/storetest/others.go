@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -393,4 +394,23 @@ func refusedLate(t *testing.T, k Kind) {
 		equal(t, must[int64](t)(s.PatchAt(t.Context(), "ada", "s", i, []object{{name("k%d", i): true}})), i+1)
 	}
 	sound(t, db)
+}
+
+func sharedKey(t *testing.T, k Kind) {
+	address, db := k.made(t)
+	keys := make([]string, 4)
+	var all sync.WaitGroup
+	for i := range keys {
+		one := k.open(t, address)
+		all.Go(func() {
+			key, err := one.SharedKey(t.Context(), func() ([]byte, error) { return fmt.Appendf(nil, "own key of %d", i), nil })
+			holds(t, err == nil, "%v", err)
+			keys[i] = string(key)
+		})
+	}
+	all.Wait()
+	last := must[[]byte](t)(db.SharedKey(t.Context(), nil))
+	for _, key := range keys {
+		equal(t, key, string(last))
+	}
 }

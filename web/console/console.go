@@ -52,7 +52,7 @@ func New(o Options) *Console {
 		o.now = time.Now
 	}
 	return &Console{
-		o: o, links: newLinks(o.Keys, o.Marks), files: sync.OnceValue(bundle), sessions: map[digest]*session{},
+		o: o, links: links{o.Keys, o.Marks}, files: sync.OnceValue(bundle), sessions: map[digest]*session{},
 		failures: map[string]*failures{},
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/base64"
-	"sync"
 	"time"
 
 	"toolpost/engine/ask"
@@ -21,16 +20,11 @@ const LinkTTL = time.Minute
 // make one beside a running server, with nothing but the key that they share. Only a used code is remembered, until it
 // would have expired anyway.
 type links struct {
-	seal  func() (cipher.AEAD, error)
 	keys  *secret.Keyed
 	marks ask.Marks
 }
 
-func newLinks(keys *secret.Keyed, marks ask.Marks) links {
-	return links{
-		sync.OnceValues(func() (cipher.AEAD, error) { return keys.Seal("key that seals links to the console") }), keys, marks,
-	}
-}
+func (l links) seal() (cipher.AEAD, error) { return l.keys.Seal("key that seals links to the console") }
 
 // A link is the content of a code.
 type link struct {
