@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"toolpost/config"
 	"toolpost/host/process"
@@ -263,4 +265,24 @@ func vault(t testing.TB, values map[string]string) *secret.Vault {
 		kit.Must(v.Secret(name))(t)
 	}
 	return v
+}
+
+func TestAKeyThatCouldNotBeReadIsRequestedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		k := secret.NewKeyed(func() ([]byte, error) {
+			if requests++; requests < 3 {
+				return nil, errors.New("the store is away")
+			}
+			return []byte("the key"), nil
+		})
+		for at, want := range []int{1, 1, 2, 3, 3} { // calls do not all wait for a store that is away
+			if at >= 2 {
+				time.Sleep(time.Second)
+			}
+			if _, err := k.Sum("a purpose"); requests != want || (err == nil) != (want == 3) {
+				t.Errorf("call %d: %d requests, %v", at, requests, err)
+			}
+		}
+	})
 }
