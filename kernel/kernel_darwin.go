@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -140,6 +141,11 @@ func Peer(fd int) (uid, gid uint32, pid int32, err error) {
 // HalfClosed reports whether the other end of a TCP connection has closed its direction. Only rooms use it, and there are
 // none here.
 func HalfClosed(int) bool { return false }
+
+// UserTimeout ends a TCP connection whose packets are not acknowledged for so long, in whole seconds.
+func UserTimeout(fd int, d time.Duration) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RXT_CONNDROPTIME, int((d+time.Second-1)/time.Second))
+}
 
 // Remote reports whether a file is on a file system of another machine.
 func Remote(fd int) (bool, error) {

@@ -57,6 +57,8 @@ type Options struct {
 	Grace time.Duration
 	// Reach is how long a write waits for a database that cannot be reached; default five seconds.
 	Reach time.Duration
+	// Connections is how many connections to a database server there may be; 0 means 4.
+	Connections int
 }
 
 // New makes a store over two handles of the same database: one for reading, one for writing, of which one connection is

@@ -77,6 +77,59 @@ func (s *Server) Start(t testing.TB) {
 	kit.Until(t, func() error { return db.PingContext(t.Context()) })
 }
 
+// Standby starts a copy of the server that follows it. From then on the server acknowledges a commit when the standby has
+// it, too.
+func (s *Server) Standby(t testing.TB) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	other := &Server{bin: s.bin, dir: dir, attr: unprivileged(t, dir)}
+	backup := exec.CommandContext(t.Context(), filepath.Join(s.bin, "pg_basebackup"), "-D", dir+"/data", "-h", s.dir, "-U",
+		"toolpost", "-R", "-c", "fast", "--no-sync")
+	backup.SysProcAttr, backup.Dir = s.attr, dir
+	if out, err := backup.CombinedOutput(); err != nil {
+		t.Fatalf("pg_basebackup: %v: %s", err, out)
+	}
+	other.Start(t)
+	t.Cleanup(func() { other.Stop(syscall.SIGQUIT) })
+	db := Raw(t, s.url("postgres"))
+	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
+		_, err = db.ExecContext(t.Context(), statement)
+		kit.OK(t, err)
+	}
+	kit.Eventually(t, "the standby is synchronous", func() (so bool) {
+		kit.OK(t, db.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync')").Scan(&so))
+		return so
+	})
+	return other
+}
+
+// Promote makes a standby the primary.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	_, err := Raw(t, s.url("postgres")).ExecContext(t.Context(), "SELECT pg_promote()")
+	kit.OK(t, err)
+}
+
+// Address returns the URL of a database for this server.
+func (s *Server) Address(of string) string { return s.at(of, func(string) string { return s.dir }) }
+
+// With returns a URL that names another server and this one.
+func (s *Server) With(other string) string {
+	return s.at(other, func(host string) string { return host + "," + s.dir })
+}
+
+func (s *Server) at(address string, change func(host string) string) string {
+	u, _ := url.Parse(address) // it is one of ours
+	q := u.Query()
+	q.Set("host", change(q.Get("host")))
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
 // Stop ends the server, with SIGINT fast, as an operator does, or with SIGQUIT at once, as in a crash. It waits for the
 // exit.
 func (s *Server) Stop(how syscall.Signal) {

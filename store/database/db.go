@@ -45,6 +45,10 @@ type Dialect struct {
 	Leave func() error
 	Lives func(ctx context.Context, q RowQuerier, number int64) (bool, error)
 	Grace time.Duration
+	// Keeps returns an error if a connection has lost the lock of Enter; nil if that cannot happen. Living is a query for a
+	// text that changes whenever a program takes or loses its lock; without one, each search for ended programs asks Lives.
+	Keeps  func(ctx context.Context, conn *sql.Conn) error
+	Living string
 	// Same returns an error if the open database is no longer the one that others find in its place; nil if that cannot
 	// happen.
 	Same func() error
@@ -71,11 +75,12 @@ type DB struct {
 	o     Options
 	reads *sql.DB
 
-	ready   atomic.Bool                          // the tables are up to date
-	program program                              // this program, among those that use the database
-	Owner   string                               // its name in rows
-	absent  absences                             // of other programs
-	asked   atomic.Pointer[map[string]*sql.Stmt] // the prepared statements of Often; nil if not yet prepared
+	ready    atomic.Bool                          // the tables are up to date
+	program  program                              // this program, among those that use the database
+	Owner    string                               // its name in rows
+	absent   absences                             // of other programs
+	searched searches                             // for what they have left
+	asked    atomic.Pointer[map[string]*sql.Stmt] // the prepared statements of Often; nil if not yet prepared
 
 	tending sync.Once // starts with the first connection for writing
 	closing chan struct{}

@@ -104,7 +104,7 @@ func (t *Tx) commit(group []*Write) error {
 	if err != nil {
 		return err
 	}
-	if err = t.once("COMMIT"); err != nil {
+	if err = t.answered("COMMIT"); err != nil {
 		t.w.doubt = d
 	}
 	return err

@@ -51,6 +51,49 @@ type absences struct {
 	since map[program]time.Time
 }
 
+// searches remembers what is worth searching for the rows of ended programs.
+type searches struct {
+	mu     sync.Mutex           // held while the database is asked, so it is not that of absences
+	living string               // what Living returned last
+	asked  time.Time            // and when
+	until  time.Time            // until then a program that has lost its lock may turn out to be gone
+	looked map[string]time.Time // when each table was last searched
+}
+
+// How long the answer of Living counts, and how often a table is searched although it does not change.
+const (
+	livingFor = 2 * time.Second
+	calmFor   = 30 * time.Second
+)
+
+// worthwhile reports whether a table may have rows of a program that was found to be gone since the table was last
+// searched. Searches of all tables share one cheap question.
+func (db *DB) worthwhile(ctx context.Context, table string) (bool, error) {
+	if db.d.Living == "" {
+		return true, nil
+	}
+	a, now := &db.searched, time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now.Sub(a.asked) >= livingFor {
+		var living string
+		if err := db.reads.QueryRowContext(ctx, db.d.Living).Scan(&living); err != nil {
+			return false, err
+		}
+		if a.asked = now; living != a.living {
+			a.living, a.until = living, now.Add(db.d.Grace+2*livingFor)
+		}
+	}
+	if now.After(a.until) && now.Sub(a.looked[table]) < calmFor {
+		return false, nil
+	}
+	if a.looked == nil {
+		a.looked = map[string]time.Time{}
+	}
+	a.looked[table] = now
+	return true, nil
+}
+
 // gone reports whether the program of that name has ended.
 func (db *DB) gone(ctx context.Context, q RowQuerier, owner string) (bool, error) {
 	p, ok := programOf(owner)
@@ -89,6 +132,9 @@ func (db *DB) left(r *Reader, query string, args ...any) (gone []string, err err
 func (db *DB) Orphans(
 	ctx context.Context, columns, table string, visit func(owner string, rows *sql.Rows) error,
 ) error {
+	if search, err := db.worthwhile(ctx, table); err != nil || !search {
+		return db.explain(err, "read")
+	}
 	return db.Read(ctx, func(r *Reader) error {
 		gone, err := db.left(r, `SELECT DISTINCT owner FROM `+table)
 		for _, owner := range gone {
@@ -157,7 +203,8 @@ const tendEvery = time.Second
 func (db *DB) tend() {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
-	var kept int64
+	every := max(tendEvery, db.d.Grace/3) // so that a lost connection is back within the grace
+	var kept, asked int64
 	for {
 		select {
 		case <-db.closing:
@@ -167,10 +214,10 @@ func (db *DB) tend() {
 		}
 		db.o.Tend()
 		last := db.last.Load()
-		quiet := time.Since(time.UnixMicro(last)) >= tendEvery
-		if quiet && (db.d.Grace > 0 || last != kept) {
-			_ = db.Do(false, func(t *Tx) error { return t.once("SELECT 1") }) // it retries soon
-			kept = db.last.Load()
+		quiet := time.Since(time.UnixMicro(max(last, asked))) >= every
+		if quiet && (db.d.Grace > 0 || last != kept) &&
+			db.Submit(&Write{Do: func(*Tx) error { return nil }, idle: true}) == nil { // else it retries soon
+			kept, asked = last, Micros(time.Now())
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 const (
 	patience = 20 * time.Second
 	reach    = 5 * time.Second
+	silence  = 15 * time.Second // longer than a server lets a transaction wait for its locks
 )
 
 // A writer writes with one connection, one transaction at a time. Writes that arrive during a transaction wait and
@@ -103,6 +104,7 @@ type Write struct {
 	wake    chan bool    // true to lead, false when it is done; nil if no caller waits
 	Done    func(*Write) // called when it is over, if no caller waits
 	Err     error
+	idle    bool // does nothing: a transaction is only needed if one is in doubt
 
 	written, told bool // for leaders: it was found to have been written; its error was returned to the caller
 }
@@ -351,9 +353,15 @@ func (w *writer) attempt(group []*Write) (err error) {
 	t := &Tx{ctx: context.Background(), w: w}
 	defer func() {
 		if err != nil {
-			t.undo()
+			t.undo(err)
 		}
 	}()
+	if err := w.connect(); err != nil {
+		return err
+	}
+	if w.doubt == nil && len(group) == 1 && group[0].idle {
+		return w.keep()
+	}
 	if err := t.begin(group); err != nil {
 		return err
 	}
@@ -378,9 +386,9 @@ func (w *writer) attempt(group []*Write) (err error) {
 
 // undo ends a failed transaction. Some errors end it by themselves: then the connection is still good, and worth
 // keeping, since a full disk may have no room for another.
-func (t *Tx) undo() {
+func (t *Tx) undo(err error) {
 	t.w.db.o.Undone()
-	if t.w.conn != nil && t.once("ROLLBACK") != nil && t.once("SELECT 1") != nil {
+	if t.w.conn != nil && (t.w.db.d.Down(err) || t.once("ROLLBACK") != nil && t.once("SELECT 1") != nil) {
 		t.w.disconnect()
 	}
 }
@@ -425,9 +433,6 @@ func (t *Tx) together(some []*Write, of int, do func(*Tx, []*Write) error) error
 // begin begins a transaction that is as durable as the most demanding write.
 func (t *Tx) begin(group []*Write) error {
 	w, d := t.w, &t.w.db.d
-	if err := w.connect(); err != nil {
-		return err
-	}
 	if err := w.db.same(); err != nil {
 		return err
 	}
@@ -444,7 +449,7 @@ func (t *Tx) begin(group []*Write) error {
 		}
 		w.mode = mode
 	}
-	return t.once(w.beginning(group))
+	return t.answered(w.beginning(group))
 }
 
 // beginning returns the statement that begins the transaction of a group. One key is that of the program itself: so a
@@ -496,6 +501,20 @@ func (w *writer) connect() error {
 	w.conn, w.stmts, w.mode = conn, map[string]*sql.Stmt{}, ""
 	w.db.tending.Do(func() { w.db.tasks.Go(w.db.tend) })
 	return nil
+}
+
+// keep makes sure that the connection still has the lock of this program.
+func (w *writer) keep() error {
+	if w.db.d.Keeps == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), reach)
+	defer cancel()
+	err := w.db.d.Keeps(ctx, w.conn)
+	if err != nil {
+		w.disconnect()
+	}
+	return err
 }
 
 // disconnect drops the connection, whatever its state. The next group gets another.
@@ -572,6 +591,18 @@ func (t *Tx) apart(f func(*Tx) error, alone bool) (failed, err error) {
 // once runs a statement that is not worth preparing.
 func (t *Tx) once(statement string) error {
 	_, err := t.w.conn.ExecContext(t.ctx, statement)
+	return err
+}
+
+// answered is once for the statements that begin and end a transaction. They are quick unless the server is silent: it has
+// stopped, or waits for a standby that it is cut off from. Then another may be the primary.
+func (t *Tx) answered(statement string) error {
+	if !t.w.db.d.Doubt {
+		return t.once(statement)
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, silence)
+	defer cancel()
+	_, err := t.w.conn.ExecContext(ctx, statement)
 	return err
 }
 

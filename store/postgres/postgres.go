@@ -2,12 +2,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"io"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"toolpost/kernel"
 	"toolpost/store"
 	"toolpost/store/database"
 	"toolpost/tool"
@@ -29,29 +30,110 @@ const connectTimeout = 5 * time.Second
 
 // Open returns the store in the database of a URL, such as postgres://user@host/database. It connects to the server on
 // first use.
-func Open(url string, o store.Options) (*store.DB, error) {
-	cfg, err := pgx.ParseConfig(url)
+func Open(address string, o store.Options) (*store.DB, error) {
+	cfg, err := pgx.ParseConfig(address)
 	if err != nil {
 		// not err: it may hold the password
 		return nil, tool.Errorf(tool.CodeInvalidInput,
 			"the URL of the store cannot be read; expected postgres://USER:PASSWORD@HOST/DATABASE")
 	}
+	size, err := connections(cfg.RuntimeParams, o.Connections)
+	if err != nil {
+		return nil, err
+	}
+	hosts := map[string]bool{net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))): true}
+	for _, f := range cfg.Fallbacks { // a host comes twice if it may be used with and without TLS
+		hosts[net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))] = true
+	}
 	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = connectTimeout
+		cfg.ConnectTimeout = connectTimeout / time.Duration(len(hosts)) // so that one that is silent leaves time for the next
+	}
+	if err := dialing(cfg); err != nil {
+		return nil, err
 	}
 	reads, writes := *cfg, *cfg
-	reads.RuntimeParams = map[string]string{"default_transaction_read_only": "on"}
-	maps.Copy(reads.RuntimeParams, cfg.RuntimeParams)
-	// The keepalives let the server notice within half a minute that the machine of a program is gone: until then it
-	// keeps the program's lock.
-	writes.RuntimeParams = map[string]string{
-		"lock_timeout": "10s", "tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
+	// A standby is behind: what a program has written it would not find there.
+	reads.ValidateConnect, writes.ValidateConnect = nil, writable
+	if len(hosts) > 1 {
+		reads.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
-	maps.Copy(writes.RuntimeParams, cfg.RuntimeParams)
-	// Never off: a server that crashes forgets such commits, and this program, which goes on, would find its own records
-	// gone. A group shares the cost.
-	writes.RuntimeParams["synchronous_commit"] = "on"
-	return store.New(dialect(), pool(&reads, 8), pool(&writes, 1), o), nil
+	// Here and not with the other parameters: poolers refuse most of those.
+	reads.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		_, err := value(ctx, conn, `SELECT set_config('default_transaction_read_only', 'on', false)`)
+		return err
+	}
+	return store.New(dialect(&writes), pool(&reads, size-1), pool(&writes, 1), o), nil
+}
+
+// connections returns how many connections a program opens: what the URL says, as for other programs that use pgx, or the
+// config.
+func connections(params map[string]string, most int) (int, error) {
+	if text, ok := params["pool_max_conns"]; ok {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			n = -1
+		}
+		delete(params, "pool_max_conns") // the server does not know it
+		most = n
+	}
+	most = cmp.Or(most, usualConnections)
+	if most < 2 {
+		return 0, tool.Errorf(tool.CodeInvalidInput, "the store needs 2 connections or more, one of them to write")
+	}
+	return most, nil
+}
+
+// usualConnections is how many connections a program opens by default: one writes, the others read.
+const usualConnections = 4
+
+// dialing makes connections notice within tcp_user_timeout (milliseconds, as in libpq) that their packets are no longer
+// acknowledged: the kernel alone takes a quarter of an hour.
+func dialing(cfg *pgx.ConnConfig) error {
+	limit := unacknowledged
+	if text, ok := cfg.RuntimeParams["tcp_user_timeout"]; ok {
+		ms, err := strconv.Atoi(text)
+		if err != nil || ms < 0 {
+			return tool.Errorf(tool.CodeInvalidInput, "tcp_user_timeout in the URL of the store is a number of milliseconds")
+		}
+		limit = time.Duration(ms) * time.Millisecond
+		delete(cfg.RuntimeParams, "tcp_user_timeout") // the one of the server is for the other direction
+	}
+	d := &net.Dialer{Timeout: cfg.ConnectTimeout, Control: func(network, _ string, c syscall.RawConn) error {
+		if !strings.HasPrefix(network, "tcp") || limit == 0 {
+			return nil
+		}
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = kernel.UserTimeout(int(fd), limit) })
+		return cmp.Or(err, failed)
+	}}
+	cfg.DialFunc = d.DialContext
+	return nil
+}
+
+const unacknowledged = 5 * time.Second
+
+// writable refuses a server that does not take writes, so that the next of the URL is tried.
+func writable(ctx context.Context, conn *pgconn.PgConn) error {
+	if text, err := value(ctx, conn, lasting+"SHOW transaction_read_only"); err != nil || text == "off" {
+		return err
+	}
+	return errors.New("the database is read-only: it is a standby, or was made so; name the primary in the URL " +
+		"of the store (host=A,B for several servers)")
+}
+
+// lasting prepares a connection that holds a lock. The keepalives let the server notice within half a minute that the machine
+// of a program is gone: until then it keeps the program's lock. Commits are synchronous: a server that crashes forgets the
+// others, and this program, which goes on, would find its own records gone. A group shares the cost.
+const lasting = `SET lock_timeout = '10s'; SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; ` +
+	`SET tcp_keepalives_count = 3; SET synchronous_commit = on; `
+
+// value runs a query without parameters in one round trip, also through a pooler, which may not know prepared statements.
+func value(ctx context.Context, conn *pgconn.PgConn, query string) (string, error) {
+	all, err := conn.Exec(ctx, query).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	return string(all[len(all)-1].Rows[0][0]), nil
 }
 
 func pool(cfg *pgx.ConnConfig, size int) *sql.DB {
@@ -61,7 +143,8 @@ func pool(cfg *pgx.ConnConfig, size int) *sql.DB {
 	return db
 }
 
-func dialect() database.Dialect {
+func dialect(cfg *pgx.ConnConfig) database.Dialect {
+	e := &entry{cfg: cfg}
 	return database.Dialect{
 		Numbered: true,
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
@@ -72,8 +155,10 @@ func dialect() database.Dialect {
 		Numbers:  "SELECT nextval('audit_seq') FROM generate_series(1, ?::bigint)",
 		Given:    "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM audit_seq",
 		Advance:  "SELECT setval('audit_seq', ?::bigint + 1, false) FROM audit_seq WHERE last_value <= ?::bigint",
-		Enter:    enter,
+		Enter:    e.enter,
+		Keeps:    e.keeps,
 		Lives:    lives,
+		Living:   living,
 		Grace:    grace,
 		Listen:   listen,
 		Ring:     "NOTIFY toolpost",
@@ -113,12 +198,62 @@ const advisory = `FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND
 // grace is how long a program that has lost its connection may take to come back. It retries every second.
 const grace = 10 * time.Second
 
+// An entry is the lock of this program, and the process of the server that holds it.
+type entry struct {
+	cfg *pgx.ConnConfig
+	pid string
+}
+
 // enter takes a program's lock, which the server releases with the connection. It is shared, so that the program is not
 // locked out by an earlier connection that the server does not yet know to be lost.
-func enter(ctx context.Context, conn *sql.Conn, number int64) error {
-	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock_shared($1)`, number)
-	return err
+func (e *entry) enter(ctx context.Context, conn *sql.Conn, number int64) error {
+	return conn.Raw(func(c any) (err error) {
+		pg := c.(*stdlib.Conn).Conn().PgConn()
+		e.pid, err = value(ctx, pg, `SELECT pg_backend_pid() FROM pg_advisory_lock_shared(`+strconv.FormatInt(number, 10)+`)`)
+		if err != nil || e.pid == strconv.FormatUint(uint64(pg.PID()), 10) {
+			return err
+		}
+		return e.behindPooler(ctx, pg)
+	})
 }
+
+// behindPooler refuses a pooler, which gives its connections process numbers of its own, if it lends connections of the
+// server for one transaction each: then the lock belongs to no program. A second connection takes the one with the lock
+// if it is free.
+func (e *entry) behindPooler(ctx context.Context, pg *pgconn.PgConn) error {
+	other, err := pgconn.ConnectConfig(ctx, &e.cfg.Config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = other.Close(ctx) }()
+	pid, err := value(ctx, other, `BEGIN; SELECT pg_backend_pid()`)
+	if err == nil && pid == e.pid {
+		return errPooled
+	}
+	return errors.Join(err, e.same(ctx, pg))
+}
+
+// keeps checks that the connection has the process of the server that holds the lock.
+func (e *entry) keeps(ctx context.Context, conn *sql.Conn) error {
+	return conn.Raw(func(c any) error { return e.same(ctx, c.(*stdlib.Conn).Conn().PgConn()) })
+}
+
+func (e *entry) same(ctx context.Context, pg *pgconn.PgConn) error {
+	if pid, err := value(ctx, pg, `SELECT pg_backend_pid()`); err != nil || pid == e.pid {
+		return err
+	}
+	return errPooled
+}
+
+var errPooled = tool.Errorf(tool.CodeUnavailable, "the URL of the store leads to a pooler that lends a connection for one "+
+	"transaction at a time, so a program cannot hold the lock by which others know that it is alive; name the server itself, "+
+	"or a pooler in session mode").Because("store_pooled")
+
+// living lists the programs that have their locks, whose numbers are positive, unlike those of keys.
+const living = `SELECT COALESCE(string_agg(DISTINCT classid || '.' || objid, ' '), '') FROM pg_locks
+	WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND mode = 'ShareLock' AND classid::bigint < 1::bigint << 31
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+	AND (classid::bigint << 32) | objid::bigint <> ` + storeLock
 
 // lives reports whether a program has its lock.
 func lives(ctx context.Context, q database.RowQuerier, number int64) (held bool, err error) {
@@ -158,7 +293,8 @@ func full(err error) bool { return slices.Contains([]string{"53100", "53200"}, c
 // something on the way to it is.
 func down(err error) bool {
 	if code := codeOf(err); code != "" {
-		return slices.Contains([]string{"57P01", "57P02", "57P03"}, code) || strings.HasPrefix(code, "08")
+		// 25006: the server has become a standby
+		return slices.Contains([]string{"57P01", "57P02", "57P03", "25006"}, code) || strings.HasPrefix(code, "08")
 	}
 	is := func(one error) bool { return errors.Is(err, one) }
 	_, connect := errors.AsType[*pgconn.ConnectError](err)

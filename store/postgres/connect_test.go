@@ -1,0 +1,297 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"toolpost/engine/job"
+	"toolpost/internal/kit"
+	"toolpost/internal/pg"
+	"toolpost/store"
+	"toolpost/store/postgres"
+	"toolpost/tool"
+)
+
+func open(t *testing.T, address string, o store.Options) *store.DB {
+	t.Helper()
+	db, err := postgres.Open(address, o)
+	kit.OK(t, err)
+	t.Cleanup(func() { kit.OK(t, db.Close()) })
+	return db
+}
+
+func patch(db *store.DB, key string) error {
+	return db.Sessions().Patch(context.Background(), "ada", "s", []map[string]any{{key: true}})
+}
+
+// number asks the server, and not through the store.
+func number(t *testing.T, address, query string) (n int) {
+	t.Helper()
+	raw := pg.Raw(t, address)
+	defer raw.Close()
+	kit.OK(t, raw.QueryRowContext(t.Context(), query).Scan(&n))
+	return n
+}
+
+func TestProgramOpensFourConnectionsOrAsManyAsItMay(t *testing.T) {
+	address := pg.New(t).Database(t)
+	for most, db := range map[int]*store.DB{
+		4: open(t, address, store.Options{}), 3: open(t, address, store.Options{Connections: 3}),
+		2: open(t, address+"&pool_max_conns=2&tcp_user_timeout=4000&target_session_attrs=read-write", store.Options{}),
+	} {
+		before := number(t, address, ofPrograms)
+		var work sync.WaitGroup
+		for range 32 {
+			work.Go(func() {
+				for range 5 {
+					_, err := db.Sessions().State(context.Background(), "ada", "s")
+					kit.Check(t, err)
+					kit.Check(t, patch(db, "a"))
+				}
+			})
+		}
+		work.Wait()
+		if got := number(t, address, ofPrograms) - before; got > most || got < 2 {
+			t.Errorf("%d connections; it may have %d", got, most)
+		}
+	}
+	for _, more := range []string{"&pool_max_conns=1", "&pool_max_conns=x", "&tcp_user_timeout=x"} {
+		_, err := postgres.Open(address+more, store.Options{})
+		kit.Refused(t, err, tool.CodeInvalidInput, "")
+	}
+}
+
+const ofPrograms = `SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+
+// A program that has nothing to do holds its lock and looks for ended programs, and hardly asks for that.
+func TestIdleStoreAsksAboutOnceASecond(t *testing.T) {
+	address := pg.New(t).Database(t)
+	db, never := open(t, address, store.Options{}), func(job.Job) (string, []byte) { return job.Lost, nil }
+	kit.OK(t, patch(db, "a"))
+	raw := pg.Raw(t, address)
+	asked := func() (n int) {
+		kit.OK(t, raw.QueryRowContext(t.Context(), `SELECT xact_commit + xact_rollback FROM pg_stat_database `+
+			`WHERE datname = current_database()`).Scan(&n))
+		return n
+	}
+	asked() // connecting counts, too
+	look := func() {
+		_, err := db.Audit().Recover(t.Context())
+		kit.OK(t, err)
+		_, err = db.Jobs().Recover(t.Context(), never, func(call []byte, _ string) ([]byte, error) { return call, nil })
+		kit.OK(t, err)
+		_, err = db.Plans().Recover(t.Context(), tool.NewID)
+		kit.OK(t, err)
+	}
+	look()
+	time.Sleep(15 * time.Second) // until it no longer expects others to be gone
+	look()
+	time.Sleep(time.Second) // the server counts with a delay
+	before, begun := asked(), time.Now()
+	for range 8 {
+		look()
+		time.Sleep(time.Second)
+	}
+	if n, took := asked()-before, time.Since(begun); float64(n) > 1.5*took.Seconds() {
+		t.Errorf("%d transactions in %v", n, took)
+	}
+	if n := number(t, address, `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'`); n != 1 {
+		t.Errorf("%d programs have their locks", n)
+	}
+}
+
+// A pooler lends connections of a server for one transaction each, as PgBouncer does in transaction mode, or to one client
+// each, as in session mode.
+type pooler struct {
+	socket  string
+	session bool
+	mu      sync.Mutex
+	free    []net.Conn
+	hello   bytes.Buffer // what a server says to a new client
+}
+
+// newPooler listens in a folder, for the database of an address, and returns the address on its side.
+func newPooler(t *testing.T, address string, session bool) string {
+	u, err := url.Parse(address)
+	kit.OK(t, err)
+	const name = ".s.PGSQL.5432"
+	q := u.Query()
+	p := &pooler{socket: filepath.Join(q.Get("host"), name), session: session}
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, name))
+	kit.OK(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() { // ends with the listener
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(c)
+		}
+	}()
+	q.Set("host", dir)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// message reads a message; the first one of a client has no type.
+func message(r io.Reader, typed bool) (b []byte, err error) {
+	head := make([]byte, 4, 5)
+	if typed {
+		head = head[:5]
+	}
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	size := len(head) - 4 + int(binary.BigEndian.Uint32(head[len(head)-4:]))
+	b = append(head, make([]byte, size-len(head))...)
+	_, err = io.ReadFull(r, b[len(head):])
+	return b, err
+}
+
+// answer carries what the server says until it is ready, and returns the state of the transaction.
+func answer(client io.Writer, server io.Reader) (state byte, err error) {
+	for {
+		b, err := message(server, true)
+		if err != nil {
+			return 0, err
+		}
+		if b[0] == 'K' { // the number of the process: a pooler has its own
+			b[5] ^= 0x40
+		}
+		if _, err := client.Write(b); err != nil || b[0] == 'Z' {
+			return b[len(b)-1], err
+		}
+	}
+}
+
+func (p *pooler) serve(client net.Conn) {
+	defer client.Close()
+	first, err := message(client, false)
+	if err != nil || strings.Contains(string(first), "lock_timeout") { // PgBouncer refuses most parameters
+		return
+	}
+	server := p.take()
+	defer func() {
+		if server != nil {
+			_ = server.Close()
+		}
+	}()
+	said := byte('Q')
+	if server != nil { // it is lent again
+		p.mu.Lock()
+		_, _ = client.Write(p.hello.Bytes())
+		p.free, server, said = append(p.free, server), nil, 0
+		p.mu.Unlock()
+	} else if server, err = net.Dial("unix", p.socket); err != nil {
+		return
+	} else if _, err := server.Write(first); err != nil {
+		return
+	}
+	to := io.Writer(client)
+	if p.hello.Len() == 0 {
+		to = io.MultiWriter(client, &p.hello)
+	}
+	for {
+		if said == 'Q' || said == 'S' {
+			state, err := answer(to, server)
+			if err != nil {
+				return
+			}
+			to = client
+			if state == 'I' && !p.session {
+				p.mu.Lock()
+				p.free, server = append(p.free, server), nil
+				p.mu.Unlock()
+			}
+		}
+		b, err := message(client, true)
+		if err != nil || b[0] == 'X' {
+			return
+		}
+		if server == nil {
+			server = p.take()
+		}
+		if server == nil {
+			return
+		}
+		if _, err := server.Write(b); err != nil {
+			return
+		}
+		said = b[0]
+	}
+}
+
+// take returns the connection that was last given back, or nil.
+func (p *pooler) take() (c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		c, p.free = p.free[n-1], p.free[:n-1]
+	}
+	return c
+}
+
+func TestPoolerThatLendsConnectionsForATransactionIsRefused(t *testing.T) {
+	address := pg.New(t).Database(t)
+	db := open(t, newPooler(t, address, true), store.Options{})
+	kit.OK(t, patch(db, "a"), "a pooler in session mode")
+	db = open(t, newPooler(t, address, false), store.Options{})
+	kit.Refused(t, patch(db, "a"), tool.CodeUnavailable, "lends a connection for one transaction")
+}
+
+// The writer finds the new primary among the servers of the URL, and what was acknowledged is there.
+func TestStandbyThatIsPromotedGoesOn(t *testing.T) {
+	s := pg.New(t)
+	address := s.Database(t)
+	standby := s.Standby(t)
+	db := open(t, standby.With(address), store.Options{})
+	kit.OK(t, patch(db, "a"))
+	alone := open(t, standby.Address(address), store.Options{Reach: time.Millisecond})
+	kit.Refused(t, patch(alone, "x"), tool.CodeUnavailable, "the database is read-only: it is a standby")
+	s.Stop(syscall.SIGQUIT)
+	standby.Promote(t)
+	promoted := time.Now()
+	kit.Eventually(t, "a write after the promotion", func() bool { return patch(db, "b") == nil })
+	if took := time.Since(promoted); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	state, err := db.Sessions().State(t.Context(), "ada", "s")
+	if err != nil || string(state) != `{"a":true,"b":true}` {
+		t.Errorf("%s, %v", state, err)
+	}
+	kit.OK(t, patch(alone, "x"), "the standby is the primary")
+}
+
+// A program that is connected when its server no longer takes writes looks for another.
+func TestDatabaseThatBecomesReadOnlyIsLeftAndRetried(t *testing.T) {
+	address := pg.New(t).Database(t)
+	db := open(t, address, store.Options{Reach: time.Millisecond})
+	kit.OK(t, patch(db, "a"))
+	set := func(to string) {
+		raw := pg.Raw(t, address)
+		raw.SetMaxOpenConns(1)
+		_, err := raw.ExecContext(t.Context(), `SET default_transaction_read_only = off`)
+		kit.OK(t, err)
+		_, err = raw.ExecContext(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+
+			`default_transaction_read_only = `+to+`', current_database()); END $$; `+
+			`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()`)
+		kit.OK(t, err)
+	}
+	set("on")
+	kit.Eventually(t, "a write is refused", func() bool { return patch(db, "b") != nil })
+	kit.Refused(t, patch(db, "c"), tool.CodeUnavailable, "the database is read-only")
+	set("off")
+	kit.Eventually(t, "a write is taken", func() bool { return patch(db, "d") == nil })
+}
