@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/config/offlimits"
 	"toolpost/engine/approval"
 	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
@@ -59,6 +60,16 @@ type Options struct {
 	Reach time.Duration
 	// Connections is how many connections to a database server there may be; 0 means 4.
 	Connections int
+}
+
+// A Kind is a kind of store: what the URLs with its schemes mean. Its address is what Open and Claim get: the URL, or the path
+// if the rest of the URL is that of a file.
+type Kind struct {
+	Schemes []string
+	Form    string // how its URLs are written, for messages
+	File    bool
+	Open    func(address string, o Options) (*DB, error) // opens nothing before the first use
+	Claim   func(address string) offlimits.Claim         // the files that no tool may see
 }
 
 // New makes a store over two handles of the same database: one for reading, one for writing, of which one connection is

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"path/filepath"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"toolpost/node/storage"
@@ -24,13 +21,9 @@ func (a *app) storeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				url := args[0]
-				if file, ok := strings.CutPrefix(url, "sqlite:"); ok { // relative to the working folder, not to the config
-					path, err := filepath.Abs(file)
-					if err != nil {
-						return err
-					}
-					url = "sqlite:" + path
+				url, _, err := storage.Place(args[0]) // relative to the working folder, not to the config
+				if err != nil {
+					return err
 				}
 				r, err := storage.Copy(c.Context(), cfg, url)
 				if err != nil {

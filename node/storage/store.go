@@ -10,9 +10,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -97,17 +97,50 @@ func openAt(cfg *config.Config, o *Options) (*store.DB, error) {
 		Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }, Mark: auditMark(cfg, o.URL),
 		Connections: o.Connections,
 	}
-	switch scheme, rest, _ := strings.Cut(o.URL, ":"); scheme {
-	case noStore:
+	if o.URL == noStore {
 		return nil, nil
-	case "sqlite":
-		return sqlite.Open(offlimits.Under(cfg.Dir, rest), options)
-	case "postgres", "postgresql":
-		return postgres.Open(o.URL, options)
-	default:
-		return nil, tool.Errorf(tool.CodeInvalidInput,
-			"%.40q does not begin as the URL of a store does: write sqlite:FILE, postgres://... or none", scheme)
 	}
+	kind, address := kindOf(cfg, o.URL)
+	if kind.Open == nil {
+		var forms []string
+		for _, k := range kinds() {
+			forms = append(forms, k.Form)
+		}
+		scheme, _, _ := strings.Cut(o.URL, ":")
+		return nil, tool.Errorf(tool.CodeInvalidInput,
+			"%.40q does not begin as the URL of a store does: write %s or none", scheme, strings.Join(forms, ", "))
+	}
+	return kind.Open(address, options)
+}
+
+// kinds lists the kinds of stores.
+func kinds() []store.Kind { return []store.Kind{sqlite.Kind(), postgres.Kind()} }
+
+// kindOf returns the kind of the store at a URL, or the zero value, and its address: the URL, or a path.
+func kindOf(cfg *config.Config, url string) (store.Kind, string) {
+	scheme, rest, _ := strings.Cut(url, ":")
+	for _, k := range kinds() {
+		switch {
+		case !slices.Contains(k.Schemes, scheme), k.File && rest == "":
+		case k.File:
+			return k, offlimits.Under(cfg.Dir, rest)
+		default:
+			return k, url
+		}
+	}
+	return store.Kind{}, ""
+}
+
+// Place returns a URL that means the same in every folder, for one that was typed in this folder, and where the store is, for
+// people: any URL but that of a file may contain a password.
+func Place(url string) (absolute, shown string, err error) {
+	kind, _ := kindOf(&config.Config{}, url)
+	scheme, file, _ := strings.Cut(url, ":")
+	if !kind.File {
+		return url, scheme, nil
+	}
+	path, err := filepath.Abs(file)
+	return scheme + ":" + path, file, err
 }
 
 // Copy copies the store of a config to another URL, at which there must be none yet, and verifies the audit log of the
@@ -145,11 +178,10 @@ func Copy(ctx context.Context, cfg *config.Config, url string) (*audit.Report, e
 
 // copyIsPrivate refuses an existing file that others can read: a copy contains everything that callers said.
 func copyIsPrivate(cfg *config.Config, url string) error {
-	file, ok := strings.CutPrefix(url, "sqlite:")
-	if !ok {
+	kind, file := kindOf(cfg, url)
+	if !kind.File {
 		return nil
 	}
-	file = offlimits.Under(cfg.Dir, file)
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil // it is created for its owner alone, or creating it fails with the reason
@@ -161,43 +193,16 @@ func copyIsPrivate(cfg *config.Config, url string) error {
 	return tool.Errorf(tool.CodeConflict, "%s is there, and others than you can read it; name a file that is not there yet", file)
 }
 
-// Claim returns the files of the store of a config: the key of its log, and the files of SQLite, which come and go. Some of those
-// are beside the target of a link.
-func Claim(cfg *config.Config) offlimits.Claim {
+// Claim returns the files of the store of a config, and the key of its log.
+func Claim(cfg *config.Config) (c offlimits.Claim) {
 	var o Options
 	_ = cfg.Store.Decode(&o)
-	c := postgresClaim(o.URL)
+	if kind, address := kindOf(cfg, o.URL); kind.Claim != nil {
+		c = kind.Claim(address)
+	}
+	// the state folder is kept as a whole
+	c.Keeps = slices.DeleteFunc(c.Keeps, func(path string) bool { return offlimits.Within(filepath.Clean(path), cfg.StateDir()) })
 	c.Keeps = append(c.Keeps, offlimits.Given(cfg.Dir, o.Audit.Key, o.Key)...)
-	file, ok := strings.CutPrefix(o.URL, "sqlite:")
-	if !ok || file == "" {
-		return c
-	}
-	file = offlimits.Under(cfg.Dir, file)
-	if real, err := filepath.EvalSymlinks(file); err == nil && real != filepath.Clean(file) {
-		c.Keeps = append(c.Keeps, sqlite.Files(real)...)
-	}
-	if !offlimits.Within(filepath.Clean(file), cfg.StateDir()) { // otherwise the folder is kept as a whole
-		c.Keeps = append(c.Keeps, sqlite.Files(file)...)
-	}
-	return c
-}
-
-// postgresClaim returns the files in a PostgreSQL URL, which are relative to the working folder of this program.
-func postgresClaim(text string) (c offlimits.Claim) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return c
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return c
-	}
-	q := u.Query()
-	c.Keeps = offlimits.Given(dir, q.Get("sslkey"), q.Get("passfile"), q.Get("servicefile"))
-	c.Starts = offlimits.Given(dir, q.Get("sslcert"))
-	if root := q.Get("sslrootcert"); root != "system" { // not a file, but the machine's own
-		c.Starts = append(c.Starts, offlimits.Given(dir, root)...)
-	}
 	return c
 }
 

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"toolpost/config/offlimits"
 	"toolpost/kernel"
 	"toolpost/store"
 	"toolpost/store/database"
@@ -27,6 +30,30 @@ import (
 
 // connectTimeout bounds connecting to the server if the URL does not.
 const connectTimeout = 5 * time.Second
+
+// Kind is the kind of store that is a database of a server.
+func Kind() store.Kind {
+	return store.Kind{Schemes: []string{"postgres", "postgresql"}, Form: "postgres://...", Open: Open, Claim: claim}
+}
+
+// claim returns the files in a URL, which are relative to the working folder of this program.
+func claim(address string) (c offlimits.Claim) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return c
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return c
+	}
+	q := u.Query()
+	c.Keeps = offlimits.Given(dir, q.Get("sslkey"), q.Get("passfile"), q.Get("servicefile"))
+	c.Starts = offlimits.Given(dir, q.Get("sslcert"))
+	if root := q.Get("sslrootcert"); root != "system" { // not a file, but the machine's own
+		c.Starts = append(c.Starts, offlimits.Given(dir, root)...)
+	}
+	return c
+}
 
 // Open returns the store in the database of a URL, such as postgres://user@host/database. It connects to the server on
 // first use.

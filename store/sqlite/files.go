@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/config/offlimits"
 	"toolpost/kernel"
 	"toolpost/store/database"
 	"toolpost/tool"
@@ -31,8 +32,20 @@ type files struct {
 // An inode identifies a file, whatever its name.
 type inode struct{ device, number uint64 }
 
-// Files lists the files of the store at a path: no other program has any business with them.
-func Files(path string) []string {
+// claim lists the files of the store at a path, which come and go. Some are beside the target of a link.
+func claim(path string) (c offlimits.Claim) {
+	if path == "" {
+		return c
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil && real != filepath.Clean(path) {
+		c.Keeps = filesOf(real)
+	}
+	c.Keeps = append(c.Keeps, filesOf(path)...)
+	return c
+}
+
+// filesOf lists the files of the store at a path: no other program has any business with them.
+func filesOf(path string) []string {
 	return []string{path, path + "-wal", path + "-shm", path + "-journal"}
 }
 
@@ -94,7 +107,7 @@ func (f *files) leave() error {
 func (f *files) same() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, path := range Files(f.path)[:3] {
+	for _, path := range filesOf(f.path)[:3] {
 		now, err := inodeOf(path)
 		first, known := f.first[path]
 		switch {

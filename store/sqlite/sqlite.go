@@ -21,6 +21,11 @@ import (
 	"toolpost/tool"
 )
 
+// Kind is the kind of store that is one file.
+func Kind() store.Kind {
+	return store.Kind{Schemes: []string{"sqlite"}, Form: "sqlite:FILE", File: true, Open: Open, Claim: claim}
+}
+
 // Open returns the store in a file, which is created on first use if it does not exist.
 func Open(path string, o store.Options) (*store.DB, error) {
 	writes, err := sql.Open("sqlite",

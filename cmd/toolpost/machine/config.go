@@ -58,10 +58,7 @@ func storeFinding(ctx context.Context, cfg *config.Config) Finding {
 		_, err = db.Jobs().All(ctx, "", 1)
 		err = cmp.Or(err, db.Close())
 	}
-	where, file, _ := strings.Cut(o.URL, ":")
-	if where == "sqlite" { // any other URL may contain a password
-		where = file
-	}
+	_, where, _ := storage.Place(o.URL)
 	return Probe("store", err, Failed, where, keeps)
 }
 
