@@ -58,14 +58,16 @@ type Dialect struct {
 	Relieve func(ctx context.Context, conn *sql.Conn) bool
 	// Listen calls heard whenever a program has made the statement Ring, until ctx or the connection ends. nil means that
 	// programs cannot ring: then asking often must be cheap.
-	Listen func(ctx context.Context, conn *sql.Conn, heard func()) error
-	Ring   string
-	Doubt  bool             // a COMMIT that fails may have happened
-	Down   func(error) bool // the database cannot be reached, or ended the connection
-	Intact string           // a query that returns one row with "ok" if the files are sound; empty if there is none
-	Size   string           // a query for the size of the database in bytes
-	Busy   func(error) bool // another writer was active; a retry may help
-	Full   func(error) bool // there is no room
+	Listen  func(ctx context.Context, conn *sql.Conn, heard func()) error
+	Ring    string
+	Doubt   bool               // a COMMIT that fails may have happened
+	Down    func(error) bool   // the database cannot be reached, or ended the connection
+	Intact  string             // a query that returns one row with "ok" if the files are sound; empty if there is none
+	Size    string             // a query for the size of the database in bytes
+	Standby string             // a query for what is wrong with the server that would take over, or ""; empty if none ever does
+	Busy    func(error) bool   // another writer was active; a retry may help
+	Full    func(error) bool   // there is no room
+	Advice  func(error) string // what to do about another error, as the end of its message; may be nil
 }
 
 // A DB is an open database, with one writer for this program.
@@ -95,6 +97,18 @@ func (db *DB) Size(ctx context.Context) (bytes int64, err error) {
 		return err
 	})
 	return bytes, err
+}
+
+// Standby returns what is wrong with the server that takes over if this one fails, or "". It reports whether there can be one.
+func (db *DB) Standby(ctx context.Context) (wrong string, can bool, err error) {
+	if db.d.Standby == "" {
+		return "", false, nil
+	}
+	err = db.Read(ctx, func(r *Reader) error {
+		_, err := Row(r, db.d.Standby, nil, &wrong)
+		return err
+	})
+	return wrong, true, err
 }
 
 // same returns an error if the files are no longer in their place.
@@ -236,7 +250,13 @@ func (db *DB) Read(ctx context.Context, use func(*Reader) error) error {
 	}
 	ready := db.often(ctx) // before the transaction: it needs a connection of its own
 	// the isolation level of a snapshot; SQLite has no other
-	tx, err := db.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
+	snapshot := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
+	begun := time.Now()
+	tx, err := db.reads.BeginTx(ctx, snapshot)
+	for err != nil && db.d.Down(err) && time.Since(begun) < soonLost && ctx.Err() == nil {
+		time.Sleep(soonLost / 10)
+		tx, err = db.reads.BeginTx(ctx, snapshot) // the pool may have had connections to a server that restarted
+	}
 	if err != nil {
 		return db.explain(err, "read")
 	}
@@ -266,6 +286,9 @@ func (db *DB) Given(ctx context.Context) (last int64, held func(key string) bool
 	})
 	return last, held, db.explain(err, "read")
 }
+
+// soonLost is how long a read looks for a connection that works.
+const soonLost = 200 * time.Millisecond
 
 // often prepares the statements of Often, once. If that fails, they are run like all others.
 func (db *DB) often(ctx context.Context) map[string]*sql.Stmt {
@@ -412,7 +435,11 @@ func (db *DB) explain(err error, verb string) error {
 			"there is no disk space for the store to %s; free some and try again: %w", verb,
 			err).Because(persist.Full)
 	}
-	return tool.Errorf(tool.CodeUnavailable, "the store cannot %s: %w", verb, err).Because("store")
+	e := tool.Errorf(tool.CodeUnavailable, "the store cannot %s: %w", verb, err).Because("store")
+	if db.d.Advice != nil {
+		e.Message += db.d.Advice(err)
+	}
+	return e
 }
 
 // away returns the error of a database that is down or restarting. A restart takes seconds, so it includes when to

@@ -258,6 +258,9 @@ func TestStandbyThatIsPromotedGoesOn(t *testing.T) {
 	standby := s.Standby(t)
 	db := open(t, standby.With(address), store.Options{})
 	kit.OK(t, patch(db, "a"))
+	if wrong, can, err := db.Standby(t.Context()); wrong != "" || !can || err != nil {
+		t.Errorf("%q, %v, %v", wrong, can, err)
+	}
 	alone := open(t, standby.Address(address), store.Options{Reach: time.Millisecond})
 	kit.Refused(t, patch(alone, "x"), tool.CodeUnavailable, "the database is read-only: it is a standby")
 	s.Stop(syscall.SIGQUIT)
@@ -266,6 +269,9 @@ func TestStandbyThatIsPromotedGoesOn(t *testing.T) {
 	kit.Eventually(t, "a write after the promotion", func() bool { return patch(db, "b") == nil })
 	if took := time.Since(promoted); took > 5*time.Second {
 		t.Errorf("it took %v", took)
+	}
+	if wrong, _, err := db.Standby(t.Context()); wrong != "the server has no synchronous standby" || err != nil {
+		t.Errorf("%q, %v", wrong, err)
 	}
 	state, err := db.Sessions().State(t.Context(), "ada", "s")
 	if err != nil || string(state) != `{"a":true,"b":true}` {
@@ -294,4 +300,20 @@ func TestDatabaseThatBecomesReadOnlyIsLeftAndRetried(t *testing.T) {
 	kit.Refused(t, patch(db, "c"), tool.CodeUnavailable, "the database is read-only")
 	set("off")
 	kit.Eventually(t, "a write is taken", func() bool { return patch(db, "d") == nil })
+}
+
+func TestDatabaseThatCannotBeUsedIsRefusedInWords(t *testing.T) {
+	s := pg.New(t)
+	for says, statement := range map[string]string{
+		"let the role create tables":    `CREATE ROLE poor LOGIN`,
+		"has tables of another program": `CREATE TABLE job (x INT)`,
+	} {
+		address := s.Database(t)
+		_, err := pg.Raw(t, address).ExecContext(t.Context(), statement)
+		kit.OK(t, err)
+		if strings.Contains(statement, "poor") {
+			address = strings.Replace(address, "user=toolpost", "user=poor", 1)
+		}
+		kit.Refused(t, patch(open(t, address, store.Options{}), "a"), tool.CodeUnavailable, says)
+	}
 }

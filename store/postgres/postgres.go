@@ -191,9 +191,16 @@ func dialect(cfg *pgx.ConnConfig) database.Dialect {
 		Ring:     "NOTIFY toolpost",
 		Doubt:    true,
 		Size:     "SELECT pg_database_size(current_database())",
+		Standby:  standby,
 		Busy:     busy,
 		Down:     down,
 		Full:     full,
+		Advice: func(err error) string {
+			return map[string]string{
+				"42501": "; let the role create tables in the schema, and own them",
+				"42P07": "; it has tables of another program: name an empty database",
+			}[codeOf(err)]
+		},
 	}
 }
 
@@ -301,6 +308,11 @@ func listen(ctx context.Context, conn *sql.Conn, heard func()) error {
 		return err
 	})
 }
+
+// standby looks for a synchronous standby. Ordinary roles do not see the states of standbys.
+const standby = `SELECT CASE WHEN current_setting('synchronous_standby_names') = '' THEN 'the server has no synchronous standby'
+	WHEN EXISTS (SELECT 1 FROM pg_stat_replication WHERE COALESCE(sync_state, 'sync') IN ('sync', 'quorum')) THEN ''
+	ELSE 'no synchronous standby is connected, so writes wait for one' END`
 
 // codeOf returns the code of an error from the server, or "" for other errors.
 func codeOf(err error) string {

@@ -88,6 +88,12 @@ func dialect(f *files) database.Dialect {
 		Size:    "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
 		Busy:    busy,
 		Full:    full,
+		Advice: func(err error) string {
+			if codeOf(err) == lib.SQLITE_NOTADB || err != nil && strings.Contains(err.Error(), "already exists") {
+				return "; it belongs to another program: name a file of its own, or one that is not there yet"
+			}
+			return ""
+		},
 	}
 }
 

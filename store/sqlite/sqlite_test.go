@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/store"
 	"toolpost/store/sqlite"
@@ -116,4 +117,18 @@ func dump(t *testing.T, path string) (records []string, findings []audit.Finding
 		r.Findings = append(r.Findings, audit.Finding{What: err.Error()})
 	}
 	return records, r.Findings
+}
+
+func TestFileOfAnotherProgramIsRefusedInWords(t *testing.T) {
+	text, other := filepath.Join(t.TempDir(), "text"), filepath.Join(t.TempDir(), "other.db")
+	kit.OK(t, os.WriteFile(text, []byte("this is the diary of another program, and no database at all"), 0o600))
+	_, err := kind().Raw(t, other).ExecContext(t.Context(), `CREATE TABLE job (x INT)`)
+	kit.OK(t, err)
+	for _, path := range []string{text, other} {
+		db, err := sqlite.Open(path, store.Options{})
+		kit.OK(t, err)
+		_, err = db.Sessions().State(t.Context(), "ada", "s")
+		kit.Refused(t, err, tool.CodeUnavailable, "belongs to another program")
+		kit.OK(t, db.Close())
+	}
 }

@@ -25,7 +25,7 @@ func Config(cfg *config.Config, err error) Finding {
 
 // Node checks what a config names: its store, doors, secrets and sources, whose tools are those of a caller.
 func Node(ctx context.Context, cfg *config.Config, n *node.Node, who tool.Principal) []Finding {
-	findings := []Finding{storeFinding(ctx, cfg)}
+	findings := storeFindings(ctx, cfg)
 	for _, d := range slices.Sorted(maps.Keys(n.Anonymous())) {
 		findings = append(findings, Probe("door "+d, nil, "", n.Anonymous()[d].String(),
 			"lets in clients that cannot show credentials, with the rights of that caller"))
@@ -46,20 +46,32 @@ func Node(ctx context.Context, cfg *config.Config, n *node.Node, who tool.Princi
 	return findings
 }
 
-// storeFinding opens the store, and creates it if it is missing.
-func storeFinding(ctx context.Context, cfg *config.Config) Finding {
+// storeFindings opens the store, and creates it if it is missing.
+func storeFindings(ctx context.Context, cfg *config.Config) []Finding {
 	const keeps = "keeps the record of every call, sessions, leases, tokens and jobs"
 	db, o, err := storage.Open(cfg)
 	if err == nil && db == nil {
-		return Finding{Name: "store", State: Missing, Means: keeps,
-			Detail: "none, without a config or where it says so: nothing is recorded, and there are no jobs and tokens"}
+		return []Finding{{Name: "store", State: Missing, Means: keeps,
+			Detail: "none, without a config or where it says so: nothing is recorded, and there are no jobs and tokens"}}
 	}
+	wrong, can := "", false
 	if err == nil {
-		_, err = db.Jobs().All(ctx, "", 1)
+		if _, err = db.Jobs().All(ctx, "", 1); err == nil {
+			wrong, can, err = db.Standby(ctx)
+		}
 		err = cmp.Or(err, db.Close())
 	}
 	_, where, _ := storage.Place(o.URL)
-	return Probe("store", err, Failed, where, keeps)
+	findings := []Finding{Probe("store", err, Failed, where, keeps)}
+	if can && err == nil {
+		standby := Finding{Name: "standby", State: OK, Detail: "the server has a synchronous standby",
+			Means: "has every acknowledged write; a fail-over without it loses the last ones: records, used leases, ends of jobs"}
+		if wrong != "" {
+			standby.State, standby.Detail = Missing, wrong
+		}
+		findings = append(findings, standby)
+	}
+	return findings
 }
 
 func sourceFinding(ctx context.Context, n *node.Node, s catalogue.Status, who tool.Principal) Finding {
