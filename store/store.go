@@ -51,6 +51,8 @@ type Options struct {
 	Key func() ([]byte, error)
 	// Columns are the columns of the audit log; nil means audit.Columns. Tests add some.
 	Columns audit.Table
+	// More are further steps of the tables. Tests add some.
+	More []string
 	// Mark names a file, outside the database, that records how far the log has come; empty for none.
 	Mark string
 	// Grace is how long a program that has lost its connection to a database may take to come back; the default is ten
@@ -77,7 +79,7 @@ type Kind struct {
 // that fails, the next use tries again.
 func New(d database.Dialect, reads, writes *sql.DB, o Options) *DB {
 	log := auditlog.New(o.Columns, o.Key, o.Mark)
-	steps := migrations(log)
+	steps := migrations(log, o.More)
 	db := log.Open(d, reads, writes, database.Options{
 		Steps: steps, Often: []string{askSession, askBase, askPatches}, Grace: o.Grace, Reach: o.Reach,
 	})
@@ -126,7 +128,7 @@ var comments = regex.Lazy(`(?m)^--.*\n`)
 // migrations lists the steps from an empty database to the tables of this version, one file each. A released step never
 // changes: another one follows it. Type names are those of SQLite; a Dialect replaces some of them. Times are
 // microseconds since 1970, in UTC. The tables of the log, and their changes, are derived from the list of its columns.
-func migrations(log *AuditTable) [][]string {
+func migrations(log *AuditTable, more []string) [][]string {
 	var steps [][]string
 	all, _ := files.ReadDir("migrations") // it is embedded
 	for n := 1; n <= len(all); n++ {
@@ -134,12 +136,25 @@ func migrations(log *AuditTable) [][]string {
 		if err != nil {
 			panic(err) // a number is missing
 		}
-		steps = append(steps, nil)
-		for statement := range strings.SplitSeq(comments().ReplaceAllString(string(text), ""), ";\n") {
-			if statement = strings.TrimSpace(statement); statement != "" {
-				steps[n-1] = append(steps[n-1], statement)
-			}
-		}
+		steps = append(steps, statements(string(text)))
+	}
+	for _, text := range more {
+		steps = append(steps, statements(text))
 	}
 	return log.Grow(steps)
+}
+
+// statements splits the text of a step. A mark at its beginning stays.
+func statements(text string) (all []string) {
+	for _, mark := range []string{database.Expands, database.Readable, database.Contracts} {
+		if strings.HasPrefix(text, mark+"\n") {
+			all = append(all, mark)
+		}
+	}
+	for statement := range strings.SplitSeq(comments().ReplaceAllString(text, ""), ";\n") {
+		if statement = strings.TrimSpace(statement); statement != "" {
+			all = append(all, statement)
+		}
+	}
+	return all
 }

@@ -6,11 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/tool"
 )
@@ -32,6 +34,22 @@ func TestConcurrentPatchesAreAllKept(t *testing.T) {
 	b, _ := s.State(t.Context(), "c", "s")
 	if n := strings.Count(string(b), "true"); n != 16*50 {
 		t.Errorf("%d of %d patches are there", n, 16*50)
+	}
+}
+
+func TestEveryTableHasAColumnForTheTenant(t *testing.T) {
+	var all strings.Builder
+	files, _ := filepath.Glob("migrations/*.sql")
+	for _, file := range files {
+		all.WriteString(string(kit.Must(os.ReadFile(file))(t)))
+	}
+	made := regexp.MustCompile(`CREATE TABLE (\w+)([^;]*)`).FindAllStringSubmatch(all.String(), -1)
+	made = append(made, []string{"", "audit", ""}, []string{"", "audit_kind", ""}) // made from the list of columns
+	for _, m := range made {
+		added := strings.Contains(all.String(), "ALTER TABLE "+m[1]+" ADD COLUMN tenant TEXT NOT NULL DEFAULT '';")
+		if !added && !strings.Contains(m[2], "tenant TEXT") && m[1] != "program" { // a program serves all tenants
+			t.Errorf("%s has none", m[1])
+		}
 	}
 }
 

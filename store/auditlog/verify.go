@@ -120,7 +120,7 @@ func (v *verifier) find(seq int64, format string, args ...any) error {
 
 func (v *verifier) look(r *database.Reader) error {
 	v.Reader = r
-	for _, step := range []func() error{v.intact, v.readHeads, v.readAnchors, v.readKinds, v.readRows, v.readDays, v.readTooks,
+	for _, step := range []func() error{v.intact, v.tenants, v.readHeads, v.readAnchors, v.readKinds, v.readRows, v.readDays, v.readTooks,
 		v.readPaths, v.readUnused, v.checkMark} {
 		if err := step(); err != nil {
 			return err
@@ -136,6 +136,22 @@ func (v *verifier) intact() error {
 		return v.find(0, "the database is damaged: %s", damage)
 	}
 	return err
+}
+
+// tenants looks for rows that were given to a tenant, which this version does not do.
+func (v *verifier) tenants() error {
+	for _, table := range []string{"audit", "audit_kind", "audit_day", "audit_took", "audit_path", "audit_head", "audit_anchor"} {
+		var n int
+		if _, err := database.Row(v, `SELECT COUNT(*) FROM `+table+` WHERE tenant <> ''`, nil, &n); err != nil {
+			return err
+		}
+		if n > 0 {
+			if err := v.find(0, "rows of table %s have a tenant: %d", table, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (v *verifier) readHeads() error {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -160,11 +161,17 @@ func (db *DB) prepare(ctx context.Context) error {
 		return nil
 	}
 	var have int
-	if err := db.reads.QueryRowContext(ctx, haveVersion).Scan(&have); err == nil && have == db.version() {
-		db.ready.Store(true)
-		return nil
+	err := db.reads.QueryRowContext(ctx, haveVersion).Scan(&have)
+	switch {
+	case err != nil || have < db.version():
+		return db.Do(false, func(*Tx) error { return nil }) // any write migrates the tables
+	case have > db.version():
+		if err = db.allowed(ctx, db.reads, have, "reads"); err != nil || db.allowed(ctx, db.reads, have, "writes") != nil {
+			return db.explain(err, "read")
+		}
 	}
-	return db.Do(false, func(*Tx) error { return nil }) // any write migrates the tables
+	db.ready.Store(true)
+	return nil
 }
 
 // ReasonNewer is the reason of a refusal: the tables are of a later version.
@@ -175,10 +182,41 @@ func (db *DB) version() int { return len(db.o.Steps) }
 
 const haveVersion = `SELECT COALESCE(MAX(version), 0) FROM toolpost_schema`
 
-// migrate brings the tables up to date. A database of a later version is left alone.
+// What a step means for programs that do not know it, as the first of its statements. Without one they may neither read nor
+// write afterwards, and the step is refused while one of them is alive.
+const (
+	Expands   = "-- expands"   // they go on as before
+	Readable  = "-- readable"  // they may read
+	Contracts = "-- contracts" // as without one, but the step waits for them, and programs that know it go on without it
+)
+
+// The versions since which a database lists its programs, and says which versions may use it.
+const (
+	programsSince = 5
+	limitsSince   = 11
+)
+
+// is reports whether a step has a mark.
+func is(mark string, step []string) bool { return len(step) > 0 && step[0] == mark }
+
+// allowed returns an error if a database of a later version does not allow this one to read it, or to write.
+func (db *DB) allowed(ctx context.Context, q RowQuerier, have int, to string) error {
+	var oldest int
+	err := q.QueryRowContext(ctx, `SELECT `+to+` FROM toolpost_schema WHERE version = `+strconv.Itoa(have)).Scan(&oldest)
+	if db.d.Down(err) || err == nil && oldest > 0 && oldest <= db.version() {
+		return err
+	}
+	return tool.Errorf(tool.CodeUnavailable,
+		"the store belongs to a later version of toolpost: its tables are of version %d, and this "+
+			"program knows version %d; update this program, or name another store with `store: {url: ...}`", have,
+		db.version()).Because(ReasonNewer)
+}
+
+// migrate brings the tables up to date. A database of a later version is left alone. If the connection to a database can be
+// lost, each new one is checked: another program may have been there meanwhile.
 func (t *Tx) migrate() error {
 	db := t.w.db
-	if db.ready.Load() {
+	if db.ready.Load() && (t.w.checked || !db.d.Doubt) {
 		return nil
 	}
 	if err := t.once(db.d.Begin); err != nil {
@@ -192,6 +230,7 @@ func (t *Tx) migrate() error {
 		return errors.Join(err, t.once("ROLLBACK"))
 	}
 	db.ready.Store(true)
+	t.w.checked = true
 	return nil
 }
 
@@ -204,22 +243,66 @@ func (t *Tx) migrateFrom(steps [][]string) error {
 		return err
 	}
 	if have > len(steps) {
-		return tool.Errorf(tool.CodeUnavailable,
-			"the store belongs to a later version of toolpost: its tables are of version %d, and this "+
-				"program knows version %d; update this program, or name another store with `store: {url: ...}`", have,
-			len(steps)).Because(ReasonNewer)
+		return t.w.db.allowed(t.ctx, t.w.conn, have, "writes")
 	}
 	for n := have; n < len(steps); n++ {
-		for _, statement := range steps[n] {
-			if err := t.once(t.w.db.d.Types.Replace(statement)); err != nil {
-				return err
-			}
+		if wait, err := t.mustWait(have, steps[n:]); err != nil || wait {
+			return err
 		}
-		if err := t.Exec(`INSERT INTO toolpost_schema (version) VALUES (?)`, n+1); err != nil {
+		if err := t.step(n+1, steps[n]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// step makes the step to a version, and says which earlier versions may still use the database.
+func (t *Tx) step(version int, statements []string) error {
+	for _, statement := range statements {
+		if err := t.once(t.w.db.d.Types.Replace(statement)); err != nil {
+			return err
+		}
+	}
+	if err := t.Exec(`INSERT INTO toolpost_schema (version) VALUES (?)`, version); err != nil || version < limitsSince {
+		return err
+	}
+	reads, writes := version, version
+	for ; reads > limitsSince && (is(Expands, t.w.db.o.Steps[reads-1]) || is(Readable, t.w.db.o.Steps[reads-1])); reads-- {
+	}
+	for ; writes > limitsSince && is(Expands, t.w.db.o.Steps[writes-1]); writes-- {
+	}
+	return t.Exec(`UPDATE toolpost_schema SET reads = ?, writes = ? WHERE version = ?`, reads, writes, version)
+}
+
+// mustWait reports whether the next steps wait for programs of earlier versions to end. Programs are listed if the database
+// is a server's; the others are on this machine, and are restarted with it.
+func (t *Tx) mustWait(have int, next [][]string) (bool, error) {
+	db := t.w.db
+	if !db.d.Doubt || have < programsSince || is(Expands, next[0]) {
+		return false, nil
+	}
+	query, older := `SELECT id FROM program`, 0
+	if have >= limitsSince {
+		query += ` WHERE version < ` + strconv.Itoa(db.version())
+	}
+	ids, err := List(t, Value[int64], query)
+	for _, id := range ids {
+		lives := false
+		if err == nil && program(id) != db.program {
+			lives, err = db.d.Lives(t.ctx, t.w.conn, id)
+		}
+		if lives {
+			older++
+		}
+	}
+	switch {
+	case err != nil || older == 0:
+		return false, err
+	case !slices.ContainsFunc(next, func(step []string) bool { return !is(Contracts, step) }):
+		return true, nil
+	}
+	return false, tool.Errorf(tool.CodeUnavailable, "programs of an earlier version use the store (%d), and could not go on "+
+		"after its upgrade from version %d to %d; stop them first", older, have, db.version()).Because("store_older")
 }
 
 // text returns a query with parameters in the dialect's syntax.

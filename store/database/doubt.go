@@ -98,9 +98,9 @@ func (t *Tx) commit(group []*Write) error {
 			d.writes = append(d.writes, one)
 		}
 	}
-	err := t.Exec(`INSERT INTO program (id, mark, at) VALUES (?, ?, ?) `+
+	err := t.Exec(`INSERT INTO program (id, mark, at, version) VALUES (?, ?, ?, ?) `+
 		`ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, at = excluded.at`,
-		int64(t.w.db.program), d.mark, Micros(time.Now()))
+		int64(t.w.db.program), d.mark, Micros(time.Now()), t.w.db.version())
 	if err != nil {
 		return err
 	}

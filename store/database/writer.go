@@ -74,13 +74,14 @@ type writer struct {
 	behind  atomic.Int64   // unfinished writes without a waiting caller
 
 	// The fields below are used by the leader alone.
-	conn  *sql.Conn
-	stmts map[string]*sql.Stmt
-	mode  string    // Quick or Durable, as last chosen
-	kept  time.Time // when upkeep was last done
-	full  bool      // there was no room for the last group
-	down  bool      // the last group did not reach the database: the next one does not wait for it
-	doubt *doubt
+	conn    *sql.Conn
+	checked bool // the version of the tables, since it connected
+	stmts   map[string]*sql.Stmt
+	mode    string    // Quick or Durable, as last chosen
+	kept    time.Time // when upkeep was last done
+	full    bool      // there was no room for the last group
+	down    bool      // the last group did not reach the database: the next one does not wait for it
+	doubt   *doubt
 	// Writes that were reported as unclear and then found to have happened, by key: they are not repeated.
 	landed map[string]bool
 }
@@ -498,7 +499,7 @@ func (w *writer) connect() error {
 		_ = conn.Close()
 		return err
 	}
-	w.conn, w.stmts, w.mode = conn, map[string]*sql.Stmt{}, ""
+	w.conn, w.stmts, w.mode, w.checked = conn, map[string]*sql.Stmt{}, "", false
 	w.db.tending.Do(func() { w.db.tasks.Go(w.db.tend) })
 	return nil
 }

@@ -128,6 +128,51 @@ func laterStore(t *testing.T, k Kind) {
 	equal(t, count(t, raw, `SELECT COUNT(*) FROM toolpost_schema WHERE version > 1000`), 0, "steps were taken")
 }
 
+// Programs are upgraded one by one if a step says that earlier ones go on.
+func upgrades(t *testing.T, k Kind) {
+	address, before := k.made(t)
+	with := func(steps ...string) *store.DB {
+		o := options()
+		o.More = steps
+		return k.openWith(t, address, o)
+	}
+	const expands = "-- expands\nALTER TABLE session ADD COLUMN hue TEXT NOT NULL DEFAULT '';\n"
+	add(t, before, full())
+	after := with(expands)
+	together(2, func(i int) {
+		for range 20 {
+			db := []*store.DB{before, after}[i]
+			gives(t, db.Audit().Append(context.Background(), full(), true), success)
+			gives(t, db.Sessions().Patch(context.Background(), "ada", "s", []object{{name("%d", i): true}}), success)
+		}
+	})
+	started := k.open(t, address)
+	add(t, started, full())
+	equal(t, sound(t, started).Rows, 42)
+	const readable = "-- readable\nALTER TABLE session ADD COLUMN size BIGINT NOT NULL DEFAULT 0;\n"
+	const contracts = "-- contracts\nALTER TABLE session DROP COLUMN hue;\n"
+	raw, latest := k.Raw(t, address), `SELECT MAX(version) FROM toolpost_schema`
+	version := count(t, raw, latest)
+	if k.Far { // its programs are listed
+		add(t, with(expands, contracts), full())
+		equal(t, count(t, raw, latest), version, "a step that takes something from a program that is alive waits")
+		e := tool.AsError(with(expands, readable).Audit().Append(t.Context(), full(), true))
+		holds(t, e != nil && e.Reason == "store_older" && strings.Contains(e.Message, "stop them first"), "%v", e)
+	}
+	for _, db := range []*store.DB{before, after, started} {
+		works(t, db.Close())
+	}
+	if k.Far {
+		until(t, func() bool { return with(expands, readable).Audit().Append(t.Context(), full(), true) == nil })
+	} else {
+		add(t, with(expands, readable), full())
+	}
+	reader := k.open(t, address)
+	isAt(t, get(t, reader.Sessions(), "s"), 40, object{"0": true, "1": true})
+	e := tool.AsError(reader.Audit().Append(t.Context(), full(), true))
+	holds(t, e != nil && e.Reason == "store_newer", "%v", e)
+}
+
 // remembered is the number of versions of a session that are kept at least.
 const remembered = 100
 
@@ -224,6 +269,10 @@ func withoutMarks(t *testing.T, k Kind) {
 		works(t, before.Patch(t.Context(), "ada", "s", []object{p}))
 	}
 	must[int64](t)(before.PatchAt(t.Context(), "ada", "small", 0, []object{{"a": "b"}}))
+	for table := range strings.FieldsSeq("audit audit_kind audit_head audit_day audit_took audit_path audit_open session session_base " +
+		"session_patch lease outcome asset") {
+		run(t, k.Raw(t, address), `ALTER TABLE `+table+` DROP COLUMN tenant`)
+	}
 	run(t, k.Raw(t, address),
 		`DROP TABLE session_mark`, `DROP TABLE token`, `DROP TABLE asset_caller`, `DROP TABLE job`,
 		`DROP TABLE job_event`, `ALTER TABLE lease DROP COLUMN caller`, `DROP TABLE program`, `DROP TABLE pin`,
@@ -233,6 +282,7 @@ func withoutMarks(t *testing.T, k Kind) {
 		`ALTER TABLE audit_head DROP COLUMN number`, `ALTER TABLE audit_head DROP COLUMN cut_number`,
 		`ALTER TABLE audit_head DROP COLUMN public`, `ALTER TABLE audit_head DROP COLUMN anchor`,
 		`ALTER TABLE audit_head DROP COLUMN anchor_hash`, `DROP TABLE audit_anchor`,
+		`ALTER TABLE toolpost_schema DROP COLUMN reads`, `ALTER TABLE toolpost_schema DROP COLUMN writes`,
 		`CREATE VIEW calls AS SELECT seq FROM audit`,
 		`ALTER TABLE outcome DROP COLUMN lost_at`, `DELETE FROM toolpost_schema WHERE version > 2`)
 	after := k.open(t, address).Sessions()

@@ -135,6 +135,7 @@ func Run(t *testing.T, k Kind) {
 		{"Store/TheLogOfAnEarlierVersionVerifiesAndGoesOn", earlierLog},
 		{"Store/AColumnMoreChangesNothingOfTheRowsBefore", moreColumns},
 		{"Store/OfALaterVersionIsRefusedInWords", laterStore},
+		{"Store/ProgramsAreUpgradedOneByOne", upgrades},
 		{"Store/NothingAcknowledgedIsLostByKill", kills},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, k) })
