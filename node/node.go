@@ -274,6 +274,12 @@ func (n *Node) Serve(ctx context.Context) error {
 	}
 	g.Go(func() error { n.storage.Run(ctx); return nil })
 	g.Go(func() error { n.notify.Run(ctx); return nil })
+	g.Go(func() error {
+		for tool.Sleep(ctx, time.Second) {
+			n.quotas.Settle(ctx, false)
+		}
+		return nil
+	})
 	if err := g.Wait(); err != nil {
 		return errors.Join(err, forget())
 	}
@@ -286,6 +292,7 @@ func (n *Node) Close(ctx context.Context) (err error) {
 	n.End()
 	if n.engine != nil {
 		err = n.engine.Close(ctx)
+		n.quotas.Settle(ctx, true)
 	}
 	n.telemetry.Close(ctx)
 	return errors.Join(err, n.Wait(ctx), n.storage.Close(ctx))

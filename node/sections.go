@@ -105,7 +105,7 @@ func Load(path string) (*config.Config, error) {
 func (n *Node) openSections() (map[string]engine.Stage, error) {
 	doors := doorNames(n.o.Protocols)
 	n.policy = policy.NewCurrent(policy.Env{Doors: doors, Log: n.o.Log, Redact: n.storage.RedactArgs})
-	n.quotas, n.cache = quota.New(quota.Options{Doors: doors}), cache.New(cache.Options{})
+	n.quotas, n.cache = quota.New(quota.Options{Doors: doors, Shared: n.storage.Quotas()}), cache.New(cache.Options{})
 	n.models = model.NewRegistry(model.Env{Secrets: n.Catalogue, Redactor: n.redactor})
 	n.planners = planner.New(planner.Env{Secrets: n.Catalogue, OffLimits: n.OffLimits(), Redactor: n.redactor})
 	stages := n.plainStages()

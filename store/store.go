@@ -15,6 +15,7 @@ import (
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
 	"toolpost/engine/pin"
+	"toolpost/engine/quota"
 	"toolpost/engine/session"
 	"toolpost/plan"
 	"toolpost/store/auditlog"
@@ -42,6 +43,7 @@ var (
 	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
 	_    plan.Store           = (*PlanTable)(nil)
 	_, _ approval.Store       = (*ApprovalTable)(nil), (*Approvals)(nil)
+	_    quota.Shared         = (*QuotaTable)(nil)
 )
 
 // Options of a DB. The zero value is useful.

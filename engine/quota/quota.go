@@ -24,7 +24,8 @@ type Options struct {
 	Doors []string         // that rules can name; nil means any
 	// for how many callers, tools ... the rules count together; 0 means 100,000. The least recently used are dropped
 	// first
-	Keys int
+	Keys   int
+	Shared Shared // counts for other programs, too; nil if there are none
 }
 
 // Quotas count the calls of one engine. They start without rules; see Replace.
@@ -158,7 +159,11 @@ func (t *toolLimits) stage(next tool.Handler) tool.Handler {
 		if len(claims) == 0 {
 			return next.Invoke(ctx, c, out)
 		}
-		if at, wait, reason := t.quotas.enter(claims); wait > 0 {
+		at, wait, reason, err := t.quotas.admit(ctx, claims)
+		switch {
+		case err != nil:
+			return nil, tool.BeforeRun(err)
+		case wait > 0:
 			return nil, tool.BeforeRun(claims[at].refusal(c, wait, reason))
 		}
 		defer t.quotas.leave(claims)
@@ -186,10 +191,17 @@ func (t *toolLimits) claims(c *tool.Call, claims []claim) []claim {
 // key identifies what a rule counts a call for. It is a digest that cannot be predicted: callers choose the length of
 // some of the texts, and must not be able to choose how much memory they take, or to cause collisions.
 func (q *Quotas) key(l *toolLimit, c *tool.Call, codebase string) key {
-	var who struct {
-		tool                                    tool.Ref
-		caller, source, door, session, codebase string
-	}
+	who := l.counted(c, codebase)
+	return key{maphash.Comparable(q.seeds[0], who), maphash.Comparable(q.seeds[1], who)}
+}
+
+// counted is what a rule counts a call for.
+type counted struct {
+	tool                                    tool.Ref
+	caller, source, door, session, codebase string
+}
+
+func (l *toolLimit) counted(c *tool.Call, codebase string) (who counted) {
 	for _, p := range l.Per {
 		switch p {
 		case PerCaller:
@@ -206,7 +218,15 @@ func (q *Quotas) key(l *toolLimit, c *tool.Call, codebase string) key {
 			who.codebase = codebase
 		}
 	}
-	return key{maphash.Comparable(q.seeds[0], who), maphash.Comparable(q.seeds[1], who)}
+	return who
+}
+
+func (q *Quotas) admit(ctx context.Context, claims []claim) (at int, wait time.Duration, reason string, err error) {
+	if q.o.Shared != nil {
+		return q.enterShared(ctx, claims)
+	}
+	at, wait, reason = q.enter(claims)
+	return at, wait, reason, nil
 }
 
 // enter counts a call with every rule, or with none. In the latter case it returns the rule with the longest wait.

@@ -3,6 +3,7 @@ package quota
 import (
 	"cmp"
 	"container/list"
+	"slices"
 	"time"
 )
 
@@ -56,6 +57,7 @@ type entry struct {
 	who         string // for operators
 	rate, units bucket
 	running     int64
+	shares      []*share // of what programs have in common
 	place       *list.Element
 }
 
@@ -117,7 +119,8 @@ func (l *limiter) forget(now int64) {
 }
 
 func (l *limiter) idle(e *entry, now int64) bool {
-	return l.rate.missing(e.rate, now) == 0 && l.units.missing(e.units, now) == 0
+	return l.rate.missing(e.rate, now) == 0 && l.units.missing(e.units, now) == 0 &&
+		!slices.ContainsFunc(e.shares, func(s *share) bool { return s.held+s.used > 0 })
 }
 
 // The reasons of a refusal.

@@ -101,6 +101,7 @@ const (
 	lookAfter   = 2 * time.Second
 	expireAfter = time.Hour
 	sayAgain    = time.Minute
+	keepCounts  = 48 * time.Hour // the time of the slowest quota is a day
 )
 
 // housekeeping records the calls of ended programs and the records that wait in memory, and removes expired data, until ctx
@@ -132,7 +133,7 @@ func (s *Storage) housekeeping(ctx context.Context) {
 }
 
 func (s *Storage) expire(ctx context.Context) error {
-	errs := []error{s.DB.Tidy(ctx)}
+	errs := []error{s.DB.Tidy(ctx), s.DB.Quotas().Expire(ctx, time.Now().Add(-keepCounts))}
 	drop := func(keep config.Duration, expire func(before time.Time) error) {
 		if keep > 0 {
 			errs = append(errs, expire(time.Now().Add(-time.Duration(keep))))

@@ -21,6 +21,7 @@ import (
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
 	"toolpost/engine/pin"
+	"toolpost/engine/quota"
 	"toolpost/engine/session"
 	"toolpost/host/secret"
 	"toolpost/plan"
@@ -106,6 +107,14 @@ func (s *Storage) keepInStore() {
 	s.Questions = ask.New(ask.Options{Marks: s.DB.Outcomes(), Keys: s.Keys, Others: approval.IsID})
 	s.Approvals = s.approvalsIn(s.DB.Approvals())
 	s.State = s.DB.Sessions().State
+}
+
+// Quotas returns the counts that programs on several machines share, or nil.
+func (s *Storage) Quotas() quota.Shared {
+	if s.DB == nil || !s.DB.Served() {
+		return nil
+	}
+	return s.DB.Quotas()
 }
 
 func (s *Storage) window() idempotency.Options {

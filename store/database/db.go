@@ -65,6 +65,7 @@ type Dialect struct {
 	Down    func(error) bool   // the database cannot be reached, or ended the connection
 	Intact  string             // a query that returns one row with "ok" if the files are sound; empty if there is none
 	Size    string             // a query for the size of the database in bytes
+	Now     string             // a query for the time of its clock in microseconds; empty if it has that of this machine
 	Standby string             // a query for what is wrong with the server that would take over, or ""; empty if none ever does
 	Busy    func(error) bool   // another writer was active; a retry may help
 	Full    func(error) bool   // there is no room
@@ -99,6 +100,9 @@ func (db *DB) Size(ctx context.Context) (bytes int64, err error) {
 	})
 	return bytes, err
 }
+
+// Served reports whether a server has the database, so that programs on several machines may share it.
+func (db *DB) Served() bool { return db.d.Doubt }
 
 // Standby returns what is wrong with the server that takes over if this one fails, or "". It reports whether there can be one.
 func (db *DB) Standby(ctx context.Context) (wrong string, can bool, err error) {

@@ -626,6 +626,15 @@ func (t *Tx) Count(query string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
+// Now returns the time by the clock of the database, in microseconds.
+func (t *Tx) Now() (now int64, err error) {
+	if t.w.db.d.Now == "" {
+		return Micros(time.Now()), nil
+	}
+	_, err = Row(t, t.w.db.d.Now, nil, &now)
+	return now, err
+}
+
 // Each runs a query and visits its rows.
 func (t *Tx) Each(visit func(*sql.Rows) error, query string, args ...any) error {
 	s, err := t.prepared(query)

@@ -33,3 +33,11 @@ ALTER TABLE plan_tool ADD COLUMN tenant TEXT NOT NULL DEFAULT '';
 ALTER TABLE approval ADD COLUMN tenant TEXT NOT NULL DEFAULT '';
 ALTER TABLE audit_anchor ADD COLUMN tenant TEXT NOT NULL DEFAULT '';
 ALTER TABLE shared_key ADD COLUMN tenant TEXT NOT NULL DEFAULT '';
+
+-- What is missing from the buckets of quotas, in parts of tokens, at a time of the database's clock; and what programs have
+-- taken from them and not yet reported as used.
+CREATE TABLE quota (bucket BLOB PRIMARY KEY, missing BIGINT NOT NULL, at BIGINT NOT NULL, tenant TEXT NOT NULL DEFAULT '');
+
+CREATE TABLE quota_share (
+    bucket BLOB NOT NULL, owner TEXT NOT NULL, held BIGINT NOT NULL, until_at BIGINT NOT NULL, tenant TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (bucket, owner));

@@ -191,6 +191,7 @@ func dialect(cfg *pgx.ConnConfig) database.Dialect {
 		Ring:     "NOTIFY toolpost",
 		Doubt:    true,
 		Size:     "SELECT pg_database_size(current_database())",
+		Now:      "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT",
 		Standby:  standby,
 		Busy:     busy,
 		Down:     down,

@@ -277,7 +277,7 @@ func withoutMarks(t *testing.T, k Kind) {
 		`DROP TABLE session_mark`, `DROP TABLE token`, `DROP TABLE asset_caller`, `DROP TABLE job`,
 		`DROP TABLE job_event`, `ALTER TABLE lease DROP COLUMN caller`, `DROP TABLE program`, `DROP TABLE pin`,
 		`DROP TABLE pin_change`, `DROP VIEW calls`, `ALTER TABLE audit_kind DROP COLUMN class`, `DROP INDEX audit_parent`, `ALTER TABLE audit DROP COLUMN parent`,
-		`DROP TABLE plan`, `DROP TABLE plan_tool`, `DROP TABLE approval`, `DROP TABLE shared_key`,
+		`DROP TABLE plan`, `DROP TABLE plan_tool`, `DROP TABLE approval`, `DROP TABLE shared_key`, `DROP TABLE quota`, `DROP TABLE quota_share`,
 		`ALTER TABLE audit DROP COLUMN lane`, `ALTER TABLE audit DROP COLUMN number`,
 		`ALTER TABLE audit_head DROP COLUMN number`, `ALTER TABLE audit_head DROP COLUMN cut_number`,
 		`ALTER TABLE audit_head DROP COLUMN public`, `ALTER TABLE audit_head DROP COLUMN anchor`,
