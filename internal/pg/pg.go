@@ -77,8 +77,7 @@ func (s *Server) Start(t testing.TB) {
 	kit.Until(t, func() error { return db.PingContext(t.Context()) })
 }
 
-// Standby starts a copy of the server that follows it. From then on the server acknowledges a commit when the standby has
-// it, too.
+// Standby starts a copy of the server that follows it. From then on the server acknowledges a commit when both have it.
 func (s *Server) Standby(t testing.TB) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pg")
@@ -101,7 +100,8 @@ func (s *Server) Standby(t testing.TB) *Server {
 		kit.OK(t, err)
 	}
 	kit.Eventually(t, "the standby is synchronous", func() (so bool) {
-		kit.OK(t, db.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync')").Scan(&so))
+		kit.OK(t, db.QueryRowContext(t.Context(),
+			"SELECT EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync')").Scan(&so))
 		return so
 	})
 	return other

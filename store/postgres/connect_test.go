@@ -71,7 +71,8 @@ func TestProgramOpensFourConnectionsOrAsManyAsItMay(t *testing.T) {
 	}
 }
 
-const ofPrograms = `SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+const ofPrograms = `SELECT COUNT(*) FROM pg_stat_activity
+	WHERE datname = current_database() AND pid <> pg_backend_pid()`
 
 // A program that has nothing to do holds its lock and looks for ended programs, and hardly asks for that.
 func TestIdleStoreAsksAboutOnceASecond(t *testing.T) {
@@ -105,13 +106,14 @@ func TestIdleStoreAsksAboutOnceASecond(t *testing.T) {
 	if n, took := asked()-before, time.Since(begun); float64(n) > 1.5*took.Seconds() {
 		t.Errorf("%d transactions in %v", n, took)
 	}
-	if n := number(t, address, `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'`); n != 1 {
+	locks := `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'`
+	if n := number(t, address, locks); n != 1 {
 		t.Errorf("%d programs have their locks", n)
 	}
 }
 
-// A pooler lends connections of a server for one transaction each, as PgBouncer does in transaction mode, or to one client
-// each, as in session mode.
+// A pooler lends connections of a server for one transaction each, as PgBouncer does in transaction mode, or for as long
+// as a client stays, as in session mode.
 type pooler struct {
 	socket  string
 	session bool
@@ -292,7 +294,8 @@ func TestDatabaseThatBecomesReadOnlyIsLeftAndRetried(t *testing.T) {
 		kit.OK(t, err)
 		_, err = raw.ExecContext(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+
 			`default_transaction_read_only = `+to+`', current_database()); END $$; `+
-			`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()`)
+			`SELECT pg_terminate_backend(pid) FROM pg_stat_activity `+
+			`WHERE pid <> pg_backend_pid() AND datname = current_database()`)
 		kit.OK(t, err)
 	}
 	set("on")

@@ -269,8 +269,8 @@ func withoutMarks(t *testing.T, k Kind) {
 		works(t, before.Patch(t.Context(), "ada", "s", []object{p}))
 	}
 	must[int64](t)(before.PatchAt(t.Context(), "ada", "small", 0, []object{{"a": "b"}}))
-	for table := range strings.FieldsSeq("audit audit_kind audit_head audit_day audit_took audit_path audit_open session session_base " +
-		"session_patch lease outcome asset") {
+	for table := range strings.FieldsSeq("audit audit_kind audit_head audit_day audit_took audit_path audit_open " +
+		"session session_base session_patch lease outcome asset") {
 		run(t, k.Raw(t, address), `ALTER TABLE `+table+` DROP COLUMN tenant`)
 	}
 	run(t, k.Raw(t, address),
