@@ -203,7 +203,7 @@ func TestCodexFindsToolsBehindTheModelDoors(t *testing.T) {
 			tap, url := newTap(t, p.URL())
 			keep(t, "agent", tap)
 			out := codex(r, url, c.model, "shout")
-			if got := p.record(); !strings.Contains(out, "all done") || !slices.Equal(got, []string{"shout ok local"}) {
+			if got := p.record(); !strings.Contains(out, "all done") || !slices.Equal(got, []string{"shout ok agent/~codex-mcp-client"}) {
 				t.Errorf("on record: %q; the agent: %s", got, out)
 			}
 		})
