@@ -25,13 +25,18 @@ import (
 const (
 	childWork    = "STORETEST_WORK"
 	childAddress = "STORETEST_ADDRESS"
+	childLane    = "STORETEST_LANE" // if it is not empty, the child has another key
 )
 
 // child is another program that uses the same database. It reads its input from stdin and reports on stdout what was
 // acknowledged, as soon as it was.
 func child(k Kind, work string) int {
 	w := &worker{out: os.Stdout}
-	db, err := k.Open(os.Getenv(childAddress), options())
+	o := options()
+	if os.Getenv(childLane) != "" {
+		o.Key = anotherKey
+	}
+	db, err := k.Open(os.Getenv(childAddress), o)
 	w.works(err)
 	w.db, w.jobs = db, db.Jobs()
 	w.say("ready")
@@ -219,6 +224,7 @@ func kills(t *testing.T, k Kind) {
 	rng := rand.New(rand.NewPCG(11, uint64(time.Now().UnixNano())))
 	tries := k.fewer(rounds.Of(50, 500))
 	for n := range tries {
+		t.Setenv(childLane, strings.Repeat("x", n%2))
 		p := start(t, "write", address)
 		lines := p.wait("recorded")
 		for range rng.IntN(40) { // a moment later, counted in events
