@@ -132,11 +132,11 @@ func (j *JobTable) takeLate() (jobs []job.Job) {
 }
 
 func (j *JobTable) begin(t *database.Tx, x *job.Job) error {
-	now := time.Now()
+	now, first := time.Now(), x.Began.IsZero() // the first time, it has no events
 	x.State, x.Began, x.Attempts = job.Running, now.UTC(), x.Attempts+1
 	err := t.Exec(`UPDATE job SET state = ?, owner = ?, began_at = ?, attempts = ?, lease = '' WHERE id = ?`,
 		job.Running, j.owner, database.Micros(now), x.Attempts, x.ID)
-	if err != nil {
+	if err != nil || first {
 		return err
 	}
 	_, err = database.Row(t, `SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID},

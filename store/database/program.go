@@ -250,6 +250,8 @@ func (db *DB) Listen(ctx context.Context, heard func()) {
 // server when it is committed. A program that cannot be told looks later.
 func (db *DB) Ring(ctx context.Context) {
 	if db.d.Ring != "" {
-		_, _ = db.reads.ExecContext(context.WithoutCancel(ctx), db.d.Ring)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listenAgain)
+		defer cancel()
+		_, _ = db.reads.ExecContext(ctx, db.d.Ring)
 	}
 }
