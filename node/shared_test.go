@@ -17,6 +17,7 @@ import (
 	"toolpost/config"
 	"toolpost/internal/kit"
 	"toolpost/internal/pg"
+	"toolpost/internal/rounds"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -39,8 +40,8 @@ func (c counter) Invoke(_ context.Context, call *tool.Call, _ tool.Sink) (*tool.
 
 func (counter) Close(context.Context) error { return nil }
 
-// twoNodes serves two nodes of one PostgreSQL: both have the tool both, and one of them on_a, the other on_b. Another node,
-// quiet, only makes calls.
+// twoNodes serves two nodes of one PostgreSQL: both have the tool both, and one of them on_a, the other on_b. A third
+// node, quiet, has the tools of b and does not serve.
 func twoNodes(t *testing.T) (a, b, quiet *node.Node, ran *sync.Map) {
 	t.Helper()
 	ran = new(sync.Map)
@@ -50,15 +51,16 @@ func twoNodes(t *testing.T) (a, b, quiet *node.Node, ran *sync.Map) {
 	}}}
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	var nodes []*node.Node
-	for i, own := range []string{"on_a", "on_b", "quiet"} {
+	for i, own := range []string{"on_a", "on_b", "on_b"} {
 		if i > 0 { // each program accepts records of programs with the same key alone
 			kit.OK(t, os.CopyFS(filepath.Join(dirs[i], config.StateName), os.DirFS(filepath.Join(dirs[0], config.StateName))))
 		}
 		text := fmt.Sprintf("sources: [{name: both, protocol: count}, {name: %s, protocol: count}]\n"+
-			"doors: {http: {listen: '127.0.0.1:0'}}\nstore: {url: '%s'}\n", own, url)
+			"doors: {http: {listen: '127.0.0.1:0'}}\nstore: {url: '%s'}\n"+
+			"policy: {rules: [{effect: ask, tools: on_b, when: has(args.ask)}]}\n", own, url)
 		n := open(t, parse(t, dirs[i], text), node.Options{Protocols: protocols})
 		kit.OK(t, call(n, own)) // it has its key now
-		if nodes = append(nodes, n); own == "quiet" {
+		if nodes = append(nodes, n); i == 2 {
 			t.Cleanup(func() { kit.Check(t, n.Close(kit.Context(t))) })
 			continue
 		}
@@ -80,7 +82,8 @@ func TestTwoNodesShareAStore(t *testing.T) {
 	t.Run("JobsRunWhereTheirToolIs", func(t *testing.T) {
 		var ids []string
 		for n := range 20 {
-			ids = append(ids, startJob(t, b, ada, fmt.Sprintf(`{"tool":"on_b","arguments":{"n":%d}}`, n)))
+			from := []*node.Node{b, quiet}[n%2] // a hears of the jobs of quiet, too
+			ids = append(ids, startJob(t, from, ada, fmt.Sprintf(`{"tool":"on_b","arguments":{"n":%d}}`, n)))
 		}
 		for _, id := range ids {
 			if got := outcomeOf(kit.Context(t), t, a, ada, id); !strings.Contains(got, `"state":"done"`) {
@@ -102,8 +105,25 @@ func TestTwoNodesShareAStore(t *testing.T) {
 			t.Error(took)
 		}
 	})
+	t.Run("AnApprovalLetsAJobOfTheOtherGoOn", func(t *testing.T) {
+		id := startJob(t, b, ada, `{"tool":"on_b","arguments":{"ask":true}}`)
+		if got := outcomeOf(kit.Context(t), t, a, ada, id); !strings.Contains(got, `"state":"asked"`) {
+			t.Fatal(got)
+		}
+		approveNext(kit.Context(t), t, a)
+		start, state := time.Now(), ""
+		kit.Eventually(t, "the job has ended", func() bool {
+			r, err := a.Handler().Invoke(kit.Context(t), &tool.Call{Tool: "showJob", Args: json.RawMessage(`{"job":"` + id + `"}`), Caller: ada}, tool.Discard)
+			kit.OK(t, err)
+			state = string(r.Output)
+			return strings.Contains(state, `"ended"`) && !strings.Contains(state, `"state":"asked"`)
+		})
+		if took := time.Since(start); !strings.Contains(state, `"state":"done"`) || took > 3*time.Second {
+			t.Errorf("after %v: %s", took, state)
+		}
+	})
 	t.Run("AKeyRunsOnce", func(t *testing.T) {
-		for i := range 20 {
+		for i := range rounds.Of(20, 200) {
 			args := json.RawMessage(fmt.Sprintf(`{"key":%d}`, i))
 			var both sync.WaitGroup
 			var got [2]string

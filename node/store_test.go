@@ -3,12 +3,14 @@ package node_test
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"toolpost/engine/audit"
+	"toolpost/host/secret"
 	"toolpost/identity"
 	"toolpost/internal/kit"
 	"toolpost/node"
@@ -85,6 +87,25 @@ func TestDanglingAuditKeyIsReported(t *testing.T) {
 	n := open(t, parse(t, dir, "sources: [{name: echo, protocol: fake}]\nstore: {audit: {key: log.key}}"), node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
 	kit.Refused(t, call(n, "echo"), tool.CodeUnavailable, "nowhere")
+}
+
+func TestMachinesWithTheKeyOfTheStoreSealAlike(t *testing.T) {
+	dir := t.TempDir()
+	kit.Files(t, dir, map[string]string{"a.key": strings.Repeat("1f", 16), "b.key": strings.Repeat("2f", 16), "short.key": "1f"})
+	sum := func(key string) (string, error) {
+		s := kit.Must(storage.New(parse(t, t.TempDir(), "store: {key: '"+filepath.Join(dir, key)+"'}"), slog.New(slog.DiscardHandler), new(secret.Redactor)))(t)
+		defer s.Close(t.Context())
+		sum, err := s.Keys.Sum("a purpose")
+		kit.Equal(t, tool.CodeOf(s.Problem()), tool.CodeOf(err))
+		return string(sum[:]), err
+	}
+	one, two, other := kit.Must(sum("a.key"))(t), kit.Must(sum("a.key"))(t), kit.Must(sum("b.key"))(t)
+	if one != two || one == other {
+		t.Error("the key decides")
+	}
+	for name, says := range map[string]string{"short.key": "has no key for the store", "none.key": "the key of the store cannot be read"} {
+		kit.Refused(t, kit.Err(sum(name)), tool.CodeUnavailable, says)
+	}
 }
 
 func TestTheStoreSection(t *testing.T) {
