@@ -35,7 +35,7 @@ type Table struct {
 	db             *database.DB
 	notes, records *database.Batch
 	signer         func() (signer, error)
-	lane           atomic.Int64 // of this program; -1 until it is known
+	own            atomic.Pointer[membership] // nil until the lane of this program is known
 	mark           mark
 	moved          atomic.Bool   // the log is longer than its mark
 	shared         atomic.Bool   // there are other lanes
@@ -98,7 +98,6 @@ func New(columns audit.Table, key func() ([]byte, error), path string) *Table {
 		layout: newLayout(columns), signer: sync.OnceValues(newSigner(key)), mark: mark{path: path}, kinds: map[string]kindID{},
 		hurry: make(chan struct{}, 1),
 	}
-	a.lane.Store(-1)
 	a.notes = &database.Batch{Do: a.begin}
 	a.records = &database.Batch{Do: a.extend, Name: func(one *database.Write) string {
 		return "record " + openID(a.db.Owner, one.Item.(*entry).Record)

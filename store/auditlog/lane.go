@@ -124,11 +124,20 @@ func keyOf(lane int64) string { return "lane " + strconv.FormatInt(lane, 10) }
 // keys returns the keys of a write to the lane of this program: none until the lane is known, so that the first write is
 // alone.
 func (a *Table) keys(more ...string) []string {
-	lane := a.lane.Load()
-	if lane < 0 {
+	own := a.own.Load()
+	switch {
+	case own == nil:
 		return nil
+	case len(more) == 0:
+		return own.keys
 	}
-	return append(more, keyOf(lane))
+	return append(more, own.keys...)
+}
+
+// A membership is the lane of a program, with the keys of a write to it, which are made once because every call has some.
+type membership struct {
+	lane int64
+	keys []string
 }
 
 // openHead reads the head of this program's lane and refuses to build on one that is not genuine: signing what follows would
@@ -138,10 +147,10 @@ func (a *Table) openHead(t *database.Tx) (h head, err error) {
 	if err != nil {
 		return h, err
 	}
-	if lane := a.lane.Load(); lane < 0 {
+	if own := a.own.Load(); own == nil {
 		h, err = a.enter(t, &s)
 	} else {
-		h, err = database.Only(t, forged("has lost its head"), readHead, askHeads+` WHERE id = ?`, lane+1)
+		h, err = database.Only(t, forged("has lost its head"), readHead, askHeads+` WHERE id = ?`, own.lane+1)
 	}
 	switch {
 	case err != nil:
@@ -153,8 +162,8 @@ func (a *Table) openHead(t *database.Tx) (h head, err error) {
 		return h, forged("is shorter than it was")
 	}
 	a.seen = append(h.message(), h.mac...)
-	if a.lane.Load() < 0 {
-		t.After(func() { a.lane.Store(h.lane) })
+	if a.own.Load() == nil {
+		t.After(func() { a.own.Store(&membership{h.lane, []string{keyOf(h.lane)}}) })
 	}
 	if h.old() {
 		h.public, h.anchorHash = s.public, genesis()
