@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -49,17 +47,13 @@ func twoNodes(t *testing.T) (a, b, quiet *node.Node, ran *sync.Map) {
 	protocols := []node.Protocol{{Name: "count", Open: func(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
 		return counter{src.Name, ran}, nil
 	}}}
-	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	var nodes []*node.Node
 	for i, own := range []string{"on_a", "on_b", "on_b"} {
-		if i > 0 { // each program accepts records of programs with the same key alone
-			kit.OK(t, os.CopyFS(filepath.Join(dirs[i], config.StateName), os.DirFS(filepath.Join(dirs[0], config.StateName))))
-		}
 		text := fmt.Sprintf("sources: [{name: both, protocol: count}, {name: %s, protocol: count}]\n"+
 			"doors: {http: {listen: '127.0.0.1:0'}}\nstore: {url: '%s'}\n"+
 			"policy: {rules: [{effect: ask, tools: on_b, when: has(args.ask)}]}\n", own, url)
-		n := open(t, parse(t, dirs[i], text), node.Options{Protocols: protocols})
-		kit.OK(t, call(n, own)) // it has its key now
+		n := open(t, parse(t, t.TempDir(), text), node.Options{Protocols: protocols}) // each with an audit.key of its own
+		kit.OK(t, call(n, own))
 		if nodes = append(nodes, n); i == 2 {
 			t.Cleanup(func() { kit.Check(t, n.Close(kit.Context(t))) })
 			continue

@@ -62,7 +62,7 @@ func (a *app) approvalsCommand() *cobra.Command {
 	return c
 }
 
-// tellStanding says where approvals given always are: they are not in the store.
+// tellStanding lists the approvals that were given always, which are in the config and not in the store.
 func (a *app) tellStanding() error {
 	if a.away() {
 		fmt.Fprintln(a.err, "approvals given always are not listed here: they are under `approved` in the config of the server")

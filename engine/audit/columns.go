@@ -104,8 +104,8 @@ func Columns() Table {
 		{Name: "approval_at", Since: 8, Value: func(r *tool.Record) any { return &r.Approval.At }},
 		{Name: "approval_reason", Since: 8, Value: func(r *tool.Record) any { return &r.Approval.Reason }},
 		{Name: "kind", Stored: "class", Part: Shared, Since: 9, Ours: true, Value: func(r *tool.Record) any { return &r.Kind }},
-		{Name: "lane", Part: Row, Since: 9, Value: func(r *tool.Record) any { return &r.Lane }},
-		{Name: "number", Part: Row, Since: 9, Value: func(r *tool.Record) any { return &r.Number }},
+		{Name: "lane", Part: Row, Since: 10, Value: func(r *tool.Record) any { return &r.Lane }},
+		{Name: "number", Part: Row, Since: 10, Value: func(r *tool.Record) any { return &r.Number }},
 	}
 }
 

@@ -197,7 +197,7 @@ const (
 // The versions since which a database lists its programs, and says which versions may use it.
 const (
 	programsSince = 5
-	limitsSince   = 11
+	limitsSince   = 10
 )
 
 // is reports whether a step has a mark.
