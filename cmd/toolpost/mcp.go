@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"toolpost/cmd/toolpost/form"
 	"toolpost/cmd/toolpost/format"
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/config"
@@ -108,23 +107,12 @@ func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(confi
 		}
 		for spec, err := range n.Catalog().Specs(ctx, me()) {
 			if spec != nil && spec.Source == s.Name && s.Err == nil && err == nil {
-				one.Tools = append(one.Tools, triedTool{spec.Name, spec.Description, exampleCall(spec)})
+				one.Tools = append(one.Tools, triedTool{spec.Name, spec.Description, mcpadd.ExampleCall(spec)})
 			}
 		}
 		all = append(all, one)
 	}
 	return all, nil
-}
-
-// exampleCall returns the words of a call, after `toolpost call`.
-func exampleCall(spec *tool.Spec) string {
-	words := format.ShellWord(spec.Ref().String())
-	for _, in := range form.Inputs(spec.Input) {
-		if in.Need == "required" {
-			words += " " + format.ShellWord(in.Name) + "=" + format.ShellWord(strings.ToUpper(in.Name))
-		}
-	}
-	return words
 }
 
 func (a *app) mcpListCommand() *cobra.Command {
@@ -442,9 +430,8 @@ func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 	}
 	if len(tried.Tools) > 0 {
 		call := tried.Tools[0].example
-		name, _, _ := strings.Cut(call, " ")
 		fmt.Fprintf(q.out, "next: toolpost tools show %s; toolpost call %s; or `toolpost connect`, and your agent has them\n",
-			name, call)
+			strings.Fields(call)[0], call)
 	}
 }
 

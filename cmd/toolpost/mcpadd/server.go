@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"toolpost/cmd/toolpost/form"
+	"toolpost/cmd/toolpost/format"
 	"toolpost/config"
 	"toolpost/config/offlimits"
 	"toolpost/host/secret"
@@ -316,4 +318,15 @@ func (s *Server) Hidden(base string, started bool) (beside string) {
 		}
 	}
 	return beside
+}
+
+// ExampleCall returns the words of a call, after `toolpost call`.
+func ExampleCall(spec *tool.Spec) string {
+	words := format.ShellWord(spec.Ref().String())
+	for _, in := range form.Inputs(spec.Input) {
+		if in.Need == "required" {
+			words += " " + format.ShellWord(in.Name) + "=" + format.ShellWord(strings.ToUpper(in.Name))
+		}
+	}
+	return words
 }
