@@ -469,38 +469,49 @@ func TestADeadSourceIsTriedAtOnceWhenItsFilesChange(t *testing.T) {
 // Half of a file may be a valid file with less in it: the tools of this protocol are the words of a file.
 func TestFileSavedWhileReadRemovesNoTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var saving, saved atomic.Bool
+		var saving atomic.Bool
 		var reading func()
 		protocol := []node.Protocol{{
 			Name: "words",
 			Open: func(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
-				if saving.Load() && saved.CompareAndSwap(false, true) { // an editor begins to save it just now
+				if src.Name == "words" && saving.CompareAndSwap(true, false) { // an editor begins to save it just now
 					reading()
 				}
-				text, err := os.ReadFile(filepath.Join(src.Dir, "words"))
+				text, err := os.ReadFile(filepath.Join(src.Dir, src.Name))
+				if string(text) == "?" {
+					err = tool.Errorf(tool.CodeInvalidInput, "this is no word")
+				}
 				return &words{strings.Fields(string(text))}, err
 			},
 			Claim: func(src config.Source) (offlimits.Claim, error) {
-				return offlimits.Claim{Starts: []string{filepath.Join(src.Dir, "words")}}, nil
+				return offlimits.Claim{Starts: []string{filepath.Join(src.Dir, src.Name)}, Stays: true}, nil
 			},
 		}}
+		const sources = "store: {url: none}\nsources: [{name: words, protocol: words}"
 		p := watched(t, map[string]string{
-			"toolpost.yaml": "store: {url: none}\nsources: [{name: words, protocol: words}]", "words": "one two",
+			"toolpost.yaml": sources + "]", "words": "one two", "more": "more",
 		}, node.Options{Protocols: protocol})
-		reading = func() {
-			p.write("words", "one")
-			go func() { time.Sleep(90 * time.Millisecond); p.write("words", "one two three four") }() // and takes its time
-		}
-		saving.Store(true)
-		p.write("words", "one two three")
-		for range 50 {
-			time.Sleep(41 * time.Millisecond)
-			if err := call(p.n, "two"); err != nil {
-				t.Fatalf("%v\n%s", err, p.logged)
+		for _, edit := range []struct{ file, text, half, brings string }{
+			{"words", "one two three", "one", "four"},
+			// The rooms of words are built anew, since the files of more are off limits.
+			{"toolpost.yaml", sources + ", {name: more, protocol: words}]", "one", "five"},
+			{"toolpost.yaml", sources + "]", "?", "six"},
+		} {
+			reading = func() {
+				p.write("words", edit.half)
+				time.AfterFunc(90*time.Millisecond, func() { p.write("words", "one two "+edit.brings) }) // and takes its time
 			}
-		}
-		if err := call(p.n, "four"); err != nil || !saved.Load() {
-			t.Errorf("%v\n%s", err, p.logged)
+			saving.Store(true)
+			p.write(edit.file, edit.text)
+			for range 50 {
+				time.Sleep(41 * time.Millisecond)
+				if err := call(p.n, "two"); err != nil {
+					t.Fatalf("after a change of %s: %v\n%s", edit.file, err, p.logged)
+				}
+			}
+			if err := call(p.n, edit.brings); err != nil || saving.Load() {
+				t.Errorf("after a change of %s: %v\n%s", edit.file, err, p.logged)
+			}
 		}
 		p.write("words", "four") // and this is intended
 		time.Sleep(time.Second)

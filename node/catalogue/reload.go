@@ -11,6 +11,7 @@ import (
 	"toolpost/builtin/reload"
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/host/notice"
 	"toolpost/tool"
 )
 
@@ -119,9 +120,7 @@ func (c *Catalogue) openAgain(s *source) tool.Change {
 	c.limit()
 	c.mu.Unlock()
 	o := c.open(s.ctx, s.Source, claim)
-	// A file that was read while it was being saved may be incomplete without being invalid. So if a source has lost tools,
-	// it is adopted only if its files do not change for a while; else they are read again when they no longer change.
-	if o.runner != nil && o.fewer(c.standing(s).opened) && (!tool.Sleep(s.ctx, lookPause) || c.look(claim) != sight) {
+	if o.runner != nil && c.unfinished(s, o, c.standing(s).opened, sight) { // it is read again when its files rest
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s.trying, s.sight = nil, taken
@@ -130,6 +129,14 @@ func (c *Catalogue) openAgain(s *source) tool.Change {
 		return tool.Change{}
 	}
 	return c.settle(s, o)
+}
+
+// unfinished reports whether o was read from files that were being saved. They may be incomplete without being invalid. So
+// if a source has lost tools, it is adopted only if its files do not change for a while. Errors that are not in the files
+// do not wait for that.
+func (c *Catalogue) unfinished(s *source, o, before opened, sight notice.Sight) bool {
+	return (o.err == nil || tool.CodeOf(o.err) == tool.CodeInvalidInput) && o.fewer(before) &&
+		tool.Sleep(s.ctx, lookPause) && c.look(o.claim) != sight
 }
 
 // settle adopts the result of reopening a source.

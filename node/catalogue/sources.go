@@ -158,9 +158,10 @@ func (c *Catalogue) replace(ctx context.Context, to wanted, keep func(*source) b
 			next[i] = c.newSource(w, to)
 			c.mu.Lock()
 			next[i].waits, next[i].claim, next[i].list = true, c.claimed(w), c.checker.Now()
+			before, _ := c.before(w)
 			c.mu.Unlock()
 			fresh = append(fresh, next[i])
-			c.tasks.Go(func() { c.openFirst(next[i]) })
+			c.tasks.Go(func() { c.openFirst(next[i], before) })
 		}
 	}
 	arrived(waits, fresh)
@@ -179,12 +180,17 @@ func arrived(ctx context.Context, sources []*source) bool {
 	return true
 }
 
-// openFirst opens a source for the first time. If it was published meanwhile, it is published again.
-func (c *Catalogue) openFirst(s *source) {
+// openFirst opens a source for the first time, perhaps in place of one before it, which takes calls meanwhile. If it was
+// published meanwhile, it is published again.
+func (c *Catalogue) openFirst(s *source, before opened) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
-	sight := c.look(s.claim)
-	o := c.open(s.ctx, s.Source, s.claim)
+	began := time.Now()
+	sight, o := c.look(s.claim), c.open(s.ctx, s.Source, s.claim)
+	for again := true; again && c.unfinished(s, o, before, sight); again = time.Since(began) < mostUnrest {
+		c.discard(s.Name, o.runner)
+		sight, o = c.look(s.claim), c.open(s.ctx, s.Source, s.claim)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer close(s.attempted) // after it is published: waiting calls look again
@@ -459,9 +465,17 @@ func (c *Catalogue) readClaim(src config.Source) (offlimits.Claim, error) {
 // it. The caller holds mu.
 func (c *Catalogue) claimed(w config.Source) offlimits.Claim {
 	claim, err := c.readClaim(w)
-	i := slices.IndexFunc(c.sources, func(s *source) bool { return s.Name == w.Name })
-	if i >= 0 && err != nil {
-		return c.sources[i].claim
+	if before, ok := c.before(w); ok && err != nil {
+		return before.claim
 	}
 	return claim
+}
+
+// before returns the present source of the name of w, if there is one. The caller holds mu.
+func (c *Catalogue) before(w config.Source) (o opened, ok bool) {
+	i := slices.IndexFunc(c.sources, func(s *source) bool { return s.Name == w.Name })
+	if i < 0 {
+		return o, false
+	}
+	return c.sources[i].opened, true
 }
