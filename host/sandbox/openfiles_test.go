@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"toolpost/host/process"
 	"toolpost/host/sandbox"
@@ -42,5 +45,25 @@ func TestAChildWithManyFilesHasThemAll(t *testing.T) {
 	}
 	if exit := child.Wait(); exit.Code != 0 || !slices.Equal(strings.Fields(string(said)), want) {
 		t.Errorf("%s: %s, %s", exit, said, child.Tail())
+	}
+}
+
+// The kernel counts the descriptors that all processes of a user are handing over against the limit of files of each.
+func TestAStartWaitsUntilOthersHaveHandedOver(t *testing.T) {
+	interpreter, needs := python()
+	pair := kit.Must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
+	for range 100 {
+		kit.OK(t, unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(pair[0]), nil, 0))
+	}
+	time.AfterFunc(200*time.Millisecond, func() { _, _ = unix.Close(pair[0]), unix.Close(pair[1]) }) // after some tries
+	said, exit := run(t, process.Command{
+		Argv: []string{interpreter, "-I", "-c", "print('here')"}, Dir: "/",
+		Confine: &sandbox.Confinement{
+			Profile:   sandbox.Feasible(sandbox.Profile{Executable: needs, Limits: sandbox.Limits{Files: 32}}),
+			Violation: func(sandbox.Violation) {},
+		},
+	})
+	if exit.Code != 0 || said != "here\n" {
+		t.Errorf("%s: %s", exit, said)
 	}
 }

@@ -61,11 +61,22 @@ func Start(s Spawn) (*Confined, error) {
 		return nil, err
 	}
 	c, err := m.start(s)
+	// The kernel counts the descriptors that all processes of a user are handing over against the limit of files of each.
+	for end := time.Now().Add(handTime); errors.Is(err, unix.ETOOMANYREFS) && time.Now().Before(end); {
+		time.Sleep(handPause)
+		c, err = m.start(s)
+	}
 	if err != nil {
 		return nil, explain(err)
 	}
 	return c, nil
 }
+
+// How long a start waits for other processes to receive what is being handed over, and its pauses.
+const (
+	handTime  = 5 * time.Second
+	handPause = 20 * time.Millisecond
+)
 
 // Moved reports whether a start failed because a file that the room needs was replaced in the meantime. The start may be
 // retried: the new file is subject to the same rules.
