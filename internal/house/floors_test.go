@@ -52,7 +52,7 @@ func floors() []floor {
 		{name: "node", rooms: []string{"node/storage", "node/access", "node/catalogue", "node"}, ordered: true},
 		{name: "measuring", rooms: []string{"bench/attempt"}},
 		{name: "parts of the command line", rooms: []string{
-			"cmd/toolpost/connect", "cmd/toolpost/packages", "cmd/toolpost/form", "cmd/toolpost/*",
+			"cmd/toolpost/connect", "cmd/toolpost/packages", "cmd/toolpost/form", "cmd/toolpost/format", "cmd/toolpost/*",
 		}, ordered: true},
 		{name: "top", rooms: []string{"cmd/*", "bench/embeddings", "bench", "packaging/*"}},
 	}
