@@ -113,7 +113,7 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 	if !unsaid() {
 		<-said // otherwise a server without calls could end before that
 	}
-	return a.whyNot(ctx, err, cfg, string(o.Listen))
+	return a.whyNot(ctx, err, cfg, o.Listen)
 }
 
 // whyNot adds to the error of a server that could not start that another one runs: of its config, or at its address.

@@ -75,7 +75,7 @@ func Open(address string, o store.Options) (*store.DB, error) {
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout / time.Duration(len(hosts)) // so that one that is silent leaves time for the next
 	}
-	if err := dialing(cfg); err != nil {
+	if err := dialling(cfg); err != nil {
 		return nil, err
 	}
 	reads, writes := *cfg, *cfg
@@ -113,9 +113,9 @@ func connections(params map[string]string, most int) (int, error) {
 // usualConnections is how many connections a program opens by default: one writes, the others read.
 const usualConnections = 4
 
-// dialing makes connections notice within tcp_user_timeout (milliseconds, as in libpq) that their packets are no longer
+// dialling makes connections notice within tcp_user_timeout (milliseconds, as in libpq) that their packets are no longer
 // acknowledged: the kernel alone takes a quarter of an hour.
-func dialing(cfg *pgx.ConnConfig) error {
+func dialling(cfg *pgx.ConnConfig) error {
 	limit := unacknowledged
 	if text, ok := cfg.RuntimeParams["tcp_user_timeout"]; ok {
 		ms, err := strconv.Atoi(text)

@@ -203,7 +203,7 @@ func (s *sessions) find(p tool.Principal, id string) *session {
 	return one
 }
 
-// moved returns the session of a client that initialized itself at another program, or nil if the id is not one.
+// moved returns the session of a client that initialised itself at another program, or nil if the id is not one.
 func (s *sessions) moved(p tool.Principal, id string) *session {
 	var d declared
 	if _, ended := s.ended[id]; ended || !s.seal.read(id, []byte(p.ID), &d) || time.Since(time.Unix(d.Made, 0)) > sessionLife {
