@@ -95,7 +95,7 @@ func (s *Storage) keepInStore() {
 	window, files := s.window(), s.files()
 	s.Keys = secret.NewKeyed(s.key)
 	window.Digests = s.Keys
-	if s.o.Idempotency.Durable || s.o.shared() {
+	if s.o.Idempotency.Durable || s.DB.Served() {
 		window.Outcomes = s.DB.Outcomes()
 	}
 	s.Trail = audit.New(audit.Options{

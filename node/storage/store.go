@@ -58,9 +58,6 @@ func optionsOf(cfg *config.Config) (o Options, err error) {
 	return o, nil
 }
 
-// shared reports whether programs on several machines can use the store.
-func (o *Options) shared() bool { return strings.HasPrefix(o.URL, "postgres") }
-
 // storeFile is the default store of a config, in its state folder.
 const storeFile = "toolpost.db"
 
@@ -264,7 +261,7 @@ func (s *Storage) key() ([]byte, error) {
 		sum, err := secret.NewKeyed(own).Sum("key for digests")
 		return sum[:], err
 	}
-	if s.o.Key != "" || !s.o.shared() {
+	if s.o.Key != "" || !s.DB.Served() {
 		return derived()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)

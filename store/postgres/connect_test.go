@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
-	"net/url"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -115,36 +113,15 @@ func TestIdleStoreAsksAboutOnceASecond(t *testing.T) {
 // A pooler lends connections of a server for one transaction each, as PgBouncer does in transaction mode, or for as long
 // as a client stays, as in session mode.
 type pooler struct {
-	socket  string
 	session bool
 	mu      sync.Mutex
 	free    []net.Conn
 	hello   bytes.Buffer // what a server says to a new client
 }
 
-// newPooler listens in a folder, for the database of an address, and returns the address on its side.
+// newPooler puts a pooler in front of the server of an address, and returns the address on its side.
 func newPooler(t *testing.T, address string, session bool) string {
-	u, err := url.Parse(address)
-	kit.OK(t, err)
-	const name = ".s.PGSQL.5432"
-	q := u.Query()
-	p := &pooler{socket: filepath.Join(q.Get("host"), name), session: session}
-	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, name))
-	kit.OK(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() { // ends with the listener
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(c)
-		}
-	}()
-	q.Set("host", dir)
-	u.RawQuery = q.Encode()
-	return u.String()
+	return inFront(t, address, (&pooler{session: session}).serve)
 }
 
 // message reads a message; the first one of a client has no type.
@@ -178,7 +155,7 @@ func answer(client io.Writer, server io.Reader) (state byte, err error) {
 	}
 }
 
-func (p *pooler) serve(client net.Conn) {
+func (p *pooler) serve(client net.Conn, socket string) {
 	defer client.Close()
 	first, err := message(client, false)
 	if err != nil || strings.Contains(string(first), "lock_timeout") { // PgBouncer refuses most parameters
@@ -196,7 +173,7 @@ func (p *pooler) serve(client net.Conn) {
 		_, _ = client.Write(p.hello.Bytes())
 		p.free, server, said = append(p.free, server), nil, 0
 		p.mu.Unlock()
-	} else if server, err = net.Dial("unix", p.socket); err != nil {
+	} else if server, err = net.Dial("unix", socket); err != nil {
 		return
 	} else if _, err := server.Write(first); err != nil {
 		return

@@ -14,6 +14,7 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/job"
 	"toolpost/engine/persist"
+	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/store"
 	"toolpost/store/postgres"
@@ -22,26 +23,26 @@ import (
 
 // A wire is a connection to a server that can lose the answer to a COMMIT, and can be cut.
 type wire struct {
-	socket  string
 	swallow atomic.Bool // the answer to the next COMMIT is lost, with its connection
 	sever   atomic.Bool // and from that COMMIT on the server is unreachable
 	cut     atomic.Bool // the server is unreachable
 }
 
-// newWire listens in a folder, for the database of an address, and returns the address on its side.
+// newWire puts a wire in front of the server of an address, and returns the address on its side.
 func newWire(t *testing.T, address string) (*wire, string) {
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := &wire{}
+	return w, inFront(t, address, w.carry)
+}
+
+// inFront listens in a folder, in place of the server of an address, and gives each connection to serve, with the server's
+// socket. It returns the address of the folder.
+func inFront(t *testing.T, address string, serve func(client net.Conn, socket string)) (near string) {
+	t.Helper()
 	const name = ".s.PGSQL.5432"
-	q := u.Query()
-	w := &wire{socket: filepath.Join(q.Get("host"), name)}
-	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := kit.Must(url.Parse(address))(t)
+	q, dir := u.Query(), t.TempDir()
+	socket := filepath.Join(q.Get("host"), name)
+	l := kit.Must(net.Listen("unix", filepath.Join(dir, name)))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() { // ends with the listener
 		for {
@@ -49,18 +50,18 @@ func newWire(t *testing.T, address string) (*wire, string) {
 			if err != nil {
 				return
 			}
-			go w.carry(c)
+			go serve(c, socket)
 		}
 	}()
 	q.Set("host", dir)
 	u.RawQuery = q.Encode()
-	return w, u.String()
+	return u.String()
 }
 
 // carry carries one connection, until either side ends it.
-func (w *wire) carry(client net.Conn) {
+func (w *wire) carry(client net.Conn, socket string) {
 	defer client.Close()
-	server, err := net.Dial("unix", w.socket)
+	server, err := net.Dial("unix", socket)
 	if err != nil || w.cut.Load() {
 		return
 	}

@@ -117,9 +117,6 @@ func findings(t testing.TB, db *store.DB) (text string) {
 // While a transaction of one lane is under way, another lane goes on, and a reader that follows the log waits for the
 // row that was numbered first.
 func overlapping(t *testing.T, k Kind) {
-	if !k.Far {
-		t.Skip("it has one writer")
-	}
 	address := k.New(t)
 	mine, other := k.lanes(t, address)
 	raw := k.Raw(t, address)
