@@ -223,15 +223,18 @@ func (t *Tx) migrate() error {
 	if db.ready.Load() && (t.w.checked || !db.d.Doubt) {
 		return nil
 	}
-	if err := t.once(db.d.Begin); err != nil {
-		return err
-	}
-	err := t.migrateFrom(db.o.Steps)
-	if err == nil {
-		err = t.once("COMMIT")
-	}
-	if err != nil {
-		return errors.Join(err, t.once("ROLLBACK"))
+	var have int
+	if _, err := Row(t, haveVersion, nil, &have); err != nil || have != db.version() { // else there is no need to be alone
+		if err := t.once(db.d.Begin); err != nil {
+			return err
+		}
+		err := t.migrateFrom(db.o.Steps)
+		if err == nil {
+			err = t.once("COMMIT")
+		}
+		if err != nil {
+			return errors.Join(err, t.once("ROLLBACK"))
+		}
 	}
 	db.ready.Store(true)
 	t.w.checked = true
