@@ -60,11 +60,10 @@ type searches struct {
 	looked map[string]time.Time // when each table was last searched
 }
 
-// How long the answer of Living counts, and how often a table is searched although it does not change.
-const (
-	livingFor = 2 * time.Second
-	calmFor   = 30 * time.Second
-)
+// How long the answer of Living counts, and how often a table is searched although it does not change, in terms of the
+// grace: a program may come and go between two answers.
+func (d *Dialect) livingFor() time.Duration { return d.Grace / 5 }
+func (d *Dialect) calmFor() time.Duration   { return 3 * d.Grace }
 
 // worthwhile reports whether a table may have rows of a program that was found to be gone since the table was last
 // searched. Searches of all tables share one cheap question.
@@ -75,16 +74,16 @@ func (db *DB) worthwhile(ctx context.Context, table string) (bool, error) {
 	a, now := &db.searched, time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if now.Sub(a.asked) >= livingFor {
+	if now.Sub(a.asked) >= db.d.livingFor() {
 		var living string
 		if err := db.reads.QueryRowContext(ctx, db.d.Living).Scan(&living); err != nil {
 			return false, err
 		}
 		if a.asked = now; living != a.living {
-			a.living, a.until = living, now.Add(db.d.Grace+2*livingFor)
+			a.living, a.until = living, now.Add(db.d.Grace+2*db.d.livingFor())
 		}
 	}
-	if now.After(a.until) && now.Sub(a.looked[table]) < calmFor {
+	if now.After(a.until) && now.Sub(a.looked[table]) < db.d.calmFor() {
 		return false, nil
 	}
 	if a.looked == nil {

@@ -195,9 +195,11 @@ func approvalsOfOrphans(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	jobs := db.Jobs()
 	never := func(x job.Job) (string, []byte) { return job.Lost, []byte(`{}`) }
-	for state, want := range map[string]string{
+	states := map[string]string{
 		approval.Waiting: job.Queued, approval.Approved: job.Queued, approval.Denied: job.Queued, approval.Used: job.Lost,
-	} {
+	}
+	entries := map[string]approval.Entry{}
+	for state := range states {
 		x := added(t, jobs, false)
 		p := start(t, "hold", address)
 		p.wait("began 1")
@@ -205,14 +207,27 @@ func approvalsOfOrphans(t *testing.T, k Kind) {
 		e.Job = x.ID
 		works(t, errOf(db.Approvals().Add(t.Context(), e, manyApprovals())))
 		decided(t, db, e.ID, state)
+		entries[state] = e
 		p.end()
-		until(t, func() bool { return must[int](t)(jobs.Recover(t.Context(), never, resumed)) == 1 })
-		equal(t, find(t, jobs, x.ID).State, want, "a job whose approval is %s", state)
+	}
+	found := 0
+	until(t, func() bool {
+		found += must[int](t)(jobs.Recover(t.Context(), never, resumed))
+		return found == len(states)
+	})
+	resumes := map[string]string{}
+	for state, want := range states {
+		e := entries[state]
+		equal(t, find(t, jobs, e.Job).State, want, "a job whose approval is %s", state)
 		if want == job.Queued {
-			begun := must[[]job.Job](t)(jobs.Claim(t.Context(), 1, nil))
-			needs(t, len(begun) == 1 && begun[0].Attempts == 1 && string(begun[0].Call) == `{"resume":"`+e.ID+`"}`,
-				"it continues with its approval, as if for the first time: %+v", begun)
-			works(t, jobs.Settle(t.Context(), x.ID, 1, job.Done, []byte(`{}`)))
+			resumes[e.Job] = `{"resume":"` + e.ID + `"}`
 		}
 	}
+	for _, x := range must[[]job.Job](t)(jobs.Claim(t.Context(), 9, nil)) {
+		needs(t, x.Attempts == 1 && string(x.Call) == resumes[x.ID],
+			"it continues with its approval, as if for the first time: %+v", x)
+		delete(resumes, x.ID)
+		works(t, jobs.Settle(t.Context(), x.ID, 1, job.Done, []byte(`{}`)))
+	}
+	equal(t, len(resumes), 0, "jobs that do not continue: %v", resumes)
 }
