@@ -85,7 +85,7 @@ await call("remember", { word: era }, undefined, { "toolpost/session": "a tale" 
 report.session = JSON.parse(await read("toolpost://sessions/a%20tale")).state.word;
 if (over === "http") {
   await call("test_trigger_tool_change");
-  report.news = await Promise.race([news, new Promise((r) => setTimeout(r, 20000, "nothing was told"))]);
+  report.news = await Promise.race([news, new Promise((r) => setTimeout(r, 60000, "nothing was told"))]);
 }
 console.log(JSON.stringify(report));
 await client.close();
