@@ -57,6 +57,8 @@ type Options struct {
 	More []string
 	// Mark names a file, outside the database, that records how far the log has come; empty for none.
 	Mark string
+	// Keep is how long records are kept; 0 means for ever. Records that another program has removed earlier are missed.
+	Keep time.Duration
 	// Grace is how long a program that has lost its connection to a database may take to come back; the default is ten
 	// seconds, if that can happen.
 	Grace time.Duration
@@ -80,7 +82,7 @@ type Kind struct {
 // used. It owns both from then on. Nothing is opened before the first use, which also brings the tables up to date; if
 // that fails, the next use tries again.
 func New(d database.Dialect, reads, writes *sql.DB, o Options) *DB {
-	log := auditlog.New(o.Columns, o.Key, o.Mark)
+	log := auditlog.New(o.Columns, o.Key, o.Mark, o.Keep)
 	steps := migrations(log, o.More)
 	db := log.Open(d, reads, writes, database.Options{
 		Steps: steps, Often: []string{askSession, askBase, askPatches}, Grace: o.Grace, Reach: o.Reach,

@@ -92,7 +92,7 @@ func Open(cfg *config.Config) (*store.DB, Options, error) {
 func openAt(cfg *config.Config, o *Options) (*store.DB, error) {
 	options := store.Options{
 		Key: func() ([]byte, error) { return auditKey(cfg, o.Audit.Key) }, Mark: auditMark(cfg, o.URL),
-		Connections: o.Connections,
+		Connections: o.Connections, Keep: time.Duration(o.Retention),
 	}
 	if o.URL == noStore {
 		return nil, nil

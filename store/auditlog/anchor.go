@@ -80,19 +80,28 @@ func (a *Table) keepAnchor() error {
 	return err
 }
 
-// addAnchor adds an anchor, and signs the head that names it.
+// addAnchor adds an anchor, and signs the head that names it. Times never go back, whatever the clocks of the programs say:
+// so an anchor proves how old those before it are at least. It is not added to a chain in which they do, which would sign it.
 func (a *Table) addAnchor(t *database.Tx, h *head, kind string, about int64, row place) error {
 	before := anchor{hash: genesis()}
-	if _, err := database.Row(t, `SELECT seq, hash FROM audit_anchor ORDER BY seq DESC LIMIT 1`, nil, &before.seq,
-		&before.hash); err != nil {
+	if _, err := database.Row(t, `SELECT seq, at, hash FROM audit_anchor ORDER BY seq DESC LIMIT 1`, nil, &before.seq,
+		&before.at, &before.hash); err != nil {
 		return err
 	}
-	if before.seq < h.anchor {
-		return forged("has lost anchors")
+	back, err := database.Row(t, `SELECT 1 FROM audit_anchor x JOIN audit_anchor y ON y.seq = x.seq + 1
+		WHERE x.seq >= ? AND y.at < x.at LIMIT 1`, []any{h.anchor}, new(int))
+	switch {
+	case err != nil:
+		return err
+	case before.seq < h.anchor || back:
+		return forged("has lost anchors, or has some that no program made")
 	}
-	x := anchor{seq: before.seq + 1, kind: kind, lane: h.lane, about: about, row: row, at: database.Micros(time.Now())}
+	x := anchor{
+		seq: before.seq + 1, kind: kind, lane: h.lane, about: about, row: row,
+		at: max(before.at, database.Micros(time.Now())),
+	}
 	x.hash = x.chained(before.hash, h.public)
-	err := t.Exec(`INSERT INTO audit_anchor (`+anchorColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, x.seq, x.kind, x.lane,
+	err = t.Exec(`INSERT INTO audit_anchor (`+anchorColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, x.seq, x.kind, x.lane,
 		x.about, x.row.seq, x.row.number, x.row.hash, x.at, x.hash)
 	if err != nil {
 		return err
@@ -101,24 +110,44 @@ func (a *Table) addAnchor(t *database.Tx, h *head, kind string, about int64, row
 	return a.closeHead(t, h)
 }
 
-// trim removes the anchors from before a time, except the last one.
+// silent reports whether a lane has had no anchor since a time. If its last one was trimmed, it is older than the first one
+// that is left.
+func (h *head) silent(q database.Querier, since int64) (bool, error) {
+	var at int64
+	found, err := database.Row(q, `SELECT at FROM audit_anchor WHERE seq >= ? ORDER BY seq LIMIT 1`, []any{h.anchor}, &at)
+	return h.anchor > 0 && found && at < since, err
+}
+
+// oldest is the time before which other programs may remove the rows of a lane.
+func (a *Table) oldest() int64 {
+	if a.keep == 0 {
+		return math.MinInt64
+	}
+	return database.Micros(time.Now().Add(-a.keep))
+}
+
+// trim removes the anchors from before a time, except the last of them, which shows how old the others were, and those that a
+// lane with rows names. The cuts among them are made again.
 func (a *Table) trim(t *database.Tx, before time.Time) error {
 	h, err := a.openHead(t)
 	if err != nil {
 		return err
 	}
-	old, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE at < ?
-		AND seq < (SELECT MAX(seq) FROM audit_anchor) ORDER BY seq DESC LIMIT 1`, database.Micros(before))
+	old, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE seq <
+		(SELECT MAX(seq) FROM audit_anchor WHERE seq < COALESCE((SELECT MIN(seq) FROM audit_anchor WHERE at >= ?), ?) AND seq <=
+			(SELECT COALESCE(MIN(anchor), ?) FROM audit_head WHERE anchor > 0 AND number > cut_number AND NOT EXISTS
+				(SELECT 1 FROM audit_anchor WHERE kind = ? AND about = id - 1 AND row_number = number)))
+		ORDER BY seq DESC LIMIT 1`, database.Micros(before), int64(math.MaxInt64), int64(math.MaxInt64), anchorCut)
 	if err != nil || len(old) == 0 {
 		return err
 	}
-	cuts, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor x WHERE kind = ? AND seq <= ? AND
-		NOT EXISTS (SELECT 1 FROM audit_anchor y WHERE y.kind = x.kind AND y.about = x.about AND y.seq > x.seq)`,
+	cuts, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor x WHERE kind = ? AND seq <= ? AND EXISTS
+		(SELECT 1 FROM audit_head h WHERE h.id = x.about + 1 AND h.number = x.row_number AND h.anchor BETWEEN 1 AND x.seq)`,
 		anchorCut, old[0].seq)
 	if err != nil {
 		return err
 	}
-	for _, x := range cuts { // their lanes begin there
+	for _, x := range cuts {
 		if err := a.addAnchor(t, &h, anchorCut, x.about, x.row); err != nil {
 			return err
 		}
@@ -129,8 +158,8 @@ func (a *Table) trim(t *database.Tx, before time.Time) error {
 	return t.Exec(`DELETE FROM audit_anchor WHERE seq <= ?`, old[0].seq)
 }
 
-// pruneOthers removes the rows of other lanes that have none since a time: the programs that would remove them are gone. The
-// transaction is alone.
+// pruneOthers removes the rows of other lanes that have had neither rows nor anchors since a time: the programs that would
+// remove them are gone. A lane without anchors proves nothing about its age, and stays. The transaction is alone.
 func (a *Table) pruneOthers(t *database.Tx, before time.Time) (removed int64, err error) {
 	h, err := a.openHead(t)
 	if err != nil {
@@ -145,6 +174,10 @@ func (a *Table) pruneOthers(t *database.Tx, before time.Time) (removed int64, er
 		_, err = database.Row(t, `SELECT COALESCE(MIN(first_seq), 0), COALESCE(MAX(last_seq), 0), COALESCE(MAX(day), ?)
 			FROM audit_day WHERE `+ofLane, append([]any{int64(math.MaxInt64)}, kindRange(o.lane)...), &lo, &hi, &last)
 		if err != nil || last >= dayOf(database.Micros(before)) || !o.genuine(nil) {
+			continue
+		}
+		var gone bool
+		if gone, err = o.silent(t, database.Micros(before)); err != nil || !gone {
 			continue
 		}
 		if err = a.addAnchor(t, &h, anchorCut, o.lane, place{o.seq, o.number, o.hash}); err != nil {
@@ -165,18 +198,34 @@ func (a *Table) pruneOthers(t *database.Tx, before time.Time) (removed int64, er
 	return removed, err
 }
 
-// adopt takes over the cut that another program has made in the lane.
-func adopt(t *database.Tx, h *head) error {
+// adopt takes over the cut that another program has made in the lane, unless that was too early: then Verify reports it.
+func (a *Table) adopt(t *database.Tx, h *head) error {
 	cuts, err := database.List(t, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE seq = ?`, h.cutBy)
-	for _, x := range cuts {
-		if x.row.number > h.cutNumber {
-			h.cutSeq, h.cutNumber, h.cutHash = x.row.seq, x.row.number, x.row.hash
-		}
+	if err != nil || len(cuts) == 0 || cuts[0].row.number <= h.cutNumber {
+		return err
+	}
+	x := cuts[0].row
+	if gone, err := h.silent(t, a.oldest()); err != nil || !gone || x.number != h.number || !bytes.Equal(x.hash, h.hash) {
+		return err
+	}
+	h.cutSeq, h.cutNumber, h.cutHash = x.seq, x.number, x.hash
+	return nil
+}
+
+// begin prepares the head of a lane without rows for the first one: the anchor that it names may have been removed.
+func (h *head) begin(t *database.Tx) error {
+	if h.anchor == 0 || h.number > h.cutNumber {
+		return nil
+	}
+	known, err := database.Row(t, `SELECT 1 FROM audit_anchor WHERE seq = ?`, []any{h.anchor}, new(int))
+	if err == nil && !known {
+		h.anchor, h.anchorHash = 0, genesis()
 	}
 	return err
 }
 
-// readAnchors checks the chain of anchors, and that each lane names the last one that it signed.
+// readAnchors checks the chain of anchors, that each lane names the last one that it signed, and that other programs than this
+// one have removed only what was old enough.
 func (v *verifier) readAnchors() error {
 	at := anchor{hash: genesis()}
 	trims, err := database.List(v, readAnchor, `SELECT `+anchorColumns+` FROM audit_anchor WHERE kind = ?
@@ -187,7 +236,7 @@ func (v *verifier) readAnchors() error {
 	if err != nil {
 		return err
 	}
-	trimmed := at.seq
+	trimmed, oldest := at.seq, v.oldest()
 	err = v.Each(func(rows *sql.Rows) error {
 		x, err := readAnchor(rows)
 		if err != nil {
@@ -195,6 +244,11 @@ func (v *verifier) readAnchors() error {
 		}
 		before := at
 		at = x
+		if before.seq == trimmed && len(trims) > 0 && trims[0].lane != v.own.lane && x.at >= oldest {
+			if err := v.find(0, "anchors up to %d were removed before their time, by lane %d", trimmed, trims[0].lane); err != nil {
+				return err
+			}
+		}
 		return v.linkAnchor(&before, &x)
 	}, `SELECT `+anchorColumns+` FROM audit_anchor ORDER BY seq`)
 	if err != nil {
@@ -204,7 +258,12 @@ func (v *verifier) readAnchors() error {
 		v.report.Anchor = audit.Point{Seq: at.seq, Hash: hex.EncodeToString(at.hash)}
 	}
 	for _, c := range v.inOrder() {
-		if c.last.seq == 0 && c.anchor <= trimmed || c.last.seq == c.anchor && bytes.Equal(c.last.hash, c.anchorHash) {
+		if err := v.checkCut(c, oldest); err != nil {
+			return err
+		}
+		empty := c.number == c.cutNumber
+		if c.last.seq == 0 && (c.anchor == 0 || empty && c.anchor <= trimmed) ||
+			c.last.seq == c.anchor && bytes.Equal(c.last.hash, c.anchorHash) {
 			continue
 		}
 		if err := v.find(0, "anchors of lane %d are missing or were added: its head names anchor %d, and the last one is %d",
@@ -213,6 +272,18 @@ func (v *verifier) readAnchors() error {
 		}
 	}
 	return nil
+}
+
+// checkCut reports a lane whose rows another program has removed too early, or not all of them.
+func (v *verifier) checkCut(c *chain, oldest int64) error {
+	if !c.closed {
+		return nil
+	}
+	gone, err := c.silent(v, oldest)
+	if err != nil || c.number == c.cutNumber && bytes.Equal(c.hash, c.at.hash) && (gone || c.cutter == v.own.lane) {
+		return err
+	}
+	return v.find(c.cutSeq, "rows up to %d of lane %d were removed before their time, by lane %d", c.cutSeq, c.lane, c.cutter)
 }
 
 // linkAnchor checks one anchor against the one before it.
@@ -227,10 +298,10 @@ func (v *verifier) linkAnchor(before, x *anchor) error {
 		c.anchors++
 	}
 	if o := v.lanes[x.about]; x.kind == anchorCut && o != nil && x.row.number > o.cutNumber {
-		o.at, o.cutSeq, o.cutNumber, o.anchors, o.closed = x.row, x.row.seq, x.row.number, 0, true
+		o.at, o.cutSeq, o.cutNumber, o.anchors, o.closed, o.cutter = x.row, x.row.seq, x.row.number, 0, true, x.lane
 	}
 	switch {
-	case x.seq != before.seq+1:
+	case x.seq != before.seq+1 || x.at < before.at:
 		v.sure = min(v.sure, x.seq)
 		return v.find(0, "anchor %d follows anchor %d: something is missing or was added", x.seq, before.seq)
 	case !bytes.Equal(x.hash, x.chained(before.hash, c.public)):

@@ -27,7 +27,8 @@ import (
 // that ends earlier. A program that finds a head of its own lane which it did not sign adds nothing to it and refuses calls
 // that would have to be recorded. Such an attacker can restore an earlier state of the whole database: a program that runs
 // meanwhile notices, and so does Verify by the mark that is kept in a file, or by a Point that was kept elsewhere. They
-// can also delete the notes of Begin, which are not in the chain, and add a lane of their own. An attacker who has a key as
+// can also delete the notes of Begin, which are not in the chain, and add a lane of their own, whose program may remove other
+// lanes as old as this program would. An attacker who has a key as
 // well, as the user that the program runs as has, can rewrite the lane of that key, except what other lanes have anchored
 // since (anchor.go): against that only a Point helps, or a copy somewhere else.
 type Table struct {
@@ -37,6 +38,7 @@ type Table struct {
 	signer         func() (signer, error)
 	own            atomic.Pointer[membership] // nil until the lane of this program is known
 	mark           mark
+	keep           time.Duration // how long rows are kept; 0 means for ever
 	moved          atomic.Bool   // the log is longer than its mark
 	shared         atomic.Bool   // there are other lanes
 	unanchored     atomic.Int64  // rows since the last anchor
@@ -86,8 +88,8 @@ const (
 
 func kindRange(lane int64) []any { return []any{lane << kindBits, (lane + 1) << kindBits} }
 
-// New returns a log that is not in use yet. nil columns mean audit.Columns; key and mark are as in Options.
-func New(columns audit.Table, key func() ([]byte, error), path string) *Table {
+// New returns a log that is not in use yet. nil columns mean audit.Columns; key, mark and keep are as in Options.
+func New(columns audit.Table, key func() ([]byte, error), path string, keep time.Duration) *Table {
 	if key == nil {
 		key = func() ([]byte, error) { return nil, nil }
 	}
@@ -95,8 +97,8 @@ func New(columns audit.Table, key func() ([]byte, error), path string) *Table {
 		columns = audit.Columns()
 	}
 	a := &Table{
-		layout: newLayout(columns), signer: sync.OnceValues(newSigner(key)), mark: mark{path: path}, kinds: map[string]kindID{},
-		hurry: make(chan struct{}, 1),
+		layout: newLayout(columns), signer: sync.OnceValues(newSigner(key)), mark: mark{path: path}, keep: keep,
+		kinds: map[string]kindID{}, hurry: make(chan struct{}, 1),
 	}
 	a.notes = &database.Batch{Do: a.begin}
 	a.records = &database.Batch{Do: a.extend, Name: func(one *database.Write) string {
@@ -237,9 +239,12 @@ func (a *Table) extend(t *database.Tx, group []*database.Write) error {
 	}
 	if h.epoch != a.epoch || h.cutBy != a.cutBy || len(a.kinds) > maxKinds {
 		a.epoch, a.cutBy, a.kinds = h.epoch, h.cutBy, map[string]kindID{}
-		if err := adopt(t, &h); err != nil {
+		if err := a.adopt(t, &h); err != nil {
 			return err
 		}
+	}
+	if err := h.begin(t); err != nil {
+		return err
 	}
 	if err := a.removeStray(t); err != nil {
 		return err

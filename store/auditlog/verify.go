@@ -50,9 +50,9 @@ func (a *Table) VerifyTelling(
 		return nil, err
 	}
 	v := &verifier{
-		layout: a.layout, mark: &a.mark, signer: s, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
+		layout: a.layout, mark: &a.mark, oldest: a.oldest, signer: s, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
 		tell: tell, sums: newSums(), report: &audit.Report{Findings: []audit.Finding{}, Lanes: []audit.Lane{}},
-		own: &chain{head: head{hash: genesis(), cutHash: genesis()}}, lanes: map[int64]*chain{}, sure: math.MaxInt64,
+		own: &chain{head: head{lane: -1, hash: genesis(), cutHash: genesis()}}, lanes: map[int64]*chain{}, sure: math.MaxInt64,
 	}
 	err = a.read(ctx, v.look)
 	if errors.Is(err, errEnough) {
@@ -80,6 +80,7 @@ type verifier struct {
 	*layout
 	signer signer
 	mark   *mark
+	oldest func() int64
 	points []audit.Point
 	report *audit.Report
 
@@ -107,7 +108,8 @@ type chain struct {
 	anchors       int64  // those that name rows which are not cut off
 	proof, proven int64  // an anchor, and the row up to which it proves the lane
 	broken        bool
-	closed        bool // another program has removed its rows
+	closed        bool  // another program has removed its rows
+	cutter        int64 // the lane of that program
 }
 
 func (v *verifier) find(seq int64, format string, args ...any) error {

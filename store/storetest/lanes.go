@@ -18,9 +18,16 @@ func anotherKey() ([]byte, error) { return []byte("another key"), nil }
 // lanes opens a database by two programs, each with a key of its own.
 func (k Kind) lanes(t testing.TB, address string) (mine, other *store.DB) {
 	t.Helper()
+	return k.lanesThatKeep(t, address, 0)
+}
+
+func (k Kind) lanesThatKeep(t testing.TB, address string, keep time.Duration) (mine, other *store.DB) {
+	t.Helper()
 	o := options()
+	o.Keep = keep
+	mine = k.openWith(t, address, o)
 	o.Key = anotherKey
-	return k.open(t, address), k.openWith(t, address, o)
+	return mine, k.openWith(t, address, o)
 }
 
 // ofLanes makes a log of two lanes with several anchors each. No program has it open.
@@ -152,32 +159,74 @@ func overlapping(t *testing.T, k Kind) {
 // goes on.
 func goneLanes(t *testing.T, k Kind) {
 	address := k.New(t)
-	mine, other := k.lanes(t, address)
+	mine, other := k.lanesThatKeep(t, address, time.Nanosecond)
+	raw, today := k.Raw(t, address), time.Now().UTC().Truncate(24*time.Hour)
 	at := func(day int) *tool.Record {
 		r := full()
-		r.Time = time.Date(2026, 11, day, 1, 2, 3, 0, time.UTC)
+		r.Time = today.AddDate(0, 0, day).Add(time.Hour)
 		return r
 	}
 	add(t, mine, at(10))
 	add(t, other, at(10), at(11))
 	add(t, mine, at(14))
-	prune := func(year, day int, want int64) *audit.Report {
+	anchored := func() {
 		t.Helper()
-		before := time.Date(year, 11, day, 12, 0, 0, 0, time.UTC)
+		until(t, func() bool { return count(t, raw, `SELECT COUNT(*) FROM audit_head WHERE anchor = 0`) == 0 })
+	}
+	anchored()
+	prune := func(day int, want int64) *audit.Report {
+		t.Helper()
+		before := today.AddDate(0, 0, day).Add(12 * time.Hour)
 		equal(t, must[int64](t)(mine.Audit().Prune(t.Context(), before)), want, "rows removed")
 		sound(t, other)
 		return sound(t, mine)
 	}
-	prune(2026, 11, 1) // a row of the other lane is young enough, so its program may still remove the rest
-	report := prune(2026, 12, 2)
+	prune(11, 1) // a row of the other lane is young enough, so its program may still remove the rest
+	report := prune(12, 2)
 	holds(t, report.Rows == 1 && len(report.Lanes) == 2 && report.Lanes[1].Closed, "%+v", report)
 	add(t, other, at(14)) // of a kind that it remembers
 	report = sound(t, mine)
 	holds(t, report.Rows == 2 && !report.Lanes[1].Closed, "%+v", report)
-	prune(2030, 1, 2) // and nearly all anchors
-	holds(t, count(t, k.Raw(t, address), `SELECT COUNT(*) FROM audit_anchor`) <= 4, "anchors are left")
-	prune(2030, 1, 0)
+	anchored()
+	prune(1000, 2) // and nearly all anchors
+	holds(t, count(t, raw, `SELECT COUNT(*) FROM audit_anchor`) <= 4, "anchors are left")
+	prune(1000, 0)
 	add(t, mine, full())
 	add(t, other, full())
 	equal(t, sound(t, mine).Rows, 2)
+}
+
+// A program that can write to the database has a lane of its own for the asking. It removes what is old in other lanes, and is
+// found if that was not old.
+func forgedCuts(t *testing.T, k Kind) {
+	far := time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name string
+		make func(mine, other *store.DB)
+		want string
+	}{
+		{"of a lane that was alone", func(mine, other *store.DB) {
+			add(t, mine, full(), full(), full())
+			add(t, other, full())
+		}, ""},
+		{"of a lane with anchors", func(mine, other *store.DB) {
+			add(t, mine, full())
+			add(t, other, full())
+			add(t, mine, full(), full())
+			works(t, mine.Close())
+		}, "rows up to 4 of lane 0 were removed before their time, by lane 1"},
+	} {
+		address := k.New(t)
+		mine, other := k.lanes(t, address)
+		c.make(mine, other)
+		must[int64](t)(other.Audit().Prune(t.Context(), far))
+		reader := k.open(t, address)
+		if c.want == "" {
+			equal(t, sound(t, reader).Rows, 3, c.name)
+			continue
+		}
+		add(t, reader, full()) // it does not sign what was done to it
+		found := findings(t, reader)
+		holds(t, strings.Contains(found, c.want), "%s: found %q, want %q", c.name, found, c.want)
+	}
 }

@@ -90,6 +90,7 @@ func Run(t *testing.T, k Kind) {
 		{"Audit/AnySingleChangeIsFound", anyChange},
 		{"Audit/AnchorsProveWhatLanesWere", anchored},
 		{"Audit/LanesOfProgramsThatAreGoneEnd", goneLanes},
+		{"Audit/LanesRemovedTooEarlyAreMissed", forgedCuts},
 		{"Audit/AForgedHeadIsNotBuiltOn", forgedHead},
 		{"Audit/APointThatWasKeptElsewhereIsLookedFor", keptPoints},
 		{"Audit/PruningKeepsTheChain", pruning},
