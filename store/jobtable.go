@@ -112,16 +112,15 @@ func (j *JobTable) Claim(ctx context.Context, most int, has func(needs string) b
 		}
 		return err
 	}
-	if err := j.db.Submit(&database.Write{Do: begin, Durable: true, Keys: []string{queueKey}, Late: func() { j.putLate(mine) }}); err != nil {
+	late := func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.late = append(j.late, mine...)
+	}
+	if err := j.db.Submit(&database.Write{Do: begin, Durable: true, Keys: []string{queueKey}, Late: late}); err != nil {
 		return nil, err
 	}
 	return mine, nil
-}
-
-func (j *JobTable) putLate(jobs []job.Job) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.late = append(j.late, jobs...)
 }
 
 func (j *JobTable) takeLate() (jobs []job.Job) {
@@ -189,7 +188,9 @@ func (j *JobTable) Settle(_ context.Context, id string, attempt int, state strin
 		}
 		return endJob(t, id, state, outcome)
 	}
-	return j.db.Submit(&database.Write{Do: settle, Durable: true, Keys: []string{jobKey(id)}, Key: "job " + id + " " + strconv.Itoa(attempt)})
+	return j.db.Submit(&database.Write{
+		Do: settle, Durable: true, Keys: []string{jobKey(id)}, Name: jobKey(id) + " " + strconv.Itoa(attempt),
+	})
 }
 
 // endJob ends a job. It removes the job's call, unless that is to be made again with answers.

@@ -88,7 +88,7 @@ func (p *PlanTable) End(_ context.Context, id, state string, result []byte, note
 		}
 		return endPlan(t, id, state, result)
 	}
-	return p.db.Submit(&database.Write{Do: end, Key: "plan " + id})
+	return p.db.Submit(&database.Write{Do: end, Name: "plan " + id})
 }
 
 func endPlan(t *database.Tx, id, state string, result []byte) error {

@@ -17,10 +17,10 @@ func (db *DB) Quotas() *QuotaTable { return &QuotaTable{db.DB} }
 
 // Draw implements quota.Shared.
 func (q *QuotaTable) Draw(_ context.Context, d quota.Draw) (got quota.Share, err error) {
-	err = q.db.Submit(&database.Write{Keys: []string{"quota " + string(d.Bucket[:])}, Do: func(t *database.Tx) (err error) {
+	err = q.db.Do(false, func(t *database.Tx) (err error) {
 		got, err = draw(t, q.db.Owner, &d)
 		return err
-	}})
+	}, "quota "+string(d.Bucket[:]))
 	return got, err
 }
 

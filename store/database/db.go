@@ -397,7 +397,7 @@ func (db *DB) often(ctx context.Context) map[string]*sql.Stmt {
 	return ready
 }
 
-// Reading is read for functions that return a value.
+// Reading is Read for functions that return a value.
 func Reading[T any](ctx context.Context, db *DB, use func(*Reader) (T, error)) (v T, err error) {
 	err = db.Read(ctx, func(r *Reader) error {
 		v, err = use(r)
@@ -455,7 +455,7 @@ func eachRow(rows *sql.Rows, err error, visit func(*sql.Rows) error) error {
 	return rows.Err()
 }
 
-// An Querier queries the database: a reader, or the transaction of a writer.
+// A Querier queries the database: a reader, or the transaction of a writer.
 type Querier interface {
 	Each(visit func(*sql.Rows) error, query string, args ...any) error
 }

@@ -84,7 +84,7 @@ func (w *writer) nameOf(one *Write) string {
 	if one.Batch != nil && one.Batch.Name != nil {
 		return one.Batch.Name(one)
 	}
-	return one.Key
+	return one.Name
 }
 
 // commit ends the transaction of a group.

@@ -50,12 +50,12 @@ const (
 // them may be at fault, and the writes are tried one by one.
 //
 // Why some do not wait. The record of a call that changed nothing is worth less than the time that its caller would
-// wait for a disk. It joins the queue and the next leader takes it along; if there is none, a timer leads (see later).
+// wait for a disk. It joins the queue and the next leader takes it along; if there is none, a timer leads (see Later).
 // Such writes are bounded in number, beyond which their callers wait like all others, and in time.
 //
 // A COMMIT that was not answered cannot simply be retried, since it may have happened. If that is possible each
 // transaction leaves a mark, by which the next one finds out: see doubt. A caller that cannot wait for that gets an
-// error that the outcome is unclear, and may come again with the same key; a write that turned out to have happened is
+// error that the outcome is unclear, and may come again with the same name; a write that turned out to have happened is
 // not repeated.
 type writer struct {
 	db   *DB
@@ -82,7 +82,7 @@ type writer struct {
 	full    bool      // there was no room for the last group
 	down    bool      // the last group did not reach the database: the next one does not wait for it
 	doubt   *doubt
-	// Writes that were reported as unclear and then found to have happened, by key: they are not repeated.
+	// Writes that were reported as unclear and then found to have happened, by name: they are not repeated.
 	landed map[string]bool
 }
 
@@ -90,17 +90,17 @@ type writer struct {
 // it.
 type Batch struct {
 	Do   func(*Tx, []*Write) error // all of them fail together
-	Name func(*Write) string       // see write.key; nil if none is repeated
+	Name func(*Write) string       // as Write.Name; nil if none is repeated
 }
 
 // A Write is one item to write.
 type Write struct {
 	Do      func(*Tx) error
-	Batch   *Batch // set if do is nil, with the item
+	Batch   *Batch // set if Do is nil, with the item
 	Item    any
 	Durable bool
-	Keys    []string     // names what it reads and changes; without any, it is alone in the whole database. See begin
-	Key     string       // identifies the write, if a caller may repeat it after an unclear outcome
+	Keys    []string     // names what it reads and changes; without any, it is alone in the whole database
+	Name    string       // identifies the write, if a caller may repeat it after an unclear outcome
 	Late    func()       // called by a leader if the write is found to have happened after it was reported as unclear
 	wake    chan bool    // true to lead, false when it is done; nil if no caller waits
 	Done    func(*Write) // called when it is over, if no caller waits
@@ -116,7 +116,7 @@ func (w *writer) Do(durable bool, f func(*Tx) error, keys ...string) error {
 	return w.Submit(&Write{Do: f, Durable: durable, Keys: keys})
 }
 
-// Writing is do, durably, for functions that return a value.
+// Writing is Do, durably, for functions that return a value.
 func Writing[T any](db *DB, f func(*Tx) (T, error), keys ...string) (v T, err error) {
 	err = db.Do(true, func(t *Tx) error {
 		v, err = f(t)
@@ -153,7 +153,7 @@ const (
 	mostLate = 4096
 )
 
-// Later submits a write without waiting; done is called when it is over. If there are too many already the caller
+// Later submits a write without waiting; Done is called when it is over. If there are too many already the caller
 // waits, so that callers cannot outrun the disk for a long time.
 func (w *writer) Later(one *Write) {
 	w.mu.Lock()
