@@ -61,7 +61,7 @@ func (a *Table) keepAnchor() error {
 	if n == 0 || !a.shared.Load() {
 		return nil
 	}
-	err := a.db.Submit(&database.Write{Keys: a.keys(anchors), Do: func(t *database.Tx) error {
+	err := a.db.Do(false, func(t *database.Tx) error {
 		h, err := a.openHead(t)
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ func (a *Table) keepAnchor() error {
 			return err
 		}
 		return a.addAnchor(t, &h, anchorHead, h.lane, place{h.seq, h.number, h.hash})
-	}})
+	}, a.keys(anchors)...)
 	if err == nil {
 		a.unanchored.Add(-n)
 	}

@@ -425,12 +425,12 @@ func (a *Table) lost(doc string) (entry, error) {
 func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
 	a.Settle()
 	var lane int64
-	err = a.db.Submit(&database.Write{Keys: a.keys(), Do: func(t *database.Tx) error {
+	err = a.db.Do(false, func(t *database.Tx) error {
 		h, err := a.openHead(t)
 		lane = h.lane
 		a.shared.Store(h.lanes > 1)
 		return err
-	}})
+	}, a.keys()...)
 	if err != nil {
 		return 0, err
 	}
@@ -444,10 +444,10 @@ func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err
 			break
 		}
 		var n int64
-		err = a.db.Submit(&database.Write{Keys: a.keys(), Durable: true, Do: func(t *database.Tx) (err error) {
+		err = a.db.Do(true, func(t *database.Tx) (err error) {
 			n, err = a.prune(t, day)
 			return err
-		}})
+		}, a.keys()...)
 		removed += n
 	}
 	if err == nil && a.shared.Load() {
@@ -456,7 +456,7 @@ func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err
 		removed += n
 	}
 	if err == nil {
-		err = a.db.Submit(&database.Write{Keys: a.keys(anchors), Do: func(t *database.Tx) error { return a.trim(t, before) }})
+		err = a.db.Do(false, func(t *database.Tx) error { return a.trim(t, before) }, a.keys(anchors)...)
 	}
 	return removed, errors.Join(err, ctx.Err())
 }

@@ -550,7 +550,7 @@ func (a *Table) keepMark() error {
 		return err
 	}
 	// durable, so that the log never ends before its mark
-	err = a.db.Submit(&database.Write{Do: look, Keys: a.keys(), Durable: true})
+	err = a.db.Do(true, look, a.keys()...)
 	if err == nil {
 		err = a.mark.write(key, next)
 	}
