@@ -30,12 +30,6 @@ type Dialect struct {
 	Types    *strings.Replacer // replaces the type names in migrations
 	Prepare  func() error      // creates what must exist before the first connection; may be nil
 	Begin    string            // begins a transaction that no other writer, in any process, overlaps
-	// Share begins a transaction that has its keys, which are sorted, to itself, or, if alone, the whole database. nil means
-	// that every transaction begins with Begin, and so that rows become visible in the order in which they are numbered.
-	Share func(keys []int64, alone bool) string
-	// What only a database with Share has: Lock takes a key, and Held lists the keys that are taken. Numbers gives as many
-	// numbers as wanted from a sequence, Given is the last one that was given, and Advance makes it go on after a number.
-	Lock, Held, Numbers, Given, Advance string
 	// Quick and Durable choose what the end of the next transaction waits for: that the record survives the end of this
 	// program, or that of the machine. If they are empty, every transaction waits for the latter.
 	Quick, Durable string
@@ -46,10 +40,6 @@ type Dialect struct {
 	Leave func() error
 	Lives func(ctx context.Context, q RowQuerier, number int64) (bool, error)
 	Grace time.Duration
-	// Keeps returns an error if a connection has lost the lock of Enter; nil if that cannot happen. Living is a query for a
-	// text that changes whenever a program takes or loses its lock; without one, each search for ended programs asks Lives.
-	Keeps  func(ctx context.Context, conn *sql.Conn) error
-	Living string
 	// Same returns an error if the open database is no longer the one that others find in its place; nil if that cannot
 	// happen.
 	Same func() error
@@ -57,19 +47,35 @@ type Dialect struct {
 	// Relieve is called when there is no room, and reports whether it made some.
 	Upkeep  func(ctx context.Context, conn *sql.Conn)
 	Relieve func(ctx context.Context, conn *sql.Conn) bool
-	// Listen calls heard whenever a program has made the statement Ring, until ctx or the connection ends. nil means that
-	// programs cannot ring: then asking often must be cheap.
-	Listen  func(ctx context.Context, conn *sql.Conn, heard func()) error
-	Ring    string
-	Doubt   bool               // a COMMIT that fails may have happened
 	Down    func(error) bool   // the database cannot be reached, or ended the connection
 	Intact  string             // a query that returns one row with "ok" if the files are sound; empty if there is none
 	Size    string             // a query for the size of the database in bytes
-	Now     string             // a query for the time of its clock in microseconds; empty if it has that of this machine
-	Standby string             // a query for what is wrong with the server that would take over, or ""; empty if none ever does
 	Busy    func(error) bool   // another writer was active; a retry may help
 	Full    func(error) bool   // there is no room
 	Advice  func(error) string // what to do about another error, as the end of its message; may be nil
+	Server  *Server            // nil if the database is files of this machine
+}
+
+// A Server holds what a dialect has for a database of a server: programs of several machines write at once, and a COMMIT that
+// fails may have happened. Without one every transaction begins with Begin, so rows become visible in the order in which they
+// are numbered, and programs cannot ring, but may ask often.
+type Server struct {
+	// Share begins a transaction that has its keys, which are sorted, to itself, or, if alone, the whole database. Lock takes a
+	// key, and Held lists the keys that are taken.
+	Share      func(keys []int64, alone bool) string
+	Lock, Held string
+	// Numbers gives as many numbers as wanted from a sequence, Given is the last one that was given, and Advance makes it go on
+	// after a number.
+	Numbers, Given, Advance string
+	// Keeps returns an error if a connection has lost the lock of Enter. Living is a query for a text that changes whenever a
+	// program takes or loses its lock.
+	Keeps  func(ctx context.Context, conn *sql.Conn) error
+	Living string
+	// Listen calls heard whenever a program has made the statement Ring, until ctx or the connection ends.
+	Listen  func(ctx context.Context, conn *sql.Conn, heard func()) error
+	Ring    string
+	Now     string // a query for the time of its clock in microseconds
+	Standby string // a query for what is wrong with the server that would take over, or ""
 }
 
 // A DB is an open database, with one writer for this program.
@@ -102,15 +108,15 @@ func (db *DB) Size(ctx context.Context) (bytes int64, err error) {
 }
 
 // Served reports whether a server has the database, so that programs on several machines may share it.
-func (db *DB) Served() bool { return db.d.Doubt }
+func (db *DB) Served() bool { return db.d.Server != nil }
 
 // Standby returns what is wrong with the server that takes over if this one fails, or "". It reports whether there can be one.
 func (db *DB) Standby(ctx context.Context) (wrong string, can bool, err error) {
-	if db.d.Standby == "" {
+	if !db.Served() {
 		return "", false, nil
 	}
 	err = db.Read(ctx, func(r *Reader) error {
-		_, err := Row(r, db.d.Standby, nil, &wrong)
+		_, err := Row(r, db.d.Server.Standby, nil, &wrong)
 		return err
 	})
 	return wrong, true, err
@@ -220,7 +226,7 @@ func (db *DB) allowed(ctx context.Context, q RowQuerier, have int, to string) er
 // lost, each new one is checked: another program may have been there meanwhile.
 func (t *Tx) migrate() error {
 	db := t.w.db
-	if db.ready.Load() && (t.w.checked || !db.d.Doubt) {
+	if db.ready.Load() && (t.w.checked || !db.Served()) {
 		return nil
 	}
 	var have int
@@ -285,7 +291,7 @@ func (t *Tx) step(version int, statements []string) error {
 // is a server's; the others are on this machine, and are restarted with it.
 func (t *Tx) mustWait(have int, next [][]string) (bool, error) {
 	db := t.w.db
-	if !db.d.Doubt || have < programsSince || is(Expands, next[0]) {
+	if !db.Served() || have < programsSince || is(Expands, next[0]) {
 		return false, nil
 	}
 	query, older := `SELECT id FROM program`, 0
@@ -359,16 +365,16 @@ func (db *DB) Read(ctx context.Context, use func(*Reader) error) error {
 func (db *DB) Given(ctx context.Context) (last int64, held func(key string) bool, err error) {
 	taken := map[int64]bool{}
 	held = func(key string) bool { return taken[lockOf(key)] }
-	if db.d.Share == nil {
+	if !db.Served() {
 		return math.MaxInt64, held, nil
 	}
 	if err := db.prepare(ctx); err != nil {
 		return 0, held, err
 	}
-	if err := db.reads.QueryRowContext(ctx, db.d.Given).Scan(&last); err != nil {
+	if err := db.reads.QueryRowContext(ctx, db.d.Server.Given).Scan(&last); err != nil {
 		return 0, held, db.explain(err, "read")
 	}
-	rows, err := db.reads.QueryContext(ctx, db.d.Held)
+	rows, err := db.reads.QueryContext(ctx, db.d.Server.Held)
 	err = eachRow(rows, err, func(rows *sql.Rows) error {
 		key, err := Value[int64](rows)
 		taken[key] = true

@@ -89,7 +89,7 @@ func (w *writer) nameOf(one *Write) string {
 
 // commit ends the transaction of a group.
 func (t *Tx) commit(group []*Write) error {
-	if !t.w.db.d.Doubt {
+	if !t.w.db.Served() {
 		return t.once("COMMIT")
 	}
 	d := &doubt{mark: tool.NewID(), done: t.done}

@@ -68,7 +68,7 @@ func (d *Dialect) calmFor() time.Duration   { return 3 * d.Grace }
 // worthwhile reports whether a table may have rows of a program that was found to be gone since the table was last
 // searched. Searches of all tables share one cheap question.
 func (db *DB) worthwhile(ctx context.Context, table string) (bool, error) {
-	if db.d.Living == "" {
+	if !db.Served() {
 		return true, nil
 	}
 	a, now := &db.searched, time.Now()
@@ -76,7 +76,7 @@ func (db *DB) worthwhile(ctx context.Context, table string) (bool, error) {
 	defer a.mu.Unlock()
 	if now.Sub(a.asked) >= db.d.livingFor() {
 		var living string
-		if err := db.reads.QueryRowContext(ctx, db.d.Living).Scan(&living); err != nil {
+		if err := db.reads.QueryRowContext(ctx, db.d.Server.Living).Scan(&living); err != nil {
 			return false, err
 		}
 		if a.asked = now; living != a.living {
@@ -230,10 +230,10 @@ const (
 // Listen calls heard when a program that shares the database has rung, or may have, until ctx ends.
 func (db *DB) Listen(ctx context.Context, heard func()) {
 	for pause := askAgain; ; {
-		if db.d.Listen != nil {
+		if db.Served() {
 			pause = listenAgain
 			if conn, err := db.reads.Conn(ctx); err == nil {
-				_ = db.d.Listen(ctx, conn, heard)
+				_ = db.d.Server.Listen(ctx, conn, heard)
 				_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // it still listens
 				_ = conn.Close()
 			}
@@ -248,9 +248,9 @@ func (db *DB) Listen(ctx context.Context, heard func()) {
 // Ring tells the programs that listen, outside of any transaction: a transaction that tells others takes a lock of the whole
 // server when it is committed. A program that cannot be told looks later.
 func (db *DB) Ring(ctx context.Context) {
-	if db.d.Ring != "" {
+	if db.Served() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listenAgain)
 		defer cancel()
-		_, _ = db.reads.ExecContext(ctx, db.d.Ring)
+		_, _ = db.reads.ExecContext(ctx, db.d.Server.Ring)
 	}
 }

@@ -456,7 +456,7 @@ func (t *Tx) begin(group []*Write) error {
 // beginning returns the statement that begins the transaction of a group. One key is that of the program itself: so a
 // transaction whose COMMIT was not answered is over when the next one begins.
 func (w *writer) beginning(group []*Write) string {
-	if w.db.d.Share == nil {
+	if !w.db.Served() {
 		return w.db.d.Begin
 	}
 	alone := slices.ContainsFunc(group, func(one *Write) bool { return len(one.Keys) == 0 })
@@ -467,7 +467,7 @@ func (w *writer) beginning(group []*Write) string {
 		}
 	}
 	slices.Sort(keys)
-	return w.db.d.Share(slices.Compact(keys), alone)
+	return w.db.d.Server.Share(slices.Compact(keys), alone)
 }
 
 // OwnerKey returns the key of a program, which all its writes have: so it covers the rows that belong to that program.
@@ -506,12 +506,12 @@ func (w *writer) connect() error {
 
 // keep makes sure that the connection still has the lock of this program.
 func (w *writer) keep() error {
-	if w.db.d.Keeps == nil {
+	if !w.db.Served() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reach)
 	defer cancel()
-	err := w.db.d.Keeps(ctx, w.conn)
+	err := w.db.d.Server.Keeps(ctx, w.conn)
 	if err != nil {
 		w.disconnect()
 	}
@@ -543,16 +543,16 @@ func (t *Tx) After(f func()) { t.done = append(t.done, f) }
 
 // Lock takes a key that the write could not name. The transaction is alone, so it waits for no other.
 func (t *Tx) Lock(key string) error {
-	if t.w.db.d.Share == nil {
+	if !t.w.db.Served() {
 		return nil
 	}
-	return t.Each(func(*sql.Rows) error { return nil }, t.w.db.d.Lock, lockOf(key))
+	return t.Each(func(*sql.Rows) error { return nil }, t.w.db.d.Server.Lock, lockOf(key))
 }
 
 // Numbers returns the numbers of n new rows, in ascending order; last is the highest number of a row.
 func (t *Tx) Numbers(n int, last int64) ([]int64, error) {
-	if t.w.db.d.Share != nil {
-		return List(t, Value[int64], t.w.db.d.Numbers, n)
+	if t.w.db.Served() {
+		return List(t, Value[int64], t.w.db.d.Server.Numbers, n)
 	}
 	numbers := make([]int64, n)
 	for i := range numbers {
@@ -563,10 +563,10 @@ func (t *Tx) Numbers(n int, last int64) ([]int64, error) {
 
 // Advance makes Numbers go on after a number. The transaction is alone.
 func (t *Tx) Advance(last int64) error {
-	if t.w.db.d.Share == nil {
+	if !t.w.db.Served() {
 		return nil
 	}
-	return t.Each(func(*sql.Rows) error { return nil }, t.w.db.d.Advance, last, last)
+	return t.Each(func(*sql.Rows) error { return nil }, t.w.db.d.Server.Advance, last, last)
 }
 
 // apart runs f so that its failure undoes f alone. The second error is that of the transaction.
@@ -598,7 +598,7 @@ func (t *Tx) once(statement string) error {
 // answered is once for the statements that begin and end a transaction. They are quick unless the server is silent: it has
 // stopped, or waits for a standby that it is cut off from. Then another may be the primary.
 func (t *Tx) answered(statement string) error {
-	if !t.w.db.d.Doubt {
+	if !t.w.db.Served() {
 		return t.once(statement)
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, silence)
@@ -628,10 +628,10 @@ func (t *Tx) Count(query string, args ...any) (int64, error) {
 
 // Now returns the time by the clock of the database, in microseconds.
 func (t *Tx) Now() (now int64, err error) {
-	if t.w.db.d.Now == "" {
+	if !t.w.db.Served() {
 		return Micros(time.Now()), nil
 	}
-	_, err = Row(t, t.w.db.d.Now, nil, &now)
+	_, err = Row(t, t.w.db.d.Server.Now, nil, &now)
 	return now, err
 }
 

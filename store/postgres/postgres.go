@@ -176,23 +176,10 @@ func dialect(cfg *pgx.ConnConfig) database.Dialect {
 		Numbered: true,
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
 		Begin:    begin,
-		Share:    share,
-		Lock:     "SELECT pg_advisory_xact_lock(?)",
-		Held:     "SELECT (classid::bigint << 32) | objid::bigint " + advisory,
-		Numbers:  "SELECT nextval('audit_seq') FROM generate_series(1, ?::bigint)",
-		Given:    "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM audit_seq",
-		Advance:  "SELECT setval('audit_seq', ?::bigint + 1, false) FROM audit_seq WHERE last_value <= ?::bigint",
 		Enter:    e.enter,
-		Keeps:    e.keeps,
 		Lives:    lives,
-		Living:   living,
 		Grace:    grace,
-		Listen:   listen,
-		Ring:     "NOTIFY toolpost",
-		Doubt:    true,
 		Size:     "SELECT pg_database_size(current_database())",
-		Now:      "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT",
-		Standby:  standby,
 		Busy:     busy,
 		Down:     down,
 		Full:     full,
@@ -201,6 +188,20 @@ func dialect(cfg *pgx.ConnConfig) database.Dialect {
 				"42501": "; let the role create tables in the schema, and own them",
 				"42P07": "; it has tables of another program: name an empty database",
 			}[codeOf(err)]
+		},
+		Server: &database.Server{
+			Share:   share,
+			Lock:    "SELECT pg_advisory_xact_lock(?)",
+			Held:    "SELECT " + lockNumber + advisory,
+			Numbers: "SELECT nextval('audit_seq') FROM generate_series(1, ?::bigint)",
+			Given:   "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM audit_seq",
+			Advance: "SELECT setval('audit_seq', ?::bigint + 1, false) FROM audit_seq WHERE last_value <= ?::bigint",
+			Keeps:   e.keeps,
+			Living:  living,
+			Listen:  listen,
+			Ring:    "NOTIFY toolpost",
+			Now:     "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT",
+			Standby: standby,
 		},
 	}
 }
@@ -226,9 +227,12 @@ func share(keys []int64, alone bool) string {
 	return string(append(b, "}'::bigint[]) AS key"...))
 }
 
-// advisory selects the advisory locks of this database that are held.
-const advisory = `FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+// advisory selects the advisory locks of this database that are held, and lockNumber is the number of one.
+const (
+	advisory = ` FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	lockNumber = `(classid::bigint << 32 | objid::bigint)`
+)
 
 // grace is how long a program that has lost its connection may take to come back. It retries every second.
 const grace = 10 * time.Second
@@ -285,15 +289,12 @@ var errPooled = tool.Errorf(tool.CodeUnavailable, "the URL of the store leads to
 	"or a pooler in session mode").Because("store_pooled")
 
 // living lists the programs that have their locks, whose numbers are positive, unlike those of keys.
-const living = `SELECT COALESCE(string_agg(DISTINCT classid || '.' || objid, ' '), '') FROM pg_locks
-	WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND mode = 'ShareLock' AND classid::bigint < 1::bigint << 31
-	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-	AND (classid::bigint << 32) | objid::bigint <> ` + storeLock
+const living = `SELECT COALESCE(string_agg(DISTINCT ` + lockNumber + `::text, ' '), '')` + advisory + `
+	AND mode = 'ShareLock' AND ` + lockNumber + ` > 0 AND ` + lockNumber + ` <> ` + storeLock
 
 // lives reports whether a program has its lock.
 func lives(ctx context.Context, q database.RowQuerier, number int64) (held bool, err error) {
-	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 `+advisory+`
-		AND (classid::bigint << 32) | objid::bigint = $1)`, number).Scan(&held)
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1`+advisory+` AND `+lockNumber+` = $1)`, number).Scan(&held)
 	return held, err
 }
 

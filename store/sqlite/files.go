@@ -34,9 +34,6 @@ type inode struct{ device, number uint64 }
 
 // claim lists the files of the store at a path, which come and go. Some are beside the target of a link.
 func claim(path string) (c offlimits.Claim) {
-	if path == "" {
-		return c
-	}
 	if real, err := filepath.EvalSymlinks(path); err == nil && real != filepath.Clean(path) {
 		c.Keeps = filesOf(real)
 	}
