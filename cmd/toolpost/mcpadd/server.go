@@ -261,8 +261,8 @@ func (s *Server) Contained() bool { return s.box != nil }
 func (s *Server) Bare() bool { return len(s.secrets)+len(s.env) == 0 }
 
 // WallsHint names the option that a server may need after it failed behind its walls: a flag of `mcp add`, or else a line of
-// its source. It returns "" if the message does not tell, or tells of files and files is false.
-func WallsHint(message string, flags, files bool) string {
+// its source. It returns "" if the message does not tell, or tells of files and the hidden one is known.
+func WallsHint(message, hidden string, flags bool) string {
 	for _, hint := range []struct{ words, fact, flag, line string }{
 		{
 			`sockets?|eai_again|enotfound|enetunreach|econnrefused|getaddrinfo|name resolution|network is unreachable|fetch failed|dns error`,
@@ -279,7 +279,7 @@ func WallsHint(message string, flags, files bool) string {
 		},
 		{`heap out of memory|memoryerror`, "it has 512 MiB: allow more with ", "", "`walls: {memory: BYTES}`"},
 	} {
-		if !regexp.MustCompile(`(?i)\b(`+hint.words+`)\b`).MatchString(message) || strings.HasPrefix(hint.line, "`dir") && !files {
+		if !regexp.MustCompile(`(?i)\b(`+hint.words+`)\b`).MatchString(message) || strings.HasPrefix(hint.line, "`dir") && hidden != "" {
 			continue
 		}
 		if flags && hint.flag != "" {
