@@ -218,11 +218,8 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 	path = offlimits.Under(cfg.Dir, cmp.Or(path, filepath.Join(cfg.StateDir(), "audit.key")))
 	for {
 		key, err := readKey(path, "the audit log")
-		if err == nil || tool.CodeOf(err) == tool.CodeUnavailable {
-			return key, err
-		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, tool.Errorf(tool.CodeUnavailable, "the key of the audit log cannot be read: %w", err)
+			return key, err
 		}
 		if target, err := os.Readlink(path); err == nil { // no key can be created in its place
 			return nil, tool.Errorf(tool.CodeUnavailable,
@@ -238,7 +235,7 @@ func auditKey(cfg *config.Config, path string) ([]byte, error) {
 func readKey(path, of string) ([]byte, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, tool.Errorf(tool.CodeUnavailable, "the key of %s cannot be read: %w", of, err)
 	}
 	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(key) < 16 {
@@ -275,11 +272,7 @@ const keyTimeout = 5 * time.Second
 // sharedKey reads the key of a config for the programs that share its store. None is made: it would be another on each
 // machine.
 func sharedKey(cfg *config.Config, path string) ([]byte, error) {
-	key, err := readKey(offlimits.Under(cfg.Dir, path), "the store")
-	if err != nil && tool.CodeOf(err) != tool.CodeUnavailable {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the key of the store cannot be read: %w", err)
-	}
-	return key, err
+	return readKey(offlimits.Under(cfg.Dir, path), "the store")
 }
 
 // makeKey makes a new key. If another program is faster, its key stays.
