@@ -36,7 +36,7 @@ type Quotas struct {
 
 	mu       sync.Mutex
 	limiters []*limiter
-	last     int64 // the latest time that was seen; never goes back
+	last     int64 // the latest time that was seen
 }
 
 // New makes quotas.
@@ -143,10 +143,9 @@ type toolLimits struct {
 // A claim is what one call needs of one rule.
 type claim struct {
 	*toolLimit
-	key      key
-	entry    *entry
-	call     *tool.Call
-	codebase string
+	who   counted
+	key   key
+	entry *entry
 }
 
 // usualClaims is how many rules can apply to a call without an allocation.
@@ -183,15 +182,15 @@ func (t *toolLimits) claims(c *tool.Call, claims []claim) []claim {
 		if !looked && slices.Contains(l.Per, PerCodebase) {
 			codebase, looked = codebaseOf(c.Args, t.codebase), true
 		}
-		claims = append(claims, claim{toolLimit: l, key: t.quotas.key(l, c, codebase), call: c, codebase: codebase})
+		who := l.counted(c, codebase)
+		claims = append(claims, claim{toolLimit: l, who: who, key: t.quotas.key(who)})
 	}
 	return claims
 }
 
 // key identifies what a rule counts a call for. It is a digest that cannot be predicted: callers choose the length of
 // some of the texts, and must not be able to choose how much memory they take, or to cause collisions.
-func (q *Quotas) key(l *toolLimit, c *tool.Call, codebase string) key {
-	who := l.counted(c, codebase)
+func (q *Quotas) key(who counted) key {
 	return key{maphash.Comparable(q.seeds[0], who), maphash.Comparable(q.seeds[1], who)}
 }
 
@@ -233,24 +232,30 @@ func (q *Quotas) admit(ctx context.Context, claims []claim) (at int, wait time.D
 func (q *Quotas) enter(claims []claim) (at int, wait time.Duration, reason string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.last = max(q.last, q.o.Now().Sub(q.start).Microseconds())
+	now := q.now()
 	for i := range claims {
 		c := &claims[i]
 		c.entry = c.limiter.entry(c.key)
 		if c.entry.who == "" {
-			c.entry.who = c.who()
+			c.entry.who = c.who.words(c.Per)
 		}
-		if w, r := c.judge(c.entry, c.cost, q.last); w > wait {
+		if w, r := c.judge(c.entry, c.cost, now); w > wait {
 			at, wait, reason = i, w, r
 		}
 	}
 	for _, c := range claims {
 		if wait == 0 {
-			c.charge(c.entry, c.cost, q.last)
+			c.charge(c.entry, c.cost, now)
 		}
-		c.forget(q.last) // not this entry if it counts
+		c.forget(now) // not this entry if it counts
 	}
 	return at, wait, reason
+}
+
+// now returns the microseconds since the start, and never goes back. The caller holds mu.
+func (q *Quotas) now() int64 {
+	q.last = max(q.last, q.o.Now().Sub(q.start).Microseconds())
+	return q.last
 }
 
 // leave records that a call has ended.

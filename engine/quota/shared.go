@@ -98,14 +98,14 @@ func (q *Quotas) enterShared(ctx context.Context, claims []claim) (at int, wait 
 func (q *Quotas) spend(claims []claim) (at int, lacks *share) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.last = max(q.last, q.o.Now().Sub(q.start).Microseconds())
+	now := q.now()
 	for i := range claims {
 		c := &claims[i]
 		if c.entry = c.limiter.entry(c.key); c.entry.who == "" {
-			c.entry.who, c.entry.shares = c.who(), c.sharesOf(fmt.Sprintf("%#v", c.counted(c.call, c.codebase)))
+			c.entry.who, c.entry.shares = c.who.words(c.Per), c.sharesOf(fmt.Sprintf("%#v", c.who))
 		}
 		for _, s := range c.entry.shares {
-			if !s.has(c.entry, s.need(c.cost), q.last) {
+			if !s.has(c.entry, s.need(c.cost), now) {
 				return i, s
 			}
 		}
@@ -116,8 +116,8 @@ func (q *Quotas) spend(claims []claim) (at int, lacks *share) {
 				s.held, s.used = s.held-s.need(c.cost), s.used+s.need(c.cost)
 			}
 		}
-		c.charge(c.entry, c.cost, q.last)
-		c.forget(q.last)
+		c.charge(c.entry, c.cost, now)
+		c.forget(now)
 	}
 	return 0, nil
 }
@@ -128,7 +128,7 @@ func (q *Quotas) draw(ctx context.Context, e *entry, s *share, need int64) (time
 	s.drawing.Lock()
 	defer s.drawing.Unlock()
 	q.mu.Lock()
-	now := q.o.Now().Sub(q.start).Microseconds()
+	now := q.now()
 	switch {
 	case need > 0 && s.has(e, need, now): // another call was faster
 		q.mu.Unlock()
@@ -185,7 +185,7 @@ func (q *Quotas) Settle(ctx context.Context, end bool) {
 	}
 	var all []due
 	q.mu.Lock()
-	now := q.o.Now().Sub(q.start).Microseconds()
+	now := q.now()
 	for _, l := range q.limiters {
 		for _, e := range l.entries {
 			for _, s := range e.shares {

@@ -30,17 +30,17 @@ type Fill struct {
 func (q *Quotas) Usage(most int) []Usage {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.last = max(q.last, q.o.Now().Sub(q.start).Microseconds())
+	now := q.now()
 	all := make([]Usage, len(q.limiters))
 	for i, l := range q.limiters {
 		all[i] = Usage{Name: l.Name, For: l.forWhom(), Reason: l.Reason, Fullest: []Fill{}}
 		for _, e := range l.entries {
-			if e.running > 0 || !l.idle(e, q.last) {
+			if e.running > 0 || !l.idle(e, now) {
 				all[i].Counted++
 			}
 		}
 		for _, one := range l.limits() {
-			all[i].Fullest = append(all[i].Fullest, l.fullest(one, q.last, most)...)
+			all[i].Fullest = append(all[i].Fullest, l.fullest(one, now, most)...)
 		}
 	}
 	return all
@@ -91,26 +91,15 @@ func (l *limiter) fullest(one measure, now int64, most int) (list []Fill) {
 // maxWho limits the description of an entry, in bytes: callers choose some of it.
 const maxWho = 96
 
-// who describes what a call is counted for.
-func (c *claim) who() string {
+// words describes what a call is counted for, to operators.
+func (w *counted) words(per Parts) string {
+	values := map[Part]string{
+		PerCaller: w.caller, PerTool: w.tool.String(), PerSource: w.source, PerDoor: w.door, PerSession: w.session,
+		PerCodebase: w.codebase,
+	}
 	var parts []string
-	for _, p := range c.Per {
-		value := ""
-		switch p {
-		case PerCaller:
-			value = c.call.Caller.ID
-		case PerTool:
-			value = c.tool.String()
-		case PerSource:
-			value = c.tool.Source
-		case PerDoor:
-			value = c.call.Caller.Door
-		case PerSession:
-			value = c.call.Session
-		case PerCodebase:
-			value = c.codebase
-		}
-		parts = append(parts, string(p)+" "+cmp.Or(value, "(none)"))
+	for _, p := range per {
+		parts = append(parts, string(p)+" "+cmp.Or(values[p], "(none)"))
 	}
 	text := cmp.Or(strings.Join(parts, ", "), "all calls")
 	return strings.Clone(strings.ToValidUTF8(text[:min(maxWho, len(text))], "")) // a copy, so that a long text is not kept alive
