@@ -376,16 +376,10 @@ func (j *JobTable) Cancel(ctx context.Context, caller, id string, outcome []byte
 		return findJob(t, caller, id)
 	}, queueKey, jobKey(id))
 	if err == nil && x.Stop {
-		j.Ring(ctx)
+		j.db.Ring(ctx)
 	}
 	return x, err
 }
-
-// Ring tells the programs that listen to look at their jobs. One that does not hear it looks later.
-func (j *JobTable) Ring(ctx context.Context) { j.db.Ring(ctx) }
-
-// Listen calls heard when a program has rung, or may have, until ctx ends.
-func (j *JobTable) Listen(ctx context.Context, heard func()) { j.db.Listen(ctx, heard) }
 
 func findJob(a database.Querier, caller, id string) (job.Job, error) {
 	return database.Only(a, noJob(id), scanJob, `SELECT `+seenJob+` FROM job WHERE id = ? AND caller = ?`, database.Plain(id, database.MaxName),

@@ -40,6 +40,7 @@ var (
 	_    job.CallerStore      = (*JobTable)(nil)
 	_    job.OperatorStore    = (*JobTable)(nil)
 	_    job.Ledger           = (*JobTable)(nil)
+	_    job.Bell             = (*DB)(nil)
 	_, _ pin.Pins             = (*PinTable)(nil), (*Pins)(nil)
 	_    plan.Store           = (*PlanTable)(nil)
 	_, _ approval.Store       = (*ApprovalTable)(nil), (*Approvals)(nil)

@@ -93,14 +93,18 @@ type Ledger interface {
 	// Wake puts back the jobs whose approval was decided or has expired. resume returns the call of such a job, with the
 	// id of the approval; an error leaves the job as it is.
 	Wake(ctx context.Context, resume func(call []byte, approval string) ([]byte, error)) (int, error)
-	// Listen calls heard when another process has rung, or may have, until ctx ends. A process rings when there is something
-	// to do for others: jobs that it does not begin itself, or running jobs that are to end.
-	Listen(ctx context.Context, heard func())
-	Ring(ctx context.Context)
 	// Stops returns the jobs of this process that were asked to end.
 	Stops(ctx context.Context) ([]string, error)
 	// Expire removes the jobs that ended before a time.
 	Expire(ctx context.Context, before time.Time) (int, error)
+}
+
+// A Bell tells processes of one store that there is something to do: jobs that another does not begin itself, or running jobs
+// that are to end.
+type Bell interface {
+	// Listen calls heard when a process has rung, or may have, until ctx ends.
+	Listen(ctx context.Context, heard func())
+	Ring(ctx context.Context)
 }
 
 // Tools are the tools of this process.
@@ -116,6 +120,7 @@ type Options struct {
 	Callers   CallerStore
 	Operators OperatorStore
 	Ledger    Ledger
+	Bell      Bell
 
 	Handler tool.Handler // runs jobs like other calls
 	// Lookup finds a tool that a caller may see.
@@ -208,7 +213,7 @@ func (q *Queue) made(ctx context.Context) {
 	if q.runs.Load() {
 		nudge(q.wake)
 	} else {
-		q.o.Ledger.Ring(ctx)
+		q.o.Bell.Ring(ctx)
 	}
 }
 

@@ -150,7 +150,7 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 		},
 	})
 	o.Handler, o.Lookup = p.Engine, p.Lookup
-	o.Callers, o.Operators = p.jobs, p.jobs
+	o.Callers, o.Operators, o.Bell = p.jobs, p.jobs, db
 	if f, ok := o.Ledger.(*fullDisk); ok {
 		f.JobTable = p.jobs
 	} else {

@@ -59,7 +59,7 @@ func (q *Queue) Run(ctx context.Context) {
 	stop := make(chan struct{})
 	listening, deaf := context.WithCancel(context.WithoutCancel(ctx)) // jobs that run can still be stopped
 	tending.Go(func() { d.tend(stop) })
-	tending.Go(func() { q.o.Ledger.Listen(listening, func() { nudge(d.heard); nudge(d.look) }) })
+	tending.Go(func() { q.o.Bell.Listen(listening, func() { nudge(d.heard); nudge(d.look) }) })
 	d.take(ctx)
 	q.runs.Store(false)
 	late := time.AfterFunc(q.o.Drain, func() { end(errShutdown) }) // for the jobs that take too long
@@ -81,7 +81,7 @@ func (d *dispatcher) take(ctx context.Context) {
 		if wait := ringEvery - time.Since(rang); made && wait > 0 {
 			pause = wait
 		} else if made {
-			d.o.Ledger.Ring(ctx)
+			d.o.Bell.Ring(ctx)
 			rang, made = time.Now(), false
 		}
 		select {
@@ -290,7 +290,7 @@ func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.R
 	return d.o.Handler.Invoke(ctx, call, out)
 }
 
-var errNotBegun = tool.Errorf(tool.CodeCancelled, "the job ended before its tool was there")
+var errNotBegun = tool.Errorf(tool.CodeCancelled, "the job ended before the store could be reached")
 
 // callOf returns the call of a job, if its caller may still make it.
 func (d *dispatcher) callOf(ctx context.Context, j *Job) (*tool.Call, error) {
@@ -401,7 +401,7 @@ func (d *dispatcher) settle(j *Job, events *recorder, state string, result []byt
 		switch {
 		case err == nil:
 			if state == Queued {
-				d.o.Ledger.Ring(context.WithoutCancel(d.life))
+				d.o.Bell.Ring(context.WithoutCancel(d.life))
 			}
 			return
 		case tool.CodeOf(err) == tool.CodeConflict:

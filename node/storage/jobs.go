@@ -45,6 +45,7 @@ func (s *Storage) Bind(e Engine, c tool.Catalog, callers Callers, settling time.
 		Callers:   s.DB.Jobs(),
 		Operators: s.DB.Jobs(),
 		Ledger:    s.DB.Jobs(),
+		Bell:      s.DB,
 		Handler:   e,
 		Lookup:    c.Lookup,
 		Own:       func(spec *tool.Spec) bool { return spec.Source == config.OwnSource && !resumes(spec) },

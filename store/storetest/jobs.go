@@ -128,12 +128,12 @@ func jobsHeard(t *testing.T, k Kind) {
 	must[[]job.Job](t)(mine.Claim(t.Context(), 1, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	heard, ended := make(chan bool, 64), make(chan bool)
-	go func() { mine.Listen(ctx, func() { heard <- true }); close(ended) }()
+	go func() { db.Listen(ctx, func() { heard <- true }); close(ended) }()
 	<-heard // it listens
 	must[job.Job](t)(theirs.Cancel(t.Context(), "ada", x.ID, nil))
 	<-heard
 	equal(t, must[[]string](t)(mine.Stops(t.Context())), []string{x.ID})
-	theirs.Ring(t.Context())
+	other.Ring(t.Context())
 	<-heard
 	cancel()
 	<-ended
