@@ -160,6 +160,7 @@ type Call struct {
 	DryRun     bool      // only decide: the outcome reports the decision of policy, and nothing runs
 	Run        string    // the run of an agent that it belongs to, according to the caller; empty if none
 	Background bool      // no client is waiting, so writes may block on the store
+	LogLevel   string    // the least severe messages that an MCP client wants, by their name there; empty if it did not say
 	Record     *Record   // stages note their decisions here; set by the audit stage; nil if no records are kept
 	Watch      Watch     // the chain notes its progress here; set by the stage calls
 	Began      time.Time // when the call arrived; set by the engine; see Start

@@ -155,6 +155,7 @@ func (s *server) finish(
 	if asks, err = s.resume(r, c); err != nil || asks != nil {
 		return nil, nil, asks, err
 	}
+	c.LogLevel = r.logLevel()
 	var asked *tool.Ask
 	defer func() { // a server must not wait for an answer that will not come
 		if asked != nil && asked.Drop != nil && asks == nil {

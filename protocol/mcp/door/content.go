@@ -267,10 +267,7 @@ func number(f float64) []byte {
 
 // message forwards a tool's message to a client that wants its level.
 func (l *relay) message(e tool.Event) error {
-	least := l.meta.logLevel
-	if l.session != nil {
-		least = l.session.logLevel()
-	}
+	least := l.logLevel()
 	if least == "" {
 		return nil
 	}

@@ -43,8 +43,10 @@ func newLibrary() *sdk.Server {
 		},
 	})
 	read := func(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-		//nolint:staticcheck // what is deprecated is in the field, and asked for
-		_ = r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "critical", Logger: "shelf", Data: map[string]any{"read": r.Params.URI}})
+		for _, level := range []sdk.LoggingLevel{"debug", "critical"} {
+			//nolint:staticcheck // what is deprecated is in the field, and asked for
+			_ = r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: level, Logger: "shelf", Data: map[string]any{"read": r.Params.URI}})
+		}
 		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain", Text: "text of " + r.Params.URI}}}, nil
 	}
 	s.AddResource(&sdk.Resource{URI: "mem://note", Name: "note", Title: "A note", Description: "d", MIMEType: "text/plain", Size: 5, Annotations: &sdk.Annotations{Priority: 0.5}}, read)
@@ -263,23 +265,29 @@ func listsAll(t *testing.T, s *sdk.ClientSession) {
 //nolint:staticcheck // what is deprecated is in the field, and asked for
 func readsAll(t *testing.T, s *sdk.ClientSession, logged <-chan *sdk.LoggingMessageParams) {
 	legacy := s.InitializeResult().ProtocolVersion < "2026"
-	if legacy {
-		if err := s.SetLoggingLevel(t.Context(), &sdk.SetLoggingLevelParams{Level: "critical"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, uri := range []string{"note", "notes/7"} {
-		params := &sdk.ReadResourceParams{URI: notes + uri}
-		if !legacy {
-			params.Meta = sdk.Meta{"io.modelcontextprotocol/logLevel": "critical"}
+	for _, one := range []struct {
+		uri   string
+		level sdk.LoggingLevel
+		heard []sdk.LoggingLevel
+	}{
+		{"note", "critical", []sdk.LoggingLevel{"critical"}}, {"notes/7", "debug", []sdk.LoggingLevel{"debug", "critical"}},
+		{"notes/8", "info", []sdk.LoggingLevel{"critical"}},
+	} {
+		uri, params := one.uri, &sdk.ReadResourceParams{URI: notes + one.uri}
+		if legacy {
+			kit.OK(t, s.SetLoggingLevel(t.Context(), &sdk.SetLoggingLevelParams{Level: one.level}))
+		} else {
+			params.Meta = sdk.Meta{"io.modelcontextprotocol/logLevel": string(one.level)}
 		}
 		got, err := s.ReadResource(t.Context(), params)
 		if err != nil || len(got.Contents) != 1 || got.Contents[0].URI != notes+uri || got.Contents[0].Text != "text of mem://"+uri {
 			t.Errorf("%s: %+v, %v", uri, got, err)
 		}
-		said := kit.Receive(t, "the server's message", logged)
-		if said.Level != "critical" || said.Logger != "shelf" || fmt.Sprint(said.Data) != "map[read:mem://"+uri+"]" {
-			t.Errorf("the server said %+v", said)
+		for _, level := range one.heard {
+			said := kit.Receive(t, "the server's message", logged)
+			if said.Level != level || said.Logger != "shelf" || fmt.Sprint(said.Data) != "map[read:mem://"+uri+"]" {
+				t.Errorf("a client that wants %s heard %+v", one.level, said)
+			}
 		}
 	}
 	for _, uri := range []string{notes + "none", "toolpost://sources/one/", "toolpost://sources/none/mem://note", "toolpost://sources/one/no uri"} {

@@ -29,7 +29,7 @@ type session struct {
 	conn *jsonrpc.Conn // for our requests
 
 	mu    sync.Mutex
-	level string // the lowest level that the client wants to be sent
+	level string // see logLevel
 	used  time.Time
 }
 
@@ -45,10 +45,14 @@ func newSession(owner string, d declared) *session {
 	return &session{declared: d, owner: owner, level: "info", conn: newConn(), subscription: sub}
 }
 
-func (s *session) logLevel() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.level
+// logLevel returns the lowest level that the client wants to be sent, or "" if it wants none.
+func (r *request) logLevel() string {
+	if r.session == nil {
+		return r.meta.logLevel
+	}
+	r.session.mu.Lock()
+	defer r.session.mu.Unlock()
+	return r.session.level
 }
 
 // ask sends a request of ours with send, and waits for its answer. If ctx ends first, the client is told that it is

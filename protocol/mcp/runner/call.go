@@ -22,9 +22,10 @@ import (
 // in the middle of a call, and then the Invoke ends with the question while the upstream call waits for the next Invoke
 // to bring the answer.
 type upstreamCall struct {
-	r    *Runner
-	call *tool.Call
-	tool *upstreamTool
+	r     *Runner
+	call  *tool.Call
+	tool  *upstreamTool
+	level int // the least severe messages that it wants: an index of mcp.Levels
 
 	ctx      context.Context // ends with the call, or when its question expires
 	cancel   context.CancelCauseFunc
@@ -49,7 +50,9 @@ type upstreamCall struct {
 var _ worker.Pausing = (*upstreamCall)(nil)
 
 func (r *Runner) newUpstreamCall(c *tool.Call, o *upstreamTool) *upstreamCall {
-	return &upstreamCall{r: r, call: c, tool: o, requests: make(chan *serverRequest), ended: make(chan struct{})}
+	return &upstreamCall{
+		r: r, call: c, tool: o, level: r.levelFor(c.LogLevel), requests: make(chan *serverRequest), ended: make(chan struct{}),
+	}
 }
 
 // run begins the upstream call and waits for its end or its first question.
@@ -60,8 +63,10 @@ func (u *upstreamCall) run(ctx context.Context, out tool.Sink, do func(*upstream
 		u.cancel(tool.Errorf(tool.CodeUnavailable, "the server is no longer used"))
 	})
 	return u.wait(ctx, out, func() {
+		u.r.levels.running[u.level].Add(1)
 		u.r.running.Go(func() {
 			defer close(u.ended)
+			defer u.r.levels.running[u.level].Add(-1)
 			defer u.cancel(nil)
 			defer forget()
 			u.result, u.err = do(u)
@@ -310,6 +315,44 @@ func (u *upstreamCall) progress(params json.RawMessage) {
 	}
 }
 
+// levels are the log levels that the running calls of a server want.
+type levels struct {
+	running [8]atomic.Int32 // calls, by the index in mcp.Levels
+	setting chan struct{}   // has room for one: the server is told one level at a time
+}
+
+// levelFor returns the index of the level for a call whose client wants asked. A level in the config is the same for all.
+func (r *Runner) levelFor(asked string) int {
+	level := slices.Index(mcp.Levels(), cmp.Or(r.o.LogLevel, "info"))
+	if wanted := slices.Index(mcp.Levels(), asked); r.o.LogLevel == "" && wanted >= 0 {
+		level = min(level, wanted)
+	}
+	return level
+}
+
+// setLevel has a legacy server, which has one level for all callers, send what the running calls want.
+func (r *Runner) setLevel(ctx context.Context, info *serverInfo, send func(level string)) {
+	if info.modern || info.capabilities.Logging == nil {
+		return
+	}
+	select {
+	case r.levels.setting <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-r.levels.setting }()
+	lowest := r.levelFor("")
+	for i := lowest - 1; i >= 0; i-- {
+		if r.levels.running[i].Load() > 0 {
+			lowest = i
+		}
+	}
+	if level := mcp.Levels()[lowest]; info.level != level {
+		info.level = level
+		send(level) // whether the server honours it does not matter
+	}
+}
+
 // message forwards a message of the server; one that belongs to no call goes to the log.
 func (r *Runner) message(params json.RawMessage, u *upstreamCall) {
 	var msg struct {
@@ -321,8 +364,10 @@ func (r *Runner) message(params json.RawMessage, u *upstreamCall) {
 		return
 	}
 	log := tool.Log{Level: levelOf(msg.Level), Message: jsonrpc.Text(msg.Data), Logger: msg.Logger}
-	if slices.Contains(mcp.Levels(), msg.Level) {
-		log.Severity = msg.Level
+	if i := slices.Index(mcp.Levels(), msg.Level); i >= 0 {
+		if log.Severity = msg.Level; u != nil && i < u.level {
+			return // another call wants it, or the server ignores the level
+		}
 	}
 	switch strictjson.KindOf(msg.Data) {
 	case "string":

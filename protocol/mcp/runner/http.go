@@ -111,6 +111,9 @@ func (h *remote) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 		if err != nil {
 			return nil, h.explainRefusal(err)
 		}
+		if q.owner != nil {
+			h.setLevel(ctx, s)
+		}
 		raw, err := h.roundTrip(ctx, s, q)
 		if !errors.Is(err, errForgotten) || try == 3 {
 			return raw, h.explainRefusal(err)
@@ -137,7 +140,6 @@ func (h *remote) connect(ctx context.Context) (*upstreamSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.level = h.r.o.LogLevel
 	s.life, s.end = context.WithCancel(h.life)
 	h.mu.Lock()
 	h.session, h.connected = s, true
@@ -199,12 +201,18 @@ func (h *remote) initialize(ctx context.Context) (*upstreamSession, error) {
 	}
 	s.serverInfo = info
 	err = h.post(ctx, s, jsonrpc.EncodeNotification(noteInitialized, nil))
-	if err == nil && info.capabilities.Logging != nil { // whether the server honours it does not matter
-		_, _ = h.roundTrip(ctx, s, &query{method: mcp.MethodSetLevel, params: func(_ *serverInfo, w *strictjson.Writer) {
-			w.Text("level", h.r.o.LogLevel)
-		}})
+	if err == nil {
+		h.setLevel(ctx, s)
 	}
 	return s, h.explainError(err)
+}
+
+func (h *remote) setLevel(ctx context.Context, s *upstreamSession) {
+	h.r.setLevel(ctx, s.serverInfo, func(level string) {
+		_, _ = h.roundTrip(ctx, s, &query{method: mcp.MethodSetLevel, params: func(_ *serverInfo, w *strictjson.Writer) {
+			w.Text("level", level)
+		}})
+	})
 }
 
 func (h *remote) current() *upstreamSession {

@@ -84,6 +84,7 @@ func (p *program) ask(ctx context.Context, q *query) (json.RawMessage, error) {
 		var scope worker.Scope
 		if q.owner != nil {
 			scope, q.owner.layers = q.owner, w.Layers()
+			p.setLevel(ctx, w)
 		}
 		raw, err := w.Call(ctx, q.method, func(id uint64) []byte { return q.server.encode(q, id) }, scope)
 		if err != nil {
@@ -124,20 +125,23 @@ func (p *program) handshake(ctx context.Context, w *worker.Worker) error {
 	if err != nil {
 		return err
 	}
-	info.level = p.r.o.LogLevel
 	state.server.Store(info)
 	if !info.modern {
 		if err := w.Notify(ctx, noteInitialized, nil); err != nil {
 			return err
 		}
-		if info.capabilities.Logging != nil { // whether the server honours it does not matter
-			_, _ = w.Ask(ctx, mcp.MethodSetLevel, fmt.Appendf(nil, `{"level":%q}`, info.level), nil)
-		}
+		p.setLevel(ctx, w)
 	}
 	if p.starts.Add(1) > 1 {
 		p.r.changed()
 	}
 	return nil
+}
+
+func (p *program) setLevel(ctx context.Context, w *worker.Worker) {
+	p.r.setLevel(ctx, serverInfoOf(w), func(level string) {
+		_, _ = w.Ask(ctx, mcp.MethodSetLevel, fmt.Appendf(nil, `{"level":%q}`, level), nil)
+	})
 }
 
 // probeTime is how long a server may take to answer that it does not know server/discover. Some never answer.

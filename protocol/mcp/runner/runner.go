@@ -41,7 +41,7 @@ type SourceOptions struct {
 
 	Era         string       `yaml:"era" schema:"enum=modern|legacy" doc:"modern: 2026-07-28; legacy: 2025-11-25 and earlier; default: found out by asking the server"`
 	Roots       []string     `yaml:"roots" kind:"path" doc:"folders to report when the server asks where to work; default: those that its walls name; without any, modern servers get the caller's answer, legacy servers none"`
-	LogLevel    string       `yaml:"log_level" schema:"enum=debug|info|notice|warning|error|critical|alert|emergency default=info" doc:"least severe messages to take from the server"`
+	LogLevel    string       `yaml:"log_level" schema:"enum=debug|info|notice|warning|error|critical|alert|emergency" doc:"least severe messages to take from the server; default: info, and less severe ones while a client that wants them calls"`
 	Concurrency int          `yaml:"concurrency" doc:"calls that the server gets at a time; default: unlimited"`
 	MaxMessage  int          `yaml:"max_message" kind:"bytes" schema:"default=16777216" doc:"bytes of one message"`
 	Effects     tool.Effects `yaml:"effects" doc:"what the tools do to the world; what the server says can only add to it; default: everything"`
@@ -126,7 +126,6 @@ func (o *SourceOptions) setDefaults() {
 	o.Idle = cmp.Or(o.Idle, config.Duration(30*time.Minute))
 	o.AskTimeout = cmp.Or(o.AskTimeout, config.Duration(10*time.Minute))
 	o.MaxMessage = cmp.Or(o.MaxMessage, 16<<20)
-	o.LogLevel = cmp.Or(o.LogLevel, "info")
 }
 
 func sourceOptions(src config.Source) (*SourceOptions, error) {
@@ -185,6 +184,7 @@ type Runner struct {
 	running   sync.WaitGroup
 	questions questions // of the server, that wait for an answer
 	serverLog limitedLog
+	levels    levels
 	updates   updates                    // of resources
 	server    atomic.Pointer[serverInfo] // of the server whose tools were listed last, or nil
 
@@ -207,7 +207,7 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{o: o, log: log}
+	r := &Runner{o: o, log: log, levels: levels{setting: make(chan struct{}, 1)}}
 	r.questions.timeout = time.Duration(o.AskTimeout)
 	r.stale.Store(true)
 	if o.Roots == nil && o.Container.Image == "" { // a server elsewhere has no walls

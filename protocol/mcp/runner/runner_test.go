@@ -224,6 +224,28 @@ func TestResultsAndEvents(t *testing.T) {
 	})
 }
 
+// A legacy server has one level for all callers, and is told when the running calls want another.
+func TestServersSendTheLevelsThatCallsWant(t *testing.T) {
+	ways(t, "", func(t *testing.T, r *runner.Runner, modern bool) {
+		for _, level := range []string{"", "debug", "debug", "alert"} {
+			res, err := invoke(t, r, &tool.Call{Tool: "echo", Args: json.RawMessage(`{}`), LogLevel: level}, tool.Discard)
+			kit.OK(t, err)
+			want := fmt.Sprintf(`logLevel": %q`, map[bool]string{true: "debug", false: "info"}[level == "debug"])
+			if modern && !strings.Contains(string(res.Output), want) {
+				t.Errorf("for a call that wants %q the server got %s", level, res.Output)
+			}
+		}
+		if seen := works(t, r, "seen", "{}"); !modern && !strings.Contains(seen, `\"info\", \"debug\", \"info\"]`) {
+			t.Errorf("the server was told %s", seen)
+		}
+	})
+	set := open(t, mcptest.Server(t, "modern")+", log_level: error")
+	res, err := invoke(t, set, &tool.Call{Tool: "echo", Args: json.RawMessage(`{}`), LogLevel: "debug"}, tool.Discard)
+	if err != nil || !strings.Contains(string(res.Output), `logLevel": "error"`) {
+		t.Errorf("a level in the config: %+v, %v", res, err)
+	}
+}
+
 func TestContentThatIsNotTextIsAssets(t *testing.T) {
 	ways(t, "", func(t *testing.T, r *runner.Runner, _ bool) {
 		var events kept

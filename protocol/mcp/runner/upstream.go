@@ -43,7 +43,7 @@ type serverInfo struct {
 	modern       bool
 	version      string
 	capabilities serverCapabilities
-	level        string // the least severe messages that it is to send
+	level        string // the least severe messages that a legacy server is to send; see Runner.setLevel
 	instructions string // to models
 	extra        json.RawMessage
 }
@@ -105,7 +105,7 @@ func (info *serverInfo) encode(q *query, id uint64) []byte {
 		some = true
 		m.Raw(mcp.MetaProgress, strconv.AppendUint(nil, id, 10))
 		if info.modern {
-			m.Text(mcp.MetaLogLevel, info.level)
+			m.Text(mcp.MetaLogLevel, mcp.Levels()[q.owner.level])
 		}
 	}
 	if q.call != nil {

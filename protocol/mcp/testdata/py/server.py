@@ -299,6 +299,8 @@ def handle(wire, rid, method, params):
             os._exit(4)
         if not READY[0]:
             return {"__error__": {"code": -32601, "message": "Method not found before initialize"}}
+        if method == "logging/setLevel":
+            SEEN.append(params["level"])
         if method in ("ping", "logging/setLevel"):
             return {}
     if method == "tools/list":
