@@ -331,7 +331,7 @@ func (r *Runner) levelFor(asked string) int {
 }
 
 // setLevel has a legacy server, which has one level for all callers, send what the running calls want.
-func (r *Runner) setLevel(ctx context.Context, info *serverInfo, send func(level string)) {
+func (r *Runner) setLevel(ctx context.Context, info *serverInfo, send func(ctx context.Context, level string)) {
 	if info.modern || info.capabilities.Logging == nil {
 		return
 	}
@@ -349,7 +349,9 @@ func (r *Runner) setLevel(ctx context.Context, info *serverInfo, send func(level
 	}
 	if level := mcp.Levels()[lowest]; info.level != level {
 		info.level = level
-		send(level) // whether the server honours it does not matter
+		ctx, cancel := context.WithTimeout(ctx, probeTime)
+		defer cancel()
+		send(ctx, level) // whether the server honours it, or answers at all, does not matter
 	}
 }
 

@@ -208,7 +208,7 @@ func (h *remote) initialize(ctx context.Context) (*upstreamSession, error) {
 }
 
 func (h *remote) setLevel(ctx context.Context, s *upstreamSession) {
-	h.r.setLevel(ctx, s.serverInfo, func(level string) {
+	h.r.setLevel(ctx, s.serverInfo, func(ctx context.Context, level string) {
 		_, _ = h.roundTrip(ctx, s, &query{method: mcp.MethodSetLevel, params: func(_ *serverInfo, w *strictjson.Writer) {
 			w.Text("level", level)
 		}})

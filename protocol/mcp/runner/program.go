@@ -139,7 +139,7 @@ func (p *program) handshake(ctx context.Context, w *worker.Worker) error {
 }
 
 func (p *program) setLevel(ctx context.Context, w *worker.Worker) {
-	p.r.setLevel(ctx, serverInfoOf(w), func(level string) {
+	p.r.setLevel(ctx, serverInfoOf(w), func(ctx context.Context, level string) {
 		_, _ = w.Ask(ctx, mcp.MethodSetLevel, fmt.Appendf(nil, `{"level":%q}`, level), nil)
 	})
 }
