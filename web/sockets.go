@@ -133,12 +133,13 @@ func (s *Sockets) Replaces() bool { return s != nil && s.before != nil }
 
 // relieve lets the server that this one replaces end, and waits until it offers nothing any more.
 func (s *Sockets) relieve(ctx context.Context) {
-	_, _ = s.before.Write([]byte{taken})
-	_ = s.before.SetReadDeadline(time.Now().Add(handTime))
-	stop := context.AfterFunc(ctx, func() { _ = s.before.Close() })
-	_, _ = s.before.Read(make([]byte, 1))
+	before := s.before // not the field, which is cleared while ctx may end
+	_, _ = before.Write([]byte{taken})
+	_ = before.SetReadDeadline(time.Now().Add(handTime))
+	stop := context.AfterFunc(ctx, func() { _ = before.Close() })
+	_, _ = before.Read(make([]byte, 1))
 	stop()
-	_ = s.before.Close()
+	_ = before.Close()
 	s.before = nil
 }
 

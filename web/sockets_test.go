@@ -119,3 +119,20 @@ func TestSocketsAreHandedToAServerThatListens(t *testing.T) {
 		_ = one.Close()
 	}
 }
+
+// The successor may be told to end at the very moment when the server before it has ended.
+func TestSuccessorMayEndWhileItTakesOver(t *testing.T) {
+	for range 200 {
+		path := filepath.Join(t.TempDir(), "s")
+		ln := kit.Must(net.Listen("unix", path))(t)
+		conn := kit.Must(net.Dial("unix", path))(t)
+		s := newSockets(0)
+		s.before = conn.(*net.UnixConn)
+		ctx, cancel := context.WithCancel(t.Context())
+		peer := kit.Must(ln.Accept())(t)
+		go func() { _ = peer.Close() }()
+		go cancel()
+		s.relieve(ctx)
+		kit.OK(t, ln.Close())
+	}
+}
