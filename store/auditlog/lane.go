@@ -84,7 +84,7 @@ func readHead(rows *sql.Rows) (h head, err error) {
 
 // message returns what a signature covers.
 func (h *head) message() []byte {
-	b := []byte("toolpost audit lane head")
+	b := append(make([]byte, 0, 320), "toolpost audit lane head"...) // with room for the signature
 	for _, n := range []int64{h.lane, h.seq, h.number, h.cutSeq, h.cutNumber, h.epoch, h.anchor} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
@@ -152,16 +152,16 @@ func (a *Table) openHead(t *database.Tx) (h head, err error) {
 	} else {
 		h, err = database.Only(t, forged("has lost its head"), readHead, askHeads+` WHERE id = ?`, own.lane+1)
 	}
+	signed := append(h.message(), h.mac...)
 	switch {
 	case err != nil:
 		return h, err
-	case !h.old() && !bytes.Equal(h.public, s.public),
-		!bytes.Equal(a.seen, append(h.message(), h.mac...)) && !h.genuine(s.secret):
+	case !h.old() && !bytes.Equal(h.public, s.public), !bytes.Equal(a.seen, signed) && !h.genuine(s.secret):
 		return h, forged("has a head that was not signed with this key")
 	case h.number < a.last:
 		return h, forged("is shorter than it was")
 	}
-	a.seen = append(h.message(), h.mac...)
+	a.seen = signed
 	if a.own.Load() == nil {
 		t.After(func() { a.own.Store(&membership{h.lane, []string{keyOf(h.lane)}}) })
 	}
@@ -217,8 +217,9 @@ func (a *Table) closeHead(t *database.Tx, h *head) error {
 	if err != nil {
 		return err
 	}
-	h.mac = ed25519.Sign(s.private, h.message())
-	a.seen = append(h.message(), h.mac...) // if it is undone, the head is checked again
+	message := h.message()
+	h.mac = ed25519.Sign(s.private, message)
+	a.seen = append(message, h.mac...) // if it is undone, the head is checked again
 	return t.Exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET public = excluded.public, seq = excluded.seq, number = excluded.number,
 		hash = excluded.hash, cut_seq = excluded.cut_seq, cut_number = excluded.cut_number, cut_hash = excluded.cut_hash, epoch = excluded.epoch,
