@@ -84,9 +84,11 @@ func family(from, to string) bool {
 		to == "engine/persist" && strings.HasPrefix(from, "engine/")
 }
 
-// measures lets bench drive the browser of the tests: only a real browser shows how soon a page can be used, and a
-// second driver for it would be one too many.
-func measures(from, to string) bool { return from == "bench" && to == "internal/browser" }
+// measures lets bench use what tests drive: only a real browser shows how soon a page can be used, rows about PostgreSQL need a
+// server of their own, and a second driver of either would be one too many.
+func measures(from, to string) bool {
+	return from == "bench" && (to == "internal/browser" || to == "internal/pg")
+}
 
 // before reports whether a floor lists the room of one package before that of another.
 func (f floor) before(to, from string) bool {

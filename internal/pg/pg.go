@@ -1,9 +1,11 @@
-// Package pg starts PostgreSQL servers for tests, which can be stopped and started again.
+// Package pg starts PostgreSQL servers for tests and benchmarks, which can be stopped and started again.
 package pg
 
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -13,6 +15,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of Raw
 
@@ -22,81 +25,108 @@ import (
 // A Server is a private PostgreSQL server in a temporary folder, which listens only on a socket in that folder.
 type Server struct {
 	bin, dir string
+	settings []string
 	attr     *syscall.SysProcAttr
 	cmd      *exec.Cmd
 	made     int
 }
 
-// programs finds the newest PostgreSQL of Debian's packages.
-func programs(t testing.TB) string {
-	t.Helper()
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if len(found) == 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("PostgreSQL is not there; install Debian's package postgresql")
-		}
-		t.Skip("PostgreSQL is not there; install Debian's package postgresql to run this test")
-	}
-	slices.Sort(found)
-	return filepath.Dir(found[len(found)-1])
-}
+// errMissing is the error of Open on a machine without PostgreSQL.
+var errMissing = errors.New("PostgreSQL is not there; install Debian's package postgresql")
 
 // New starts a server, which ends with the test.
 func New(t testing.TB) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pg") // short, because a socket's path has at most 108 bytes
-	if err != nil {
-		t.Fatal(err)
+	s, err := Open(t.Context())
+	if errors.Is(err, errMissing) && os.Getenv("CI") != "true" {
+		t.Skip(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &Server{bin: programs(t), dir: dir, attr: unprivileged(t, dir)}
-	initdb := exec.CommandContext(t.Context(), filepath.Join(s.bin, "initdb"), "-D", dir+"/data", "-U", "toolpost",
-		"--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
-	initdb.SysProcAttr, initdb.Dir = s.attr, dir
-	if out, err := initdb.CombinedOutput(); err != nil {
-		t.Fatalf("initdb: %v: %s", err, out)
-	}
-	s.Start(t)
-	t.Cleanup(func() { s.Stop(syscall.SIGQUIT) })
+	kit.OK(t, err)
+	t.Cleanup(s.Close)
 	return s
+}
+
+// Open starts a server with the newest PostgreSQL of Debian's packages, and with settings such as commit_delay=1000. Close
+// ends it.
+func Open(ctx context.Context, settings ...string) (*Server, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		return nil, errMissing
+	}
+	s := &Server{bin: filepath.Dir(slices.Max(found)), settings: settings}
+	err := s.fill(ctx, "initdb", "-U", "toolpost", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
+	if err == nil {
+		err = s.start(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// fill makes the folder of a server, with a program that makes its data.
+func (s *Server) fill(ctx context.Context, program string, args ...string) (err error) {
+	if s.dir, err = os.MkdirTemp("", "pg"); err != nil { // short, because a socket's path has at most 108 bytes
+		return err
+	}
+	if s.attr, err = unprivileged(s.dir); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, program), append(args, "-D", s.dir+"/data")...)
+	cmd.SysProcAttr, cmd.Dir = s.attr, s.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", program, err, out)
+	}
+	return nil
 }
 
 // Start starts a stopped server, and waits until it answers.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(s.bin, "postgres"), "-D",
-		s.dir+"/data", "-k", s.dir,
-		"-c", "listen_addresses=", "-c", "shared_buffers=32MB", "-c", "max_connections=200") // Stop ends it
+	kit.OK(t, s.start(t.Context()))
+}
+
+func (s *Server) start(ctx context.Context) error {
+	args := []string{"-D", s.dir + "/data", "-k", s.dir}
+	for _, one := range append([]string{"listen_addresses=", "shared_buffers=32MB", "max_connections=200"}, s.settings...) {
+		args = append(args, "-c", one)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin, "postgres"), args...) // Stop ends it
 	cmd.SysProcAttr, cmd.Dir = s.attr, s.dir
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	s.cmd = cmd
-	db := Raw(t, s.url("postgres"))
+	db, err := sql.Open("pgx", s.url("postgres"))
+	if err != nil {
+		return err
+	}
 	defer func() { _ = db.Close() }()
-	kit.Until(t, func() error { return db.PingContext(t.Context()) })
+	ctx, cancel := context.WithTimeout(ctx, kit.Hang)
+	defer cancel()
+	for err = db.PingContext(ctx); err != nil && ctx.Err() == nil; err = db.PingContext(ctx) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	return err
+}
+
+// Close ends the server and removes its folder.
+func (s *Server) Close() {
+	s.Stop(syscall.SIGQUIT)
+	_ = os.RemoveAll(s.dir)
 }
 
 // Standby starts a copy of the server that follows it. From then on the server acknowledges a commit when both have it.
 func (s *Server) Standby(t testing.TB) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	other := &Server{bin: s.bin, dir: dir, attr: unprivileged(t, dir)}
-	backup := exec.CommandContext(t.Context(), filepath.Join(s.bin, "pg_basebackup"), "-D", dir+"/data", "-h", s.dir, "-U",
-		"toolpost", "-R", "-c", "fast", "--no-sync")
-	backup.SysProcAttr, backup.Dir = s.attr, dir
-	if out, err := backup.CombinedOutput(); err != nil {
-		t.Fatalf("pg_basebackup: %v: %s", err, out)
-	}
+	other := &Server{bin: s.bin, settings: s.settings}
+	t.Cleanup(other.Close)
+	kit.OK(t, other.fill(t.Context(), "pg_basebackup", "-h", s.dir, "-U", "toolpost", "-R", "-c", "fast", "--no-sync"))
 	other.Start(t)
-	t.Cleanup(func() { other.Stop(syscall.SIGQUIT) })
 	db := Raw(t, s.url("postgres"))
 	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
-		_, err = db.ExecContext(t.Context(), statement)
+		_, err := db.ExecContext(t.Context(), statement)
 		kit.OK(t, err)
 	}
 	kit.Eventually(t, "the standby is synchronous", func() (so bool) {
@@ -140,25 +170,21 @@ func (s *Server) Stop(how syscall.Signal) {
 	}
 }
 
-// unprivileged makes the server run as an ordinary user, which gets the folder, if the test runs as root: PostgreSQL
+// unprivileged makes the server run as an ordinary user, which gets the folder, if this program runs as root: PostgreSQL
 // refuses to run as root.
-func unprivileged(t testing.TB, dir string) *syscall.SysProcAttr {
-	t.Helper()
+func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
 	if os.Getuid() != 0 {
-		return attr
+		return attr, nil
 	}
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	uid, _ := strconv.Atoi(nobody.Uid)
 	gid, _ := strconv.Atoi(nobody.Gid)
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
-	}
 	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return attr
+	return attr, os.Chown(dir, uid, gid)
 }
 
 func (s *Server) url(database string) string {
@@ -179,10 +205,18 @@ func Raw(t testing.TB, url string) *sql.DB {
 // Database makes a separate database for a test.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
+	return kit.Must(s.Create(t.Context()))(t)
+}
+
+// Create makes a separate database and returns its URL.
+func (s *Server) Create(ctx context.Context) (string, error) {
+	db, err := sql.Open("pgx", s.url("postgres"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = db.Close() }()
 	s.made++
 	name := "t" + strconv.Itoa(s.made)
-	if _, err := Raw(t, s.url("postgres")).ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
-	return s.url(name)
+	_, err = db.ExecContext(ctx, "CREATE DATABASE "+name)
+	return s.url(name), err
 }
