@@ -106,7 +106,7 @@ servers: ## try MCP servers from npm directly and through the program, and write
 
 bench: build ## measure against references of the same run (ONLY=PART: one part); fails where a target is missed
 	@.ci/setup python3 rg bwrap $(if $(filter-out code%,$(firstword $(ONLY))),,node) \
-		$(if $(filter-out console%,$(firstword $(ONLY))),,chromium)
+		$(if $(filter-out console%,$(firstword $(ONLY))),,chromium) $(if $(filter-out postgres%,$(firstword $(ONLY))),,postgres)
 	go build -o bin/bench ./bench && bin/bench -toolpost bin/toolpost -only '$(ONLY)' $(if $(GROWTH),-huge) \
 		-json build/bench.json -picture docs/pictures/growth.svg
 

@@ -39,6 +39,13 @@ func parts() []part {
 			{name: "1 caller, median / no store", run: latencyOf(recordedReads, 25*time.Microsecond)},
 			{name: "64 callers, changing / fsync", run: rateOf(recordedChanges, 64, 0.5)},
 		}},
+		{"postgres", []measurement{
+			{name: "64 callers / no store", run: rateOf(recordedInPostgres, 64, 0.6)},
+			{name: "3 programs, 20 ms disk / one", run: rateOf(programsChange, 64, 2.2)},
+			{name: "jobs / bare loop", run: jobsAgainst(bareJobs, 0.5)},
+			{name: "jobs / River", run: jobsAgainst(riverJobs, 0.3)},
+			{name: "job begins elsewhere / NOTIFY", run: jobBegins},
+		}},
 		{"engine", []measurement{
 			{name: "overhead of a built-in call", run: overhead},
 			{name: "readFile / os.ReadFile", run: readThrough},

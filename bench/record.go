@@ -14,9 +14,11 @@ import (
 
 // recordedReads compares callers that read a file with the record on with equally many without a store.
 func recordedReads(ctx context.Context, l *lab, callers int) (m, r *pace) {
-	with := l.readers(ctx, fmt.Sprint("record", callers), recorded, callers)
-	without := l.readers(ctx, fmt.Sprint("record", callers, "-none"), "none", callers)
-	return race(rounds, with, without)
+	return readsWith(ctx, l, fmt.Sprint("record", callers), recorded, callers)
+}
+
+func readsWith(ctx context.Context, l *lab, dir, store string, callers int) (m, r *pace) {
+	return race(rounds, l.readers(ctx, dir, store, callers), l.readers(ctx, dir+"-none", "none", callers))
 }
 
 // recordedChanges compares calls of a tool that may change something, each of which is noted before it runs and recorded
