@@ -25,7 +25,7 @@ import (
 const (
 	childWork    = "STORETEST_WORK"
 	childAddress = "STORETEST_ADDRESS"
-	childLane    = "STORETEST_LANE" // if it is not empty, the child has another key
+	childLane    = "STORETEST_LANE" // if it is not empty, it is the child's key
 )
 
 // child is another program that uses the same database. It reads its input from stdin and reports on stdout what was
@@ -33,8 +33,8 @@ const (
 func child(k Kind, work string) int {
 	w := &worker{out: os.Stdout}
 	o := options()
-	if os.Getenv(childLane) != "" {
-		o.Key = anotherKey
+	if lane := os.Getenv(childLane); lane != "" {
+		o.Key = func() ([]byte, error) { return []byte(lane), nil }
 	}
 	db, err := k.Open(os.Getenv(childAddress), o)
 	w.works(err)
@@ -218,14 +218,61 @@ func (p *program) end() {
 	_ = p.cmd.Wait()
 }
 
+// so reads the lines of a child up to now.
+func (p *program) so() (lines []string) {
+	for n := len(p.lines); n > 0; n-- {
+		if line, ok := <-p.lines; ok {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// acknowledged is what children have said that they did.
+type acknowledged struct {
+	used, recorded, patched map[string]bool
+	jobs                    map[string]string
+}
+
+// note adds the lines of a child, of which the last may be torn.
+func (a *acknowledged) note(t *testing.T, lines []string) {
+	t.Helper()
+	for _, line := range lines {
+		word, id, whole := strings.Cut(line, " ")
+		switch {
+		case word == "error":
+			t.Fatal(line)
+		case word == "used" && whole && len(id) == 30:
+			holds(t, !a.used[id], "a lease was used twice")
+			a.used[id] = true
+		case word == "patched" && strings.Count(id, "-") == 6:
+			a.patched[id] = true
+		case word == "recorded" && strings.Count(id, "-") == 6:
+			a.recorded[id] = true
+		case word == "settled" && a.jobs[id] == word:
+			t.Errorf("a job was settled twice")
+		case (word == "settled" || word == "queued" && a.jobs[id] == "") && len(id) == 36:
+			a.jobs[id] = word
+		}
+	}
+}
+
+// While programs write all the time, another is killed again and again. Some have a lane of their own.
 func kills(t *testing.T, k Kind) {
 	address, db := k.made(t)
-	used, recorded, patched, jobs := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]string{}
+	a := acknowledged{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]string{}}
 	rng := rand.New(rand.NewPCG(11, uint64(time.Now().UnixNano())))
+	writer := func(lane string) *program {
+		t.Setenv(childLane, lane)
+		return start(t, "write", address)
+	}
+	var steady []*program
+	if k.Far { // the others have one writer
+		steady = []*program{writer(""), writer("a"), writer("b")}
+	}
 	tries := k.fewer(rounds.Of(50, 500))
 	for n := range tries {
-		t.Setenv(childLane, strings.Repeat("x", n%2))
-		p := start(t, "write", address)
+		p := writer(strings.Repeat("x", n%2))
 		lines := p.wait("recorded")
 		for range rng.IntN(40) { // a moment later, counted in events
 			if line, ok := <-p.lines; ok {
@@ -233,38 +280,29 @@ func kills(t *testing.T, k Kind) {
 			}
 		}
 		p.kill()
-		for _, line := range append(lines, p.rest()...) {
-			word, id, whole := strings.Cut(line, " ")
-			switch {
-			case word == "error":
-				t.Fatal(line)
-			case word == "used" && whole && len(id) == 30:
-				holds(t, !used[id], "a lease was used twice")
-				used[id] = true
-			case word == "patched" && strings.Count(id, "-") == 6:
-				patched[id] = true
-			case word == "recorded" && strings.Count(id, "-") == 6:
-				recorded[id] = true
-			case word == "settled" && jobs[id] == word:
-				t.Errorf("a job was settled twice")
-			case (word == "settled" || word == "queued" && jobs[id] == "") && len(id) == 36:
-				jobs[id] = word
-			}
+		a.note(t, append(lines, p.rest()...))
+		for _, p := range steady {
+			a.note(t, p.so())
 		}
 		if n%25 == 24 || n == tries-1 {
 			must[int](t)(db.Audit().Recover(t.Context()))
 			sound(t, db)
 		}
 	}
-	checkRecords(t, db, recorded)
-	checkPatches(t, db, patched)
-	checkJobs(t, db, jobs)
-	for token := range used {
+	for _, p := range steady {
+		p.kill()
+		a.note(t, p.rest())
+	}
+	checkRecords(t, db, a.recorded)
+	checkPatches(t, db, a.patched)
+	checkJobs(t, db, a.jobs)
+	equal(t, len(sound(t, db).Lanes), 2+2*flag(k.Far), "lanes")
+	for token := range a.used {
 		err := db.Leases().Consume(t.Context(), token, "ada", "rm", 1)
 		needs(t, reason(err) == "already_consumed", "a lease that was used can be used again: %v", err)
 	}
-	t.Logf("%d kills: %d records, %d patches, %d jobs and %d leases were acknowledged", tries, len(recorded),
-		len(patched), len(jobs), len(used))
+	t.Logf("%d kills: %d records, %d patches, %d jobs and %d leases were acknowledged", tries, len(a.recorded),
+		len(a.patched), len(a.jobs), len(a.used))
 }
 
 // checkRecords: each acknowledged call has its row, and no call has two.
