@@ -57,7 +57,11 @@ the list at the end has what the suite says about that. Every message on the wir
 		}
 	}
 	b.WriteString("\nAn empty cell: the revision has no such scenario. What the suite runs and does not count says why: an extension, one that came " +
-		"after the\nrevision, one that its own reference server does not pass yet (pending).\n")
+		"after the\nrevision, one that its own reference server does not pass yet (pending).\n\n" +
+		"Beside the suite: servers of 2025-11-25 and earlier get the roots of the config, never those of a client. " +
+		"Such a server asks at any time and keeps the\n" +
+		"answer for all callers, so the roots of one client would be " +
+		"[wrong for the others](protocols/mcp-servers.md#questions).\n")
 	if len(notes) > 0 {
 		b.WriteString("\n## What the suite did not look at\n\n" + strings.Join(slices.Compact(notes), ""))
 	}
