@@ -40,7 +40,7 @@ type Table struct {
 	mark           mark
 	keep           time.Duration // how long rows are kept; 0 means for ever
 	moved          atomic.Bool   // the log is longer than its mark
-	shared         atomic.Bool   // there are other lanes
+	shared         atomic.Bool   // see head
 	unanchored     atomic.Int64  // rows since the last anchor
 	hurry          chan struct{} // has an element if there are many of them
 	grown          tool.Changes
@@ -298,8 +298,8 @@ func (a *Table) extend(t *database.Tx, group []*database.Write) error {
 	t.After(func() {
 		a.last = h.number
 		a.moved.Store(true)
-		a.shared.Store(h.lanes > 1)
-		if a.unanchored.Add(int64(len(added))) >= mostUnanchored && h.lanes > 1 && len(a.hurry) == 0 {
+		a.shared.Store(h.shared())
+		if a.unanchored.Add(int64(len(added))) >= mostUnanchored && h.shared() && len(a.hurry) == 0 {
 			a.hurry <- struct{}{} // the leader alone sends, so there is room
 		}
 		a.grown.Tell()
@@ -428,7 +428,7 @@ func (a *Table) Prune(ctx context.Context, before time.Time) (removed int64, err
 	err = a.db.Do(false, func(t *database.Tx) error {
 		h, err := a.openHead(t)
 		lane = h.lane
-		a.shared.Store(h.lanes > 1)
+		a.shared.Store(h.shared())
 		return err
 	}, a.keys()...)
 	if err != nil {
