@@ -236,7 +236,7 @@ func (v *verifier) readAnchors() error {
 	if err != nil {
 		return err
 	}
-	trimmed, oldest := at.seq, v.oldest()
+	trimmed := at.seq
 	err = v.Each(func(rows *sql.Rows) error {
 		x, err := readAnchor(rows)
 		if err != nil {
@@ -244,7 +244,7 @@ func (v *verifier) readAnchors() error {
 		}
 		before := at
 		at = x
-		if before.seq == trimmed && len(trims) > 0 && trims[0].lane != v.own.lane && x.at >= oldest {
+		if before.seq == trimmed && len(trims) > 0 && trims[0].lane != v.own.lane && x.at >= v.oldest {
 			if err := v.find(0, "anchors up to %d were removed before their time, by lane %d", trimmed, trims[0].lane); err != nil {
 				return err
 			}
@@ -258,7 +258,7 @@ func (v *verifier) readAnchors() error {
 		v.report.Anchor = audit.Point{Seq: at.seq, Hash: hex.EncodeToString(at.hash)}
 	}
 	for _, c := range v.inOrder() {
-		if err := v.checkCut(c, oldest); err != nil {
+		if err := v.checkCut(c); err != nil {
 			return err
 		}
 		empty := c.number == c.cutNumber
@@ -274,13 +274,13 @@ func (v *verifier) readAnchors() error {
 	return nil
 }
 
-// checkCut reports a lane whose rows another program has removed too early, or not all of them.
-func (v *verifier) checkCut(c *chain, oldest int64) error {
-	if !c.closed {
-		return nil
-	}
-	gone, err := c.silent(v, oldest)
-	if err != nil || c.number == c.cutNumber && bytes.Equal(c.hash, c.at.hash) && (gone || c.cutter == v.own.lane) {
+// checkCut reports a lane whose rows another program than this one has removed too early, or not all of them.
+func (v *verifier) checkCut(c *chain) error {
+	gone, err := c.silent(v, v.oldest)
+	switch {
+	case c.early && c != v.own:
+		c.cutter = c.lane
+	case err != nil, !c.closed, c.number == c.cutNumber && bytes.Equal(c.hash, c.at.hash) && (gone || c.cutter == v.own.lane):
 		return err
 	}
 	return v.find(c.cutSeq, "rows up to %d of lane %d were removed before their time, by lane %d", c.cutSeq, c.lane, c.cutter)
@@ -294,8 +294,12 @@ func (v *verifier) linkAnchor(before, x *anchor) error {
 		return v.find(0, "anchor %d is of lane %d, which is missing", x.seq, x.lane)
 	}
 	c.last = *x
-	if x.kind == anchorHead && x.row.number > c.cutNumber {
+	switch {
+	case x.kind != anchorHead:
+	case x.row.number > c.cutNumber:
 		c.anchors++
+	case !c.closed && x.at >= v.oldest+dayLength: // a program removes days of its calls, by a clock of its own
+		c.early = true
 	}
 	if o := v.lanes[x.about]; x.kind == anchorCut && o != nil && x.row.number > o.cutNumber {
 		o.at, o.cutSeq, o.cutNumber, o.anchors, o.closed, o.cutter = x.row, x.row.seq, x.row.number, 0, true, x.lane

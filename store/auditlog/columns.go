@@ -127,6 +127,39 @@ func into(columns audit.Table, r *tool.Record, more ...any) []any {
 	return append(dest, more...)
 }
 
+// exactly makes a scan refuse values of other types than their columns have. SQLite stores them, and a number in bytes would have
+// the hash of the number, but no query would find it.
+func exactly(dest []any) []any {
+	for i, d := range dest {
+		dest[i] = exact{d}
+	}
+	return dest
+}
+
+type exact struct{ dest any }
+
+// Scan implements sql.Scanner.
+func (e exact) Scan(value any) error {
+	n, number := value.(int64)
+	text, ok := value.(string)
+	switch d := e.dest.(type) {
+	case sql.Scanner:
+		return d.Scan(value)
+	case *string:
+		*d = text
+	case *int64:
+		*d, ok = n, number
+	case *int:
+		*d, ok = int(n), number && int64(int(n)) == n
+	case *bool:
+		*d, ok = n == 1, number && n>>1 == 0
+	}
+	if !ok {
+		return fmt.Errorf("a value has another type than its column: %T", value)
+	}
+	return nil
+}
+
 type microDuration time.Duration
 
 // Scan implements sql.Scanner. A number that is too large for a duration would silently become another one.
@@ -139,7 +172,10 @@ func (d *microDuration) Scan(value any) error {
 	return nil
 }
 
-var _ sql.Scanner = (*microDuration)(nil)
+var (
+	_ sql.Scanner = exact{}
+	_ sql.Scanner = (*microDuration)(nil)
+)
 
 // detailOf writes the document of a row. Empty values are left out.
 func (l *layout) detailOf(r *tool.Record) string {

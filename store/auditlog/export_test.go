@@ -41,3 +41,26 @@ func (a *Table) Forge(kind string, about int64, at time.Time, row string, remove
 			x.about, x.row.seq, x.row.number, x.row.hash, x.at, x.hash)
 	})
 }
+
+// Resign does what the owner of a lane could do to its head: the statements change what they like, and it is signed again.
+func (a *Table) Resign(statements ...string) error {
+	return a.db.Do(true, func(t *database.Tx) error {
+		h, err := a.openHead(t)
+		for _, statement := range statements {
+			if err == nil {
+				err = t.Exec(statement)
+			}
+		}
+		if err == nil {
+			err = a.rebuild(t, h.lane, dayOf(database.Micros(time.Now())))
+		}
+		if err == nil {
+			h, err = database.Only(t, forged("has lost its head"), readHead, askHeads+` WHERE id = ?`, h.lane+1)
+		}
+		if err != nil {
+			return err
+		}
+		a.last, a.kinds = h.number, map[string]kindID{}
+		return a.closeHead(t, &h)
+	})
+}

@@ -377,7 +377,7 @@ func (l *layout) readAllKinds(r *database.Reader) (map[int64]*tool.Record, error
 	err := r.Each(func(rows *sql.Rows) error {
 		var id int64
 		var k tool.Record
-		err := rows.Scan(into(l.inKind, &k, &id)...)
+		err := rows.Scan(exactly(into(l.inKind, &k, &id))...)
 		kinds[id] = &k
 		return err
 	}, `SELECT `+l.kindNames+`, id FROM audit_kind`)

@@ -50,7 +50,7 @@ func (a *Table) VerifyTelling(
 		return nil, err
 	}
 	v := &verifier{
-		layout: a.layout, mark: &a.mark, oldest: a.oldest, signer: s, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
+		layout: a.layout, mark: &a.mark, oldest: a.oldest(), signer: s, points: points, seed: maphash.MakeSeed(), used: map[int64]bool{},
 		tell: tell, sums: newSums(), report: &audit.Report{Findings: []audit.Finding{}, Lanes: []audit.Lane{}},
 		own: &chain{head: head{lane: -1, hash: genesis(), cutHash: genesis()}}, lanes: map[int64]*chain{}, sure: math.MaxInt64,
 	}
@@ -80,7 +80,7 @@ type verifier struct {
 	*layout
 	signer signer
 	mark   *mark
-	oldest func() int64
+	oldest int64 // see Table
 	points []audit.Point
 	report *audit.Report
 
@@ -109,7 +109,8 @@ type chain struct {
 	proof, proven int64  // an anchor, and the row up to which it proves the lane
 	broken        bool
 	closed        bool  // another program has removed its rows
-	cutter        int64 // the lane of that program
+	early         bool  // it has removed rows that it anchored not long ago
+	cutter        int64 // the lane of the program that has removed rows
 }
 
 func (v *verifier) find(seq int64, format string, args ...any) error {
@@ -227,17 +228,19 @@ func (v *verifier) readRows() error {
 	var all int64
 	for _, c := range v.lanes {
 		all += c.number - c.cutNumber
-		if err := v.atPoint(c.at.seq, c.at.hash); err != nil {
-			return err
-		}
+	}
+	// the cut of another lane proves nothing: its program may say there what it likes
+	if err := v.atPoint(v.own.at.seq, v.own.at.hash); err != nil {
+		return err
 	}
 	err := v.Each(func(rows *sql.Rows) error {
 		var r tool.Record
 		var id int64
 		var doc string
-		var hash, anchored []byte
-		var by sql.NullInt64
-		if err := rows.Scan(into(v.inRow, &r, &id, &doc, &hash, &by, &anchored)...); err != nil {
+		var hash []byte
+		var by, lane, number sql.NullInt64
+		var x anchor
+		if err := rows.Scan(append(exactly(into(v.inRow, &r, &id, &doc)), &hash, &by, &lane, &number, &x.row.hash)...); err != nil {
 			return err
 		}
 		if v.report.Rows++; v.report.Rows%tellRows == 0 {
@@ -249,7 +252,8 @@ func (v *verifier) readRows() error {
 			return err
 		}
 		if by.Valid {
-			if err := v.prove(&r, hash, anchored, by.Int64); err != nil {
+			x.seq, x.lane, x.row.number = by.Int64, lane.Int64, number.Int64
+			if err := v.prove(&r, hash, &x); err != nil {
 				return err
 			}
 		}
@@ -257,8 +261,8 @@ func (v *verifier) readRows() error {
 			return err
 		}
 		return v.sum(id, &r, doc)
-	}, `SELECT `+v.rowNames+`, kind, detail, hash, anchor, row_hash FROM audit LEFT JOIN
-		(SELECT seq AS anchor, row_seq, row_hash FROM audit_anchor WHERE kind = '`+anchorHead+`') named
+	}, `SELECT `+v.rowNames+`, kind, detail, hash, anchor, of_lane, row_number, row_hash FROM audit LEFT JOIN
+		(SELECT seq AS anchor, lane AS of_lane, row_seq, row_number, row_hash FROM audit_anchor WHERE kind = '`+anchorHead+`') named
 		ON row_seq = seq ORDER BY seq`)
 	if err != nil {
 		return err
@@ -270,7 +274,7 @@ func (v *verifier) readRows() error {
 	}
 	for _, p := range v.points {
 		why := "and it was once"
-		if p.Seq < v.report.Cut.Seq {
+		if p.Seq <= v.report.Cut.Seq {
 			why = "its time was over: compare with a later one"
 		}
 		if err := v.find(p.Seq, "row %d is not in the log, %s", p.Seq, why); err != nil {
@@ -289,14 +293,14 @@ func (v *verifier) inOrder() (all []*chain) {
 }
 
 // prove compares a row with an anchor that names it.
-func (v *verifier) prove(r *tool.Record, hash, anchored []byte, by int64) error {
+func (v *verifier) prove(r *tool.Record, hash []byte, by *anchor) error {
 	c := v.lanes[r.Lane]
 	c.anchors--
 	switch {
-	case !bytes.Equal(hash, anchored):
-		return v.broke(c, r.Seq, "row %d is another than anchor %d says", r.Seq, by)
-	case by < v.sure && !c.broken:
-		c.proof, c.proven = by, r.Seq
+	case !bytes.Equal(hash, by.row.hash) || by.lane != r.Lane || by.row.number != c.at.number:
+		return v.broke(c, r.Seq, "row %d is another than anchor %d says", r.Seq, by.seq)
+	case by.seq < v.sure && !c.broken:
+		c.proof, c.proven = by.seq, r.Seq
 	}
 	return nil
 }
@@ -411,7 +415,7 @@ func (v *verifier) readDays() error {
 	err := v.Each(func(rows *sql.Rows) error {
 		var k sumKey
 		var d daySum
-		if err := rows.Scan(dayTally().into(&k, &d)...); err != nil {
+		if err := rows.Scan(exactly(dayTally().into(&k, &d))...); err != nil {
 			return err
 		}
 		want, ok := days[k]
@@ -439,10 +443,10 @@ func (v *verifier) readCounts(what string, t tally[int64], want uint64) error {
 	err := v.Each(func(rows *sql.Rows) error {
 		var k sumKey
 		var n int64
-		if err := rows.Scan(t.into(&k, &n)...); err != nil {
+		if err := rows.Scan(exactly(t.into(&k, &n))...); err != nil {
 			return err
 		}
-		if n <= 0 {
+		if n <= 0 || n > v.report.Rows*maxTouches { // a multiple of 2⁶² could add nothing
 			return v.find(0, "the %s of %s do not follow from the rows", what, k.date())
 		}
 		sum += maphash.Comparable(v.seed, k) * uint64(n)
