@@ -94,7 +94,7 @@ func (h *head) message() []byte {
 	return b
 }
 
-// shared reports whether the lane is anchored: if there are others, and also if none is left, since one may be hidden for a while.
+// shared reports whether the lane is anchored: if there are others, or were, since one may be hidden for a while.
 func (h *head) shared() bool { return h.lanes > 1 || h.anchor > 0 }
 
 // old reports whether a program that knew no lanes wrote the head.
