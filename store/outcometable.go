@@ -32,14 +32,17 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 	if err := o.sweep(); err != nil {
 		return c, err
 	}
-	claim := func(t *database.Tx) (err error) {
-		now := time.Now()
+	claim := func(t *database.Tx) error {
+		now, err := t.Now() // a program whose clock is wrong must not forget what others did
+		if err != nil {
+			return err
+		}
 		if c, err = o.have(t, scope, now, ttl); err != nil || !c.Mine {
 			return err
 		}
 		return t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET
 			input = excluded.input, owner = excluded.owner, at = excluded.at, expires_at = excluded.expires_at, result = NULL, lost_at = NULL`,
-			scope[:], input[:], o.db.Owner, database.Micros(now), database.Micros(now.Add(ttl)))
+			scope[:], input[:], o.db.Owner, now, now+ttl.Microseconds())
 	}
 	err := o.db.Submit(&database.Write{Do: claim, Durable: true, Keys: outcomeKey(scope), Late: func() {
 		if c.Mine {
@@ -57,13 +60,14 @@ func outcomeKey(scope [32]byte) []string { return []string{"outcome " + string(s
 
 // have returns what is known of a key; Mine is set if nothing is.
 func (o *OutcomeTable) have(
-	t *database.Tx, scope [32]byte, now time.Time, ttl time.Duration,
+	t *database.Tx, scope [32]byte, now int64, ttl time.Duration,
 ) (c idempotency.Claim, err error) {
 	var owner string
 	var input []byte
-	var expires, lost time.Time
+	var expires int64
+	var lost database.MicroTime
 	known, err := database.Row(t, `SELECT input, owner, expires_at, result, lost_at FROM outcome WHERE scope = ?`,
-		[]any{scope[:]}, &input, &owner, (*database.MicroTime)(&expires), &c.Result, (*database.MicroTime)(&lost))
+		[]any{scope[:]}, &input, &owner, &expires, &c.Result, &lost)
 	if err != nil {
 		return c, err
 	}
@@ -72,15 +76,14 @@ func (o *OutcomeTable) have(
 	switch {
 	case !known || owner == o.db.Owner && late:
 		return idempotency.Claim{Mine: true}, nil
-	case c.Result != nil || !lost.IsZero():
-		c.Mine, c.Lost = !now.Before(expires), !lost.IsZero()
+	case c.Result != nil || lost != database.MicroTime{}:
+		c.Mine, c.Lost = now >= expires, lost != database.MicroTime{}
 		return c, nil
 	}
 	if c.Lost, err = t.Gone(owner); err != nil || !c.Lost {
 		return c, err
 	}
-	return c, t.Exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, database.Micros(now),
-		database.Micros(now.Add(ttl)), scope[:])
+	return c, t.Exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, now, now+ttl.Microseconds(), scope[:])
 }
 
 // Settle ends a claim of this program: with an outcome to remember, a JSON text, or with nil. It may be called again
@@ -90,9 +93,12 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 		if result == nil {
 			return t.Exec(`DELETE FROM outcome WHERE scope = ? AND owner = ? AND lost_at IS NULL`, scope[:], o.db.Owner)
 		}
-		n, err := t.Count(`UPDATE outcome SET result = ?, expires_at = ? `+
-			`WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
-			string(result), database.Micros(time.Now().Add(ttl)), scope[:], o.db.Owner)
+		now, err := t.Now()
+		if err != nil {
+			return err
+		}
+		n, err := t.Count(`UPDATE outcome SET result = ?, expires_at = ? WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
+			string(result), now+ttl.Microseconds(), scope[:], o.db.Owner)
 		if err == nil && n == 0 {
 			err = tool.Errorf(tool.CodeUnavailable,
 				"the outcome of a call was not remembered: its idempotency key is gone, or counts as lost")
@@ -111,9 +117,11 @@ func (o *OutcomeTable) Mark(_ context.Context, question, who [32]byte, ttl time.
 		return false, err
 	}
 	err = o.db.Do(true, func(t *database.Tx) error {
-		now := time.Now()
-		err := t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, result) VALUES (?, ?, ?, ?, ?, 'true') `+
-			`ON CONFLICT (scope) DO NOTHING`, question[:], who[:], o.db.Owner, database.Micros(now), database.Micros(now.Add(ttl)))
+		now, err := t.Now()
+		if err == nil {
+			err = t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, result) VALUES (?, ?, ?, ?, ?, 'true') `+
+				`ON CONFLICT (scope) DO NOTHING`, question[:], who[:], o.db.Owner, now, now+ttl.Microseconds())
+		}
 		if err != nil {
 			return err
 		}
@@ -127,13 +135,15 @@ func (o *OutcomeTable) Mark(_ context.Context, question, who [32]byte, ttl time.
 
 // sweep removes what is over, now and then. It has no keys: it changes rows of all of them.
 func (o *OutcomeTable) sweep() error {
-	now := time.Now()
-	if !o.swept.due(now) {
+	if !o.swept.due(time.Now()) {
 		return nil
 	}
 	return o.db.Do(false, func(t *database.Tx) error {
-		if err := t.Exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`,
-			database.Micros(now)); err != nil {
+		now, err := t.Now()
+		if err == nil {
+			err = t.Exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`, now)
+		}
+		if err != nil {
 			return err
 		}
 		return t.Exec(`DELETE FROM outcome WHERE result IS NOT NULL AND scope NOT IN (SELECT scope FROM outcome `+
