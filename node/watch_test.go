@@ -469,48 +469,73 @@ func TestADeadSourceIsTriedAtOnceWhenItsFilesChange(t *testing.T) {
 // Half of a file may be a valid file with less in it: the tools of this protocol are the words of a file.
 func TestFileSavedWhileReadRemovesNoTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var saving atomic.Bool
-		var reading func()
+		var reading atomic.Pointer[func()] // what an editor does just then
+		var slow atomic.Int64
 		protocol := []node.Protocol{{
 			Name: "words",
 			Open: func(_ context.Context, src config.Source, _ *slog.Logger) (tool.Runner, error) {
-				if src.Name == "words" && saving.CompareAndSwap(true, false) { // an editor begins to save it just now
-					reading()
-				}
+				time.Sleep(time.Duration(slow.Swap(0)))
 				text, err := os.ReadFile(filepath.Join(src.Dir, src.Name))
 				if string(text) == "?" {
 					err = tool.Errorf(tool.CodeInvalidInput, "this is no word")
 				}
 				return &words{strings.Fields(string(text))}, err
 			},
+			Opens: func(config.Source) time.Duration { return time.Minute },
 			Claim: func(src config.Source) (offlimits.Claim, error) {
+				if src.Name == "words" {
+					if save := reading.Swap(nil); save != nil {
+						(*save)()
+					}
+				}
 				return offlimits.Claim{Starts: []string{filepath.Join(src.Dir, src.Name)}, Stays: true}, nil
 			},
 		}}
 		const sources = "store: {url: none}\nsources: [{name: words, protocol: words}"
+		const more = sources + ", {name: more, protocol: words}" // its files are off limits: the rooms of words are built anew
 		p := watched(t, map[string]string{
 			"toolpost.yaml": sources + "]", "words": "one two", "more": "more",
-		}, node.Options{Protocols: protocol})
-		for _, edit := range []struct{ file, text, half, brings string }{
-			{"words", "one two three", "one", "four"},
-			// The rooms of words are built anew, since the files of more are off limits.
-			{"toolpost.yaml", sources + ", {name: more, protocol: words}]", "one", "five"},
-			{"toolpost.yaml", sources + "]", "?", "six"},
+		}, node.Options{Protocols: protocol, Early: true})
+		for i, edit := range []struct {
+			file, text string
+			slow       time.Duration
+			saves      []string // one after the other, then a last one
+		}{
+			{file: "words", text: "one two three", saves: []string{"one"}},
+			{file: "toolpost.yaml", text: more + "]", saves: []string{"one"}},
+			{file: "toolpost.yaml", text: sources + "]", saves: []string{"?"}},
+			// An empty file looks like none, and so it may look as it did before it was saved.
+			{file: "toolpost.yaml", text: more + "]", saves: []string{"", "one two", "one two", ""}},
+			// The files do not rest, and the last attempt is not the best.
+			{file: "toolpost.yaml", text: sources + "]", saves: append([]string{"one"}, slices.Repeat([]string{"one", "one two"}, 30)...)},
+			// The source that is replaced is itself still being opened in place of one.
+			{file: "toolpost.yaml", text: sources + "]", slow: 12 * time.Second, saves: []string{"one"}},
 		} {
-			reading = func() {
-				p.write("words", edit.half)
-				time.AfterFunc(90*time.Millisecond, func() { p.write("words", "one two "+edit.brings) }) // and takes its time
+			if edit.slow > 0 {
+				slow.Store(int64(edit.slow))
+				p.write(edit.file, more+"]")
+				time.Sleep(edit.slow - time.Second)
 			}
-			saving.Store(true)
-			p.write(edit.file, edit.text)
-			for range 50 {
-				time.Sleep(41 * time.Millisecond)
-				if err := call(p.n, "two"); err != nil {
-					t.Fatalf("after a change of %s: %v\n%s", edit.file, err, p.logged)
+			brings := fmt.Sprint("word", i)
+			save := func() {
+				for i, text := range append(edit.saves, "one two "+brings) {
+					if i == 0 {
+						p.write("words", text) // before it is read
+						continue
+					}
+					time.AfterFunc(time.Duration(i)*65*time.Millisecond, func() { p.write("words", text) }) // it takes its time
 				}
 			}
-			if err := call(p.n, edit.brings); err != nil || saving.Load() {
-				t.Errorf("after a change of %s: %v\n%s", edit.file, err, p.logged)
+			reading.Store(&save)
+			p.write(edit.file, edit.text)
+			for range 150 {
+				time.Sleep(41 * time.Millisecond)
+				if err := call(p.n, "two"); err != nil {
+					t.Fatalf("edit %d: %v\n%s", i, err, p.logged)
+				}
+			}
+			if err := call(p.n, brings); err != nil || reading.Load() != nil {
+				t.Errorf("edit %d: %v\n%s", i, err, p.logged)
 			}
 		}
 		p.write("words", "four") // and this is intended

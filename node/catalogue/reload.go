@@ -11,7 +11,6 @@ import (
 	"toolpost/builtin/reload"
 	"toolpost/config"
 	"toolpost/engine"
-	"toolpost/host/notice"
 	"toolpost/tool"
 )
 
@@ -112,43 +111,38 @@ func (c *Catalogue) takeFiles() (changes []tool.Change) {
 func (c *Catalogue) openAgain(s *source) tool.Change {
 	c.mu.Lock()
 	claim := c.claimed(s.Source)
-	c.mu.Unlock()
-	sight := c.look(claim) // before it is opened: later changes are noticed
-	c.mu.Lock()
-	taken := s.sight
-	s.trying, s.sight = &claim, sight
+	s.trying = &claim
 	c.limit()
 	c.mu.Unlock()
 	o := c.open(s.ctx, s.Source, claim)
-	if o.runner != nil && c.unfinished(s, o, c.standing(s).opened, sight) { // it is read again when its files rest
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		s.trying, s.sight = nil, taken
-		c.limit()
-		c.tasks.Go(func() { c.discard(s.Name, o.runner) })
-		return tool.Change{}
-	}
-	return c.settle(s, o)
+	return c.settle(s, o, o.runner != nil && c.unfinished(s, o))
 }
 
 // unfinished reports whether o was read from files that were being saved. They may be incomplete without being invalid. So
-// if a source has lost tools, it is adopted only if its files do not change for a while. Errors that are not in the files
-// do not wait for that.
-func (c *Catalogue) unfinished(s *source, o, before opened, sight notice.Sight) bool {
-	return (o.err == nil || tool.CodeOf(o.err) == tool.CodeInvalidInput) && o.fewer(before) &&
-		tool.Sleep(s.ctx, lookPause) && c.look(o.claim) != sight
+// if a source has lost tools, its files must not change for a while. Errors that are not in the files do not wait for that.
+func (c *Catalogue) unfinished(s *source, o opened) (changed bool) {
+	if o.err != nil && tool.CodeOf(o.err) != tool.CodeInvalidInput || !o.fewer(c.standing(s).opened) {
+		return false
+	}
+	const looks = 4 // an empty file looks like none, and may have been saved and emptied again since the last look
+	for range looks {
+		tool.Sleep(s.ctx, lookPause/looks)
+		changed = changed || c.look(o.claim) != o.began
+	}
+	return changed
 }
 
-// settle adopts the result of reopening a source.
-func (c *Catalogue) settle(s *source, o opened) (did tool.Change) {
+// settle adopts the result of reopening a source. If it is unfinished, the source is reopened when its files rest.
+func (c *Catalogue) settle(s *source, o opened, unfinished bool) (did tool.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.limit()
 	s.trying = nil
-	if s.ctx.Err() != nil {
+	if s.ctx.Err() != nil || unfinished {
 		c.tasks.Go(func() { c.discard(s.Name, o.runner) })
 		return did
 	}
+	s.sight = o.began
 	dead, was := s.runner == nil, cmp.Or(s.stale, s.err)
 	if err := o.loses(s.opened); err != nil {
 		poorer := o.runner

@@ -62,6 +62,7 @@ type opened struct {
 	err    error
 	claim  offlimits.Claim // of its files, as they were
 	list   *offlimits.List // what was off limits
+	began  notice.Sight    // of its files, before they were read: later changes are noticed
 }
 
 // A Status describes one source.
@@ -157,11 +158,11 @@ func (c *Catalogue) replace(ctx context.Context, to wanted, keep func(*source) b
 		if next[i] = c.kept(w, to, keep); next[i] == nil {
 			next[i] = c.newSource(w, to)
 			c.mu.Lock()
-			next[i].waits, next[i].claim, next[i].list = true, c.claimed(w), c.checker.Now()
 			before, _ := c.before(w)
+			next[i].waits, next[i].opened = true, opened{specs: before.specs, claim: c.claimed(w), list: c.checker.Now()}
 			c.mu.Unlock()
 			fresh = append(fresh, next[i])
-			c.tasks.Go(func() { c.openFirst(next[i], before) })
+			c.tasks.Go(func() { c.openFirst(next[i]) })
 		}
 	}
 	arrived(waits, fresh)
@@ -180,16 +181,18 @@ func arrived(ctx context.Context, sources []*source) bool {
 	return true
 }
 
-// openFirst opens a source for the first time, perhaps in place of one before it, which takes calls meanwhile. If it was
-// published meanwhile, it is published again.
-func (c *Catalogue) openFirst(s *source, before opened) {
+// openFirst opens a source for the first time, perhaps in place of one before it, which takes calls meanwhile. If its files
+// do not rest, it adopts the attempt that has the most tools. If it was published meanwhile, it is published again.
+func (c *Catalogue) openFirst(s *source) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
-	began := time.Now()
-	sight, o := c.look(s.claim), c.open(s.ctx, s.Source, s.claim)
-	for again := true; again && c.unfinished(s, o, before, sight); again = time.Since(began) < mostUnrest {
-		c.discard(s.Name, o.runner)
-		sight, o = c.look(s.claim), c.open(s.ctx, s.Source, s.claim)
+	o := c.open(s.ctx, s.Source, s.claim)
+	for again, tries := c.unfinished(s, o), 1; again && tries < mostTries; tries++ {
+		other := c.open(s.ctx, s.Source, s.claim)
+		if again = c.unfinished(s, other); !again || !other.fewer(o) {
+			o, other = other, o
+		}
+		c.discard(s.Name, other.runner)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +202,7 @@ func (c *Catalogue) openFirst(s *source, before opened) {
 		c.tasks.Go(func() { c.discard(s.Name, late) })
 		o = o.failed(context.Cause(s.ctx))
 	}
-	s.opened, s.sight, s.since, s.waits = o, sight, time.Now(), false
+	s.opened, s.sight, s.since, s.waits = o, o.began, time.Now(), false
 	if s.ctx.Err() == nil && slices.Contains(c.sources, s) {
 		c.limit()
 		c.bind(s.ctx)
@@ -326,7 +329,7 @@ func (c *Catalogue) retry(s *source) {
 // open binds a source and asks it for its tools, within openTimeout or the timeout of its protocol. A source that answers
 // later is closed again.
 func (c *Catalogue) open(ctx context.Context, src config.Source, claim offlimits.Claim) opened {
-	o := opened{claim: claim, list: c.checker.Now()}
+	o := opened{claim: claim, list: c.checker.Now(), began: c.look(claim)}
 	p, err := c.protocol(src.Protocol)
 	if err != nil {
 		return o.failed(err)
@@ -359,7 +362,9 @@ func (c *Catalogue) open(ctx context.Context, src config.Source, claim offlimits
 }
 
 // failed returns o as a failure to open.
-func (o opened) failed(err error) opened { return opened{err: err, claim: o.claim, list: o.list} }
+func (o opened) failed(err error) opened {
+	return opened{err: err, claim: o.claim, list: o.list, began: o.began}
+}
 
 func (c *Catalogue) try(ctx context.Context, p all.Protocol, src config.Source, o opened) opened {
 	if err := o.list.Guard(o.claim); err != nil {

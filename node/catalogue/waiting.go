@@ -52,7 +52,7 @@ func (c *Catalogue) OpenWaiting(ctx context.Context, names []string) error {
 		if ctx.Err() != nil && results[i].err != nil {
 			continue
 		}
-		s.opened, s.waits, s.since, s.sight = results[i], false, time.Now(), c.look(s.claim)
+		s.opened, s.waits, s.since, s.sight = results[i], false, time.Now(), results[i].began
 		c.retryDead(s)
 	}
 	c.limit()

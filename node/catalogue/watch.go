@@ -18,6 +18,7 @@ const (
 	lookShare  = 50 // a pause is this many times as long as the look, up to slowLook
 	slowLook   = 800 * time.Millisecond
 	mostUnrest = 2 * time.Second
+	mostTries  = 6 // to open a source for the first time while its files change
 )
 
 // Waits for a source whose files change each time it is opened, such as one that keeps its log among them: it would be
