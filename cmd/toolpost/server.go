@@ -79,8 +79,10 @@ func (a *app) locate(ctx context.Context) error {
 // away reports whether the server is another than that of this config.
 func (a *app) away() bool { return a.server.url != "" && !a.server.found }
 
-// findWithin bounds the wait for the server of this config, and for its reading of a config that has just changed.
-const findWithin = 2 * time.Second
+const (
+	findWithin = 2 * time.Second  // to find the server of this config, and for it to notice that the config has just changed
+	loadWithin = 15 * time.Second // to load that config, which opens sources
+)
 
 // findRunning finds the running server of this config by its socket. A socket of another user is not used, nor one without
 // an answer: its server was killed, is shutting down, or hangs.
@@ -98,15 +100,17 @@ func (a *app) findRunning(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, findWithin)
+	ctx, cancel := context.WithTimeout(ctx, loadWithin)
 	defer cancel()
-	running, err := remote.Running(ctx)
+	soon, enough := context.WithTimeout(ctx, findWithin)
+	defer enough()
+	file, err := os.Stat(cfg.Path)
+	changed := err == nil && time.Since(file.ModTime()) < findWithin
+	running, err := remote.Running(soon)
 	if err != nil {
 		return nil //nolint:nilerr // the command runs without the server
 	}
-	file, err := os.Stat(cfg.Path)
-	changed := err == nil && time.Since(file.ModTime()) < findWithin
-	for changed && running != cfg.Digest() && tool.Sleep(ctx, 50*time.Millisecond) {
+	for changed && running != cfg.Digest() && (running == "" || soon.Err() == nil) && tool.Sleep(ctx, 50*time.Millisecond) {
 		if now, err := remote.Running(ctx); err == nil {
 			running = now
 		}
