@@ -24,6 +24,7 @@ import (
 	"toolpost/config"
 
 	"toolpost/engine/audit"
+	"toolpost/engine/persist"
 	"toolpost/store/database"
 	"toolpost/tool"
 )
@@ -61,7 +62,8 @@ func (a *Table) VerifyTelling(
 	if ctx.Err() != nil {
 		return nil, tool.AsError(context.Cause(ctx))
 	}
-	if err != nil && tool.AsError(err).Reason == database.ReasonNewer { // nothing is wrong with the log
+	if persist.Away(err) || errors.Is(err, database.ErrUnconnected) ||
+		err != nil && tool.AsError(err).Reason == database.ReasonNewer { // nothing is wrong with the log
 		return nil, err
 	}
 	if err != nil && len(v.report.Findings) == 0 { // a log that cannot be read is damaged
@@ -500,7 +502,8 @@ func (m *mark) read(key []byte) (p audit.Point, err error) {
 	}
 	point, signature, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
 	if p, err = audit.ParsePoint(point); err != nil || !hmac.Equal([]byte(signature), []byte(signMark(key, p))) {
-		return audit.Point{}, errors.New("it was not signed with this key")
+		return audit.Point{}, errors.New("it was not signed with this key; put back the audit.key of this " +
+			"log, or delete audit-*.mark and audit-*.first, and go on in a new lane")
 	}
 	return p, nil
 }

@@ -538,6 +538,9 @@ func (db *DB) explain(err error, verb string) error {
 	return e
 }
 
+// ErrUnconnected is the error of a server that was not reached, or did not let this program in.
+var ErrUnconnected = errors.New("no connection to the database")
+
 // away returns the error of a database that is down or restarting. A restart takes seconds, so it includes when to
 // retry.
 func away(err error, reason, format string, args ...any) error {

@@ -286,13 +286,17 @@ func TestDatabaseThatCannotBeUsedIsRefusedInWords(t *testing.T) {
 	s := pg.New(t)
 	for says, statement := range map[string]string{
 		"let the role create tables":    `CREATE ROLE poor LOGIN`,
+		"let the role log in":           `CREATE ROLE barred`,
+		"create the database first":     `SELECT 1`,
 		"has tables of another program": `CREATE TABLE job (x INT)`,
 	} {
 		address := s.Database(t)
 		_, err := pg.Raw(t, address).ExecContext(t.Context(), statement)
 		kit.OK(t, err)
-		if strings.Contains(statement, "poor") {
-			address = strings.Replace(address, "user=toolpost", "user=poor", 1)
+		if role, ok := strings.CutPrefix(statement, `CREATE ROLE `); ok {
+			address = strings.Replace(address, "user=toolpost", "user="+strings.Fields(role)[0], 1)
+		} else if statement == `SELECT 1` {
+			address = strings.Replace(address, "?", "_not_there?", 1)
 		}
 		kit.Refused(t, patch(open(t, address, store.Options{}), "a"), tool.CodeUnavailable, says)
 	}

@@ -164,11 +164,47 @@ func value(ctx context.Context, conn *pgconn.PgConn, query string) (string, erro
 }
 
 func pool(cfg *pgx.ConnConfig, size int) *sql.DB {
-	db := stdlib.OpenDB(*cfg)
+	db := sql.OpenDB(connector{stdlib.GetConnector(*cfg)})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
 }
+
+// A connector shortens the errors of pgx, which tries a host with and without TLS and has a line for each attempt.
+type connector struct{ driver.Connector }
+
+// Connect implements driver.Connector.
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return nil, unconnected{e}
+	}
+	return conn, err
+}
+
+type unconnected struct{ *pgconn.ConnectError }
+
+// Is makes it a database.ErrUnconnected.
+func (unconnected) Is(target error) bool { return target == database.ErrUnconnected }
+
+// Unwrap returns the error of pgx, which has the server's code.
+func (e unconnected) Unwrap() error { return e.ConnectError }
+
+// Error leaves out that the server has no TLS, which is why pgx went on without it, and what was said before.
+func (e unconnected) Error() string {
+	text := ""
+	for line := range strings.Lines(e.ConnectError.Unwrap().Error()) {
+		switch line = strings.TrimSpace(line); {
+		case text == "" || strings.HasSuffix(text, noTLS):
+			text = line
+		case !strings.HasSuffix(line, noTLS) && !strings.Contains(text, line):
+			text += "; " + line
+		}
+	}
+	return text
+}
+
+const noTLS = "server refused TLS connection"
 
 func dialect(cfg *pgx.ConnConfig) database.Dialect {
 	e := &entry{cfg: cfg}
@@ -185,6 +221,9 @@ func dialect(cfg *pgx.ConnConfig) database.Dialect {
 		Full:     full,
 		Advice: func(err error) string {
 			return map[string]string{
+				"28000": "; let the role log in, and allow it in the server's pg_hba.conf",
+				"28P01": "; set the role's password in PGPASSWORD or ~/.pgpass",
+				"3D000": "; create the database first",
 				"42501": "; let the role create tables in the schema, and own them",
 				"42P07": "; it has tables of another program: name an empty database",
 			}[codeOf(err)]
