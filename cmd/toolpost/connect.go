@@ -122,13 +122,14 @@ func (q *connecting) run(ctx context.Context, ids []string) (err error) {
 			return err
 		}
 	}
+	err = q.conclusion(all)
 	if failed != nil {
 		return exit(exitCode(tool.AsError(failed)))
 	}
-	return q.conclusion(all)
+	return err
 }
 
-// conclusion ends a run in which nothing failed. A run that could not ask for consent has not done its job.
+// conclusion ends a run. A run that could not ask for consent has not done its job.
 func (q *connecting) conclusion(all []connection) error {
 	for _, one := range all {
 		if !q.dry && (one.Did == wouldWrite || one.Did == wouldRemove) {
