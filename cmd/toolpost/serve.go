@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,11 +71,14 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 			log.Info("taking over from the running server of this config")
 		}
 	}
+	before := a.server
+	second := !replace && a.findRunning(ctx) == nil && a.server.found
+	a.server = before
 	ctx, reload, stop := terminal.ReloadSignals(ctx)
 	defer stop()
 	defer terminal.WithoutReaders()()
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
-	w := &welcome{app: a, cfg: cfg, shown: make(chan struct{})}
+	w := &welcome{app: a, cfg: cfg, second: second, shown: make(chan struct{})}
 	o.Token, o.Version, o.Watch = os.Getenv("TOOLPOST_TOKEN"), version, true
 	o.Early, o.AddSource = true, a.addSource
 	o.Commands = a.played == nil // a cassette has no config whose commands it could answer
@@ -153,10 +157,11 @@ type welcome struct {
 	cfg  *config.Config
 	node *node.Node
 
-	mu    sync.Mutex
-	told  bool
-	shown chan struct{} // closed after the first door
-	owner string        // the owner's token as a word for a shell; empty if this program does not know it
+	mu     sync.Mutex
+	told   bool
+	shown  chan struct{} // closed after the first door
+	second bool          // another server of this config answers commands
+	owner  string        // the owner's token as a word for a shell; empty if this program does not know it
 }
 
 func (w *welcome) door(ctx context.Context, l node.Listening) {
@@ -251,8 +256,8 @@ func (w *welcome) everywhere(b *strings.Builder, l node.Listening) {
 func (w *welcome) toldTo(l node.Listening) string {
 	path, ok := strings.CutPrefix(l.URL, "unix:")
 	switch {
-	case !ok && w.owner != "":
-		return fmt.Sprintf("-H \"Authorization: Bearer %s\" %s", w.owner, l.URL)
+	case !ok && (w.owner != "" || w.second):
+		return fmt.Sprintf("-H \"Authorization: Bearer %s\" %s", cmp.Or(w.owner, "$TOOLPOST_TOKEN"), l.URL)
 	case !ok:
 		path = w.cfg.Socket()
 	}
