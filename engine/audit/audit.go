@@ -244,8 +244,11 @@ func (t *Trail) miss(rec *tool.Record, failed error) {
 
 // Flush writes the records that wait in memory, as far as the log takes them, even if ctx has ended.
 func (t *Trail) Flush(ctx context.Context) {
-	if t != nil && t.waiting.any.Load() {
-		t.waiting.flush(context.WithoutCancel(ctx), t.o.Log)
+	if t == nil || !t.waiting.any.Load() {
+		return
+	}
+	if n := t.waiting.flush(context.WithoutCancel(ctx), t.o.Log); n > 0 {
+		t.o.Logger.Info("calls whose records waited in memory are recorded now", "calls", n)
 	}
 }
 
@@ -358,19 +361,22 @@ func (w *waiting) add(r *tool.Record) {
 	w.records = append(w.records, r)
 }
 
-// flush writes the waiting records until one cannot be written. One goroutine at a time does it; others go on. mu is not
-// held meanwhile: the log may first report other records that it cannot take, and those are added here.
-func (w *waiting) flush(ctx context.Context, log Log) {
-	if !w.any.Load() || !w.flushing.TryLock() {
-		return
+// flush writes the waiting records until one cannot be written, and returns how many it wrote. One
+// goroutine at a time does it; others go on. mu is not held meanwhile: the log may first report other records that it
+// cannot take, and those are added here.
+func (w *waiting) flush(ctx context.Context, log Log) (written int) {
+	if !w.flushing.TryLock() {
+		return 0
 	}
 	defer w.flushing.Unlock()
 	for r := w.first(); r != nil; r = w.first() {
 		if err := log.Append(ctx, r, r.Begun); err != nil && tool.CodeOf(err) != tool.CodeConflict {
-			return
+			break
 		}
 		w.drop()
+		written++
 	}
+	return written
 }
 
 // first returns the record that has waited longest, or nil.

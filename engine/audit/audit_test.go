@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -219,7 +220,8 @@ func TestACallThatWasCancelledIsRecordedToo(t *testing.T) {
 
 func TestFullLogAllowsReadsAndRefusesWrites(t *testing.T) {
 	l := &log{full: true}
-	trail := audit.New(audit.Options{Log: l, Waiting: 3})
+	var said strings.Builder
+	trail := audit.New(audit.Options{Log: l, Waiting: 3, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	ran := 0
 	tool1 := tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		ran++
@@ -238,6 +240,7 @@ func TestFullLogAllowsReadsAndRefusesWrites(t *testing.T) {
 	}
 	l.setFull(false)
 	kit.Check(t, kit.Err(write.Invoke(t.Context(), call("6"), tool.Discard)), "with room again")
+	kit.Contains(t, said.String(), `msg="calls whose records waited in memory are recorded now" calls=3`)
 	var ids []string
 	lost := 0
 	for _, r := range l.records {
