@@ -188,6 +188,8 @@ func TestAServerFromPyPIIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 	} {
 		kit.Contains(t, n.try(append([]string{"mcp", "add", "--name", "x", "--"}, strings.Fields(words)...)...), want)
 	}
+	n.env = append(n.env, "PIP_INDEX_URL=http://127.0.0.1:1/simple", "PIP_RETRIES=1")
+	kit.Contains(t, n.try("mcp", "add", "--", "uvx", "mcp-server-far"), "its index cannot be reached: check the network")
 	if left, _ := os.ReadDir(filepath.Join(n.dir, ".toolpost/pypi")); len(left) != 1 {
 		t.Errorf("%v is left", left)
 	}

@@ -104,9 +104,13 @@ func run(ctx context.Context, r Request, dir, installer, mark string, argv []str
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
 	var said []string
+	hint := ""
 	_, exit, words, err := process.Run(ctx, process.Command{
 		Argv: argv, Dir: dir, Env: append(os.Environ(), "NO_UPDATE_NOTIFIER=1", "PIP_DISABLE_PIP_VERSION_CHECK=1"),
 		Stderr: func(line []byte) {
+			if strings.Contains(string(line), "after connection broken by") { // pip then says that there is no such package
+				hint = "; its index cannot be reached: check the network and the proxy"
+			}
 			text, ok := strings.CutPrefix(string(line), mark)
 			if ok && len(said) < maxSaid && !strings.Contains(text, "complete log of this run") {
 				said = append(said, strings.TrimSpace(text))
@@ -117,8 +121,8 @@ func run(ctx context.Context, r Request, dir, installer, mark string, argv []str
 		return err
 	}
 	if exit != (process.Exit{}) {
-		return tool.Errorf(tool.CodeUnavailable, "%s could not install %s: %s", installer, r.Spec,
-			cmp.Or(strings.Join(said, "; "), words))
+		return tool.Errorf(tool.CodeUnavailable, "%s could not install %s: %s%s", installer, r.Spec,
+			cmp.Or(strings.Join(said, "; "), words), hint)
 	}
 	return nil
 }
