@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -338,6 +339,9 @@ func cannotRead(path string, err error) error {
 		return &tool.Error{
 			Code: tool.CodeInvalidInput, Message: path + ": no such config file; `toolpost init` writes one", Err: err,
 		}
+	}
+	if errors.Is(err, syscall.EISDIR) {
+		return tool.Errorf(tool.CodeInvalidInput, "%s is a folder; name the config file in it", path)
 	}
 	var why *fs.PathError
 	if errors.As(err, &why) {

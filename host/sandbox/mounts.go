@@ -268,7 +268,7 @@ func (v *view) add(path string, kind partKind, rights uint64) error {
 	a, err := offlimits.Open(path, v.off, v.more...)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the walls of the tool name %s: %w; make it, or take it out of the config", path, about(err))
+		return fmt.Errorf("the walls name %s, which does not exist; make it, or take it out of the config", path)
 	case err != nil:
 		return fmt.Errorf("%s cannot be given to a confined child: %w", path, about(err))
 	}

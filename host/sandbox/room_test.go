@@ -140,7 +140,7 @@ func TestARoomThatCannotBeBuiltIsAnError(t *testing.T) {
 	}{
 		"a relative path":    {sandbox.Profile{Readable: []string{"etc"}}, `"etc" is none`},
 		"a NUL":              {sandbox.Profile{Readable: []string{"/a\x00b"}}, "absolute paths"},
-		"a missing path":     {sandbox.Profile{Writable: []string{"/no/such"}}, "directory; make it, or take it out"},
+		"a missing path":     {sandbox.Profile{Writable: []string{"/no/such"}}, "the walls name /no/such, which does not exist; make it"},
 		"the kernel's files": {sandbox.Profile{Readable: []string{"/proc/self"}}, "it is the kernel's"},
 		"too many paths":     {sandbox.Profile{Readable: manyFiles(t, 600)}, "too many paths"},
 		"no such network":    {sandbox.Profile{Network: 17}, "does not exist"},

@@ -338,7 +338,7 @@ func (c *Catalogue) open(ctx context.Context, src config.Source, claim offlimits
 	if p.Opens != nil {
 		limit = max(limit, p.Opens(src))
 	}
-	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v", limit)
+	late := tool.Errorf(tool.CodeUnavailable, "it did not open within %v; if this machine is busy, try again", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit-lastWord, late)
 	defer cancel()
 	done := make(chan opened, 1)

@@ -56,7 +56,7 @@ func (p Plan) Write(wrote func(name string)) error {
 	defer root.Close()
 	if there := p.there(root); len(there) > 0 && !p.o.Force {
 		return tool.Errorf(tool.CodeInvalidInput,
-			"%s is there already: nothing was written; --force overwrites", strings.Join(there, ", "))
+			"already there: %s; nothing was written; --force overwrites", strings.Join(there, ", "))
 	}
 	for _, f := range p.files {
 		err := root.MkdirAll(path.Dir(f.name), 0o755)
