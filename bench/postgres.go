@@ -87,15 +87,13 @@ func jobsAgainst(
 		job := request{tool: "echo", args: fileArgs, headers: "Prefer: respond-async\r\n"}
 		callers := l.crowd(ctx, at, jobCallers, slices.Repeat([]request{job}, jobsEach)...)
 		db := l.raw(url)
-		m, r := compare(7, clock(func() error {
+		m, r := compare(5, clock(func() error {
 			if err := callers.once(); err != nil {
 				return err
 			}
-			return until(ctx, db, `SELECT COUNT(*) = 0 FROM job WHERE state IN ('queued', 'running')`)
+			return until(ctx, db, `SELECT NOT EXISTS (SELECT 1 FROM job WHERE state IN ('queued', 'running'))`)
 		}), other)
-		one := ofTheRate(jobCallers*jobsEach, m, r, least)
-		one.note = fmt.Sprintf("at least 1,000 a second are wanted: %s", one.measured)
-		return one
+		return ofTheRate(jobCallers*jobsEach, m, r, least)
 	}
 }
 
@@ -110,13 +108,13 @@ func (l *lab) raw(url string) *sql.DB {
 
 // until waits until a query says so.
 func until(ctx context.Context, db *sql.DB, query string, args ...any) error {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		var so bool
 		if err := db.QueryRowContext(ctx, query, args...).Scan(&so); err != nil || so {
 			return err
 		}
 	}
-	return fmt.Errorf("it did not happen within %v: %s", patience, query)
+	return fmt.Errorf("it did not happen within %v: %s", 5*patience, query)
 }
 
 // bareTables are what a loop needs that does with every job what Toolpost promises: it is accepted, begun by one program, noted
