@@ -29,6 +29,8 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m, kind(nil))) }
 
 func TestSuite(t *testing.T) { storetest.Run(t, kind(pg.New(t))) }
 
+func TestHistoriesAreWrongWithoutGuards(t *testing.T) { storetest.Guards(t, kind(pg.New(t))) }
+
 func TestAURLThatCannotBeReadIsRefusedWithoutItsPassword(t *testing.T) {
 	_, err := postgres.Open("postgres://ada:secret@host:notaport/db", store.Options{})
 	if tool.CodeOf(err) != tool.CodeInvalidInput || strings.Contains(err.Error(), "secret") {

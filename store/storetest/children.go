@@ -25,7 +25,9 @@ import (
 const (
 	childWork    = "STORETEST_WORK"
 	childAddress = "STORETEST_ADDRESS"
-	childLane    = "STORETEST_LANE" // if it is not empty, it is the child's key
+	childLane    = "STORETEST_LANE"    // if it is not empty, it is the child's key
+	childTokens  = "STORETEST_TOKENS"  // the leases of a history
+	childWithout = "STORETEST_WITHOUT" // the guard that is left out
 )
 
 // child is another program that uses the same database. It reads its input from stdin and reports on stdout what was
@@ -36,16 +38,27 @@ func child(k Kind, work string) int {
 	if lane := os.Getenv(childLane); lane != "" {
 		o.Key = func() ([]byte, error) { return []byte(lane), nil }
 	}
+	act := histories()[work].act
+	if act != nil {
+		o.Grace, o.Reach = shortGrace, time.Minute
+	}
 	db, err := k.Open(os.Getenv(childAddress), o)
 	w.works(err)
 	w.db, w.jobs = db, db.Jobs()
-	w.say("ready")
+	w.say("ready %s", db.Owner)
+	if act != nil {
+		act(w)
+		return 0
+	}
 	map[string]func(){
 		"write": w.write, "consume": w.consume, "revoke": w.revoke, "begin": w.begin, "work": w.work, "hold": w.hold,
 		"pause": w.pause, "claim": w.claim, "plan": w.plan, "approve": w.approve,
 	}[work]()
 	return 0
 }
+
+// shortGrace is the grace of programs that are taken for dead again and again.
+const shortGrace = 50 * time.Millisecond
 
 type worker struct {
 	db   *store.DB

@@ -13,7 +13,9 @@ import (
 )
 
 // limited returns a tool behind a rule that three programs have in common.
-func limited(t *testing.T, dbs []*store.DB, rule quota.Rule, run func()) (calls []func() error, settle func()) {
+func limited(
+	ctx context.Context, dbs []*store.DB, rule quota.Rule, run func(),
+) (calls []func() error, settle func()) {
 	var all []*quota.Quotas
 	for _, db := range dbs {
 		q := quota.New(quota.Options{Shared: db.Quotas()})
@@ -24,7 +26,7 @@ func limited(t *testing.T, dbs []*store.DB, rule quota.Rule, run func()) (calls 
 			return &tool.Result{OK: true}, nil
 		}
 		h := q.For(&tool.Spec{Name: "t"})(tool.HandlerFunc(next))
-		calls = append(calls, func() error { return errOf(h.Invoke(t.Context(), &tool.Call{Tool: "t"}, tool.Discard)) })
+		calls = append(calls, func() error { return errOf(h.Invoke(ctx, &tool.Call{Tool: "t"}, tool.Discard)) })
 	}
 	return calls, func() {
 		for _, q := range all {
@@ -46,7 +48,7 @@ func quotas(t *testing.T, k Kind) {
 	for try := 1; ; try++ {
 		rule := quota.Rule{Name: name("try %d", try), Burst: burst}
 		works(t, rule.Rate.UnmarshalText([]byte("10/s")))
-		calls, settle := limited(t, dbs, rule, func() {})
+		calls, settle := limited(t.Context(), dbs, rule, func() {})
 		type admitted struct{ after, before time.Time } // it was admitted between the two
 		var mu sync.Mutex
 		var got []admitted
@@ -116,7 +118,7 @@ func flag(so bool) int {
 func concurrency(t *testing.T, k Kind) {
 	address, dbs := k.three(t)
 	var running, most, done atomic.Int64
-	calls, settle := limited(t, dbs, quota.Rule{Name: "c", Concurrency: 5}, func() {
+	calls, settle := limited(t.Context(), dbs, quota.Rule{Name: "c", Concurrency: 5}, func() {
 		n := running.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}

@@ -145,6 +145,7 @@ func Run(t *testing.T, k Kind) {
 	}
 	if k.Far { // the others have one writer
 		t.Run("Audit/LanesOverlapAndAreFollowedInOrder", func(t *testing.T) { overlapping(t, k) })
+		t.Run("Store/HistoriesAreThoseOfOneProgramAtATime", func(t *testing.T) { linearizable(t, k) })
 	}
 }
 
