@@ -59,6 +59,7 @@ const (
 	MethodSetLevel     = "logging/setLevel"
 	MethodTaskGet      = "tasks/get"
 	MethodTaskUpdate   = "tasks/update"
+	MethodTaskResult   = "tasks/result"
 	MethodTaskCancel   = "tasks/cancel"
 	MethodElicit       = "elicitation/create"
 	MethodSample       = "sampling/createMessage"

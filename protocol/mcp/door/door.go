@@ -101,9 +101,10 @@ func methods() map[string]method {
 		mcp.MethodListTools: {(*server).listTools, true, true},
 		mcp.MethodCallTool:  {(*server).callTool, true, true},
 
-		mcp.MethodTaskGet:    {(*server).getTask, true, false},
+		mcp.MethodTaskGet:    {(*server).getTask, true, true},
 		mcp.MethodTaskUpdate: {(*server).updateTask, true, false},
-		mcp.MethodTaskCancel: {(*server).cancelTask, true, false},
+		mcp.MethodTaskResult: {(*server).taskResult, false, true},
+		mcp.MethodTaskCancel: {(*server).cancelTask, true, true},
 
 		"prompts/list":             {(*server).listPrompts, true, true},
 		mcp.MethodGetPrompt:        {(*server).getPrompt, true, true},
@@ -127,7 +128,7 @@ func (s *server) answer(ctx context.Context, r *request, to peer) (reply []byte,
 	if failed != nil {
 		return jsonrpc.EncodeReply(r.id, nil, failed), failed
 	}
-	if r.modern || r.failed != nil || r.given != nil {
+	if r.modern || r.failed != nil || r.given != nil || r.method == mcp.MethodTaskResult {
 		w.Raw("_meta", s.resultMeta(r))
 	}
 	return jsonrpc.EncodeReply(r.id, w.Done(), nil), nil
@@ -136,9 +137,13 @@ func (s *server) answer(ctx context.Context, r *request, to peer) (reply []byte,
 func (s *server) serve(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
 	m, ok := s.methods[r.method]
 	if !ok || r.modern && !m.modern || !r.modern && !m.legacy {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(r.method))
+		return nil, unknownMethod(r)
 	}
 	return m.serve(s, ctx, r, to)
+}
+
+func unknownMethod(r *request) *jsonrpc.Error {
+	return jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found: %s", jsonrpc.Clip(r.method))
 }
 
 // newResult starts a complete result.
@@ -164,7 +169,7 @@ func (s *server) resultMeta(r *request) json.RawMessage {
 	w := strictjson.NewWriter(100 + len(r.given))
 	if r.given != nil {
 		_ = strictjson.Walk(r.given, func(name, value []byte) error {
-			if key := string(name); key != metaServer && key != metaError {
+			if key := string(name); key != metaServer && key != metaTask && key != metaError {
 				w.Named(key, value)
 			}
 			return nil
@@ -175,6 +180,9 @@ func (s *server) resultMeta(r *request) json.RawMessage {
 	}
 	if r.method == mcp.MethodListen {
 		w.Raw(metaSubscription, r.id)
+	}
+	if r.method == mcp.MethodTaskResult {
+		w.Raw(metaTask, r.relatedTask())
 	}
 	if r.failed != nil {
 		w.Raw(metaError, errorMeta(r.failed))
@@ -209,10 +217,12 @@ func (s *server) capabilities(modern, tasks bool) json.RawMessage {
 	const both = `"completions":{},"prompts":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},` +
 		`"tools":{"listChanged":true}}`
 	switch {
-	case tasks:
+	case modern && tasks:
 		return json.RawMessage(`{"extensions":{"` + mcp.ExtensionTasks + `":{}},` + both)
 	case modern:
 		return json.RawMessage(`{` + both)
+	case tasks:
+		return json.RawMessage(`{"logging":{},"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}},` + both)
 	}
 	return json.RawMessage(`{"logging":{},` + both)
 }

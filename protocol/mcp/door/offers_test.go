@@ -2,11 +2,13 @@ package door_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -635,21 +637,60 @@ func TestUpdatesReachOnlySubscribers(t *testing.T) {
 	}
 }
 
-// A keeper starts jobs that do not end.
-type keeper struct{ *shop }
-
-func (k keeper) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	if c.Tool == "startJob" {
-		return &tool.Result{OK: true, Output: []byte(`{"job":"j1","tool":"slow","state":"running","made":"2026-01-01T00:00:00Z"}`)}, nil
-	}
-	return k.shop.Invoke(ctx, c, out)
+// A keeper has one job, which asks a question and then echoes the answer.
+type keeper struct {
+	*shop
+	shown bool            // it has been looked at, and asks now
+	said  json.RawMessage // the answer
+	over  string          // the state in which it ended, or ""
 }
 
-// A tool that an MCP server runs only as a task is a task for clients that support tasks, and a call that waits for the
-// others.
+func (k *keeper) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if !strings.HasSuffix(c.Tool, "Job") {
+		return k.shop.Invoke(ctx, c, out)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var args struct {
+		Answers json.RawMessage `json:"answers"`
+	}
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return nil, err
+	}
+	job := `"running"`
+	switch {
+	case c.Tool == "cancelJob" && k.over != "":
+		return nil, tool.Errorf(tool.CodeConflict, "it has ended")
+	case c.Tool == "cancelJob":
+		k.over = "cancelled"
+	case c.Tool == "answerJob":
+		k.said = args.Answers
+	case k.over == "" && k.said == nil && (c.Tool == "watchJob" || k.shown):
+		job = `"asked","result":{"ok":false,"ask":{"id":"q1","message":"Who?","schema":{"type":"string"}}}`
+	case c.Tool == "watchJob" && k.over == "":
+		k.over = "done"
+	}
+	k.shown = k.shown || c.Tool == "showJob"
+	switch k.over {
+	case "done":
+		job = `"done","result":{"ok":true,"output":` + string(k.said) + `},"ended":"2026-01-01T00:00:01Z","expires":"2026-01-02T00:00:01Z"`
+	case "cancelled":
+		job = `"cancelled","error":{"code":"cancelled","message":"the job was cancelled"}`
+	}
+	return &tool.Result{OK: true, Output: []byte(`{"job":"j1","tool":"slow","made":"2026-01-01T00:00:00Z","state":` + job + `}`)}, nil
+}
+
+func newKeeper() *keeper {
+	k := &keeper{shop: newShop()}
+	k.sell(&tool.Spec{Name: "startJob"}, &tool.Spec{Name: "slow", TaskSupport: "required"}, &tool.Spec{Name: "echo", TaskSupport: "optional"},
+		&tool.Spec{Name: "maybe", TaskSupport: "optional"},
+		&tool.Spec{Name: "quick", TaskSupport: "forbidden"})
+	return k
+}
+
+// A tool that an MCP server runs as a task is a task for clients that support tasks, and a call that waits for the others.
 func TestTasksOfServersStayTasks(t *testing.T) {
-	k := keeper{newShop()}
-	k.sell(&tool.Spec{Name: "startJob"}, &tool.Spec{Name: "echo", TaskSupport: "required"})
+	k := newKeeper()
 	url := serveHTTP(t, door.Options{Jobs: true}, k, k)
 	for capabilities, want := range map[string]bool{`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`: true, `{}`: false} {
 		got := post(t, url, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},`+able(capabilities)+`}}`,
@@ -658,4 +699,84 @@ func TestTasksOfServersStayTasks(t *testing.T) {
 			t.Errorf("with %s: %s", capabilities, got.body)
 		}
 	}
+}
+
+// A client of 2025-11-25 asks for a task with its call, and gets the questions of the task while it waits for the result.
+func TestLegacyClientsAskForTasks(t *testing.T) {
+	const (
+		task    = `{"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","pollInterval":1000,"status":"working","taskId":"j1","ttl":null}`
+		related = `"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"j1"}}`
+		ended   = `{"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:01Z","pollInterval":1000,"status":"completed","taskId":"j1","ttl":86401000}`
+		stopped = `{"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","pollInterval":1000,"status":"cancelled",` +
+			`"statusMessage":"the job was cancelled","taskId":"j1","ttl":null}`
+		call    = `"tools/call","params":{"name":"%s","arguments":{},"task":{"ttl":60000}}`
+		about   = `"tasks/%s","params":{"taskId":"j1"}`
+		unknown = `{"code":-32601}`
+	)
+	for version, steps := range map[string][][2]string{
+		"2025-11-25": {
+			{fmt.Sprintf(call, "slow"), `{"task":` + task + `}`}, {fmt.Sprintf(call, "echo"), `{"task":` + task + `}`},
+			{fmt.Sprintf(call, "quick"), unknown}, {fmt.Sprintf(about, "get"), task},
+			{fmt.Sprintf(about, "result"), `{` + related + `,"content":[{"text":"Ada","type":"text"}]}`},
+			{fmt.Sprintf(about, "get"), ended}, {fmt.Sprintf(about, "cancel"), `{"code":-32602}`},
+			{fmt.Sprintf(about, "list"), unknown}, {fmt.Sprintf(about, "update"), unknown},
+		},
+		"2025-11-25 ": {{fmt.Sprintf(about, "cancel"), stopped}, {fmt.Sprintf(about, "get"), stopped}},
+		"2025-06-18":  {{fmt.Sprintf(about, "get"), unknown}, {fmt.Sprintf(about, "result"), unknown}},
+	} {
+		k := newKeeper()
+		w := stdioDoor(t, door.Options{Jobs: true}, k, k)
+		w.say(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+strings.TrimSpace(version)+
+			`","capabilities":{"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}}`)
+		hello := answeredWith(t, w, 0)
+		if strings.Contains(hello, `"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}`) != (version >= "2025-11-25") {
+			t.Errorf("%s: the server offers %s", version, hello)
+		}
+		for i, step := range steps {
+			w.say(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%s}`, i+1, step[0]))
+			if got := answeredWith(t, w, i+1); got != step[1] {
+				t.Errorf("%s: the answer to %s is\n%s, want\n%s", version, step[0], got, step[1])
+			}
+		}
+	}
+}
+
+// The official client for TypeScript knows from the list of tools which run as tasks.
+func TestTypeScriptClientRunsTasks(t *testing.T) {
+	_, node := mcptest.Node(t)
+	for _, name := range []string{"slow", "maybe"} {
+		k := newKeeper()
+		cmd := exec.CommandContext(t.Context(), node, mcptest.Path(t, "js", "tasks.mjs"), serveHTTP(t, door.Options{Jobs: true}, k, k), token, name)
+		out, err := cmd.CombinedOutput()
+		const want = "taskCreated working\ntaskStatus working\ntaskStatus input_required\nresult Ada\n"
+		if err != nil || string(out) != want {
+			t.Errorf("%s: %v, %s", name, err, out)
+		}
+	}
+}
+
+// answeredWith returns the answer to a request, and answers the questions that come before it.
+func answeredWith(t *testing.T, w *wired, id int) string {
+	t.Helper()
+	for w.out.Scan() {
+		var m struct {
+			ID     int            `json:"id"`
+			Method string         `json:"method"`
+			Params map[string]any `json:"params"`
+			Result map[string]any `json:"result"`
+			Error  map[string]any `json:"error"`
+		}
+		kit.OK(t, json.Unmarshal(w.out.Bytes(), &m))
+		switch {
+		case m.Method == "elicitation/create":
+			kit.Equal(t, fmt.Sprint(m.Params["_meta"]), "map[io.modelcontextprotocol/related-task:map[taskId:j1]]", "the task of a question")
+			w.say(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"action":"accept","content":{"answer":"Ada"}}}`, m.ID))
+		case m.Method == "" && m.ID == id && m.Error != nil:
+			return fmt.Sprintf(`{"code":%v}`, m.Error["code"])
+		case m.Method == "" && m.ID == id:
+			return string(kit.Must(json.Marshal(m.Result))(t))
+		}
+	}
+	t.Fatal("no answer")
+	return ""
 }

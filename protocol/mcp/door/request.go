@@ -23,8 +23,9 @@ type request struct {
 	// The members of params that most methods have.
 	name, uri, cursor    string
 	arguments, responses json.RawMessage
-	task                 string // by its id
-	state                string // opaque state of an earlier answer, which the client sent back
+	task                 string          // by its id
+	asTask               json.RawMessage // of a legacy client that wants a task of its call; nil if it does not
+	state                string          // opaque state of an earlier answer, which the client sent back
 	meta                 meta
 	client               json.RawMessage     // the clientInfo, as the client wrote it; nil if absent
 	header               map[string][]string // the headers over HTTP, or nil
@@ -126,6 +127,8 @@ func (r *request) readParams(scan *strictjson.Scanner) error {
 			return readText(name, value, &r.state)
 		case "arguments":
 			r.arguments = value
+		case "task":
+			r.asTask = value
 		case "inputResponses":
 			r.responses = value
 		case "clientInfo":
@@ -183,11 +186,12 @@ func (m *meta) read(scan *strictjson.Scanner, raw []byte) error {
 	})
 }
 
-// The members of _meta that only a server writes: two of the protocol's, the prefix of our own names, and why a call
+// The members of _meta that only a server writes: three of the protocol's, the prefix of our own names, and why a call
 // failed.
 const (
 	metaSubscription = "io.modelcontextprotocol/subscriptionId"
 	metaServer       = "io.modelcontextprotocol/serverInfo"
+	metaTask         = "io.modelcontextprotocol/related-task"
 	ourMeta          = "toolpost/"
 	metaError        = ourMeta + "error"
 )

@@ -111,7 +111,8 @@ func (s *server) initialize(ctx context.Context, r *request) (*session, *strictj
 	one := newSession(r.caller.ID, declared{version, slices.Clone(params.Capabilities), time.Now().Unix()})
 	w := strictjson.NewWriter(500)
 	w.Text("protocolVersion", version)
-	own := s.introduce(ctx, r.caller, false, false)
+	r.session = one
+	own := s.introduce(ctx, r.caller, false, r.supportsTasks() && s.runsTasks(ctx, r.caller))
 	w.Raw("capabilities", own.Capabilities)
 	w.Raw("serverInfo", own.Info)
 	w.Text("instructions", own.instructions)

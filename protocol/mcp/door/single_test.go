@@ -33,6 +33,21 @@ func wire(in io.WriteCloser, out io.Reader) *wired {
 	return w
 }
 
+// stdioDoor serves one client on stdio.
+func stdioDoor(t *testing.T, o door.Options, h tool.Handler, c tool.Catalog) *wired {
+	t.Helper()
+	toDoor, write := io.Pipe()
+	read, fromDoor := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		d := &door.Door{In: toDoor, Out: fromDoor, Caller: tool.Principal{ID: "ada", Door: "mcp"}, Options: o}
+		ended <- d.Serve(context.Background(), h, c)
+		_ = fromDoor.Close()
+	}()
+	t.Cleanup(func() { _ = write.Close(); go io.Copy(io.Discard, read); <-ended })
+	return wire(write, read)
+}
+
 // say sends a message.
 func (w *wired) say(t *testing.T, text string) {
 	t.Helper()
@@ -107,17 +122,7 @@ func TestOneServerIsAsItIsDirectly(t *testing.T) {
 	e := engineOf(t, "", map[string]string{
 		"all": mcptest.NPM(t, script, "", "stdio"), "another": mcptest.NPM(t, script, "", "stdio"), // all names are there twice
 	})
-	toDoor, write := io.Pipe()
-	read, fromDoor := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		d := &door.Door{In: toDoor, Out: fromDoor, Caller: tool.Principal{ID: "ada", Door: "mcp"}, Options: door.Options{Source: "all"}}
-		ended <- d.Serve(context.Background(), e, e)
-		_ = fromDoor.Close()
-	}()
-	t.Cleanup(func() { _ = write.Close(); go io.Copy(io.Discard, read); <-ended })
-
-	direct, through := wire(in, out), wire(write, read)
+	direct, through := wire(in, out), stdioDoor(t, door.Options{Source: "all"}, e, e)
 	const client = `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
 	const progress = "notifications/progress"
 	for i, text := range []string{

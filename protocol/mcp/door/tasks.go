@@ -26,7 +26,7 @@ const (
 
 // Tasks decides which calls become tasks, for clients that support tasks: the protocol leaves that to the server. A
 // tool's timeout is the best guess at how long it takes, since clients commonly give up on a request after a minute. A
-// tool that runs only as a task at its MCP server also does so here.
+// tool that runs as a task at its MCP server also does so here. A legacy client decides itself, by the tool's definition.
 type Tasks struct {
 	Tools    tool.Patterns `yaml:"tools" doc:"tools whose calls run as tasks; default: those with a timeout above one minute"`
 	Required tool.Patterns `yaml:"required" doc:"tools that only run as tasks; clients without support for tasks are refused"`
@@ -47,18 +47,26 @@ func (t Tasks) asTask(spec *tool.Spec, answered bool) bool {
 	case matches(t.Required, spec) || matches(t.AskFirst, spec) || matches(t.Tools, spec):
 		return true
 	}
-	return t.Tools == nil && (spec.Timeout > longTime || spec.TaskSupport == "required") && !spec.Unlisted
+	return t.Tools == nil && (spec.Timeout > longTime || taskable(spec)) && !spec.Unlisted
+}
+
+// taskable reports whether the MCP server of a tool can run it as a task.
+func taskable(spec *tool.Spec) bool {
+	return spec.TaskSupport == "required" || spec.TaskSupport == "optional"
 }
 
 // matches reports whether a config names a tool. A missing list names no tool, although elsewhere it names all.
 func matches(p tool.Patterns, spec *tool.Spec) bool { return p != nil && p.Match(spec.Ref()) }
 
-// supportsTasks reports whether the client declares support for tasks.
+// supportsTasks reports whether the client declares support for tasks, or speaks the legacy version that has them.
 func (r *request) supportsTasks() bool {
+	if !r.modern {
+		return r.session != nil && r.session.Version == mcp.LegacyVersions()[0]
+	}
 	var capabilities struct {
 		Extensions map[string]json.RawMessage `json:"extensions"`
 	}
-	return r.modern && strictjson.Unmarshal(strictjson.OrEmpty(r.meta.capabilities), &capabilities) == nil && capabilities.Extensions[mcp.ExtensionTasks] != nil
+	return strictjson.Unmarshal(strictjson.OrEmpty(r.meta.capabilities), &capabilities) == nil && capabilities.Extensions[mcp.ExtensionTasks] != nil
 }
 
 // runsTasks reports whether this server keeps and runs jobs for a caller.
@@ -77,13 +85,14 @@ func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictj
 	if r.spec == nil || !s.runsTasks(ctx, r.caller) {
 		return nil, nil
 	}
-	if !r.supportsTasks() {
-		if matches(s.Tasks.Required, r.spec) {
-			return nil, tasksRequired(r.name)
-		}
-		return nil, nil
-	}
-	if !s.Tasks.asTask(r.spec, r.state != "") {
+	wanted := r.supportsTasks() && (r.modern || strictjson.KindOf(r.asTask) == "object")
+	switch {
+	case !wanted && matches(s.Tasks.Required, r.spec):
+		return nil, tasksRequired(r.name)
+	case wanted && !r.modern && !taskable(r.spec) && !matches(s.Tasks.Required, r.spec):
+		return nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound,
+			"Method not found: %s does not run as a task; call it without `task`", jsonrpc.Clip(r.name))
+	case !wanted || r.modern && !s.Tasks.asTask(r.spec, r.state != ""):
 		return nil, nil
 	}
 	if asks, err := s.resume(r, c); err != nil || asks != nil {
@@ -109,8 +118,14 @@ func (s *server) asTask(ctx context.Context, r *request, c *tool.Call) (*strictj
 		return failure(r, tool.AsError(err)), nil
 	}
 	w := strictjson.NewWriter(300)
-	w.Text("resultType", mcp.ResultTask)
-	j.write(w)
+	if r.modern {
+		w.Text("resultType", mcp.ResultTask)
+		j.write(w, true)
+		return w, nil
+	}
+	task := strictjson.NewWriter(300)
+	j.write(task, false)
+	w.Raw("task", task.Done())
 	return w, nil
 }
 
@@ -186,10 +201,18 @@ func (j *job) changed() time.Time {
 	return last
 }
 
-// write writes the members that every task has. A task that has not ended does not expire.
-func (j *job) write(w *strictjson.Writer) {
+// write writes the members that every task has. A task that has not ended does not expire. In the legacy era a task whose
+// result is an error has failed, and the names of times have no unit.
+func (j *job) write(w *strictjson.Writer, modern bool) {
+	status, unit := j.status(), "Ms"
+	if !modern {
+		unit = ""
+		if status == mcp.TaskCompleted && (j.Error != nil || j.Result != nil && !j.Result.OK) {
+			status = mcp.TaskFailed
+		}
+	}
 	w.Text("taskId", j.ID)
-	w.Text("status", j.status())
+	w.Text("status", status)
 	if j.Error != nil {
 		w.Text("statusMessage", j.Error.Message)
 	} else if j.awaits() {
@@ -201,13 +224,13 @@ func (j *job) write(w *strictjson.Writer) {
 	if !j.Expires.IsZero() {
 		ttl = fmt.Sprint(j.Expires.Sub(j.Made).Milliseconds())
 	}
-	w.Raw("ttlMs", []byte(ttl))
-	w.Raw("pollIntervalMs", fmt.Append(nil, pollEvery.Milliseconds()))
+	w.Raw("ttl"+unit, []byte(ttl))
+	w.Raw("pollInterval"+unit, fmt.Append(nil, pollEvery.Milliseconds()))
 }
 
 // detail adds the members of a task's state: its questions, its result, or its error.
 func (s *server) detail(ctx context.Context, r *request, w *strictjson.Writer, j *job) {
-	j.write(w)
+	j.write(w, true)
 	switch j.status() {
 	case mcp.TaskAsks:
 		w.Raw("inputRequests", r.inputRequests(j.open(r), j.Result.Ask.ID))
@@ -217,15 +240,7 @@ func (s *server) detail(ctx context.Context, r *request, w *strictjson.Writer, j
 		e.Text("message", j.Error.Message)
 		w.Raw("error", e.Done())
 	case mcp.TaskCompleted:
-		done := func() *strictjson.Writer {
-			if j.Error != nil {
-				return failure(r, j.Error)
-			}
-			r.spec = s.spec(ctx, r.caller, j.Tool)
-			s.setSource(ctx, r)
-			j.Result.Result.Content = j.Result.Content
-			return outcome(r, &j.Result.Result, &relay{assets: j.assets})
-		}()
+		done := s.outcomeOf(ctx, r, j)
 		if r.failed != nil || r.given != nil {
 			of := &request{failed: r.failed, given: r.given}
 			done.Raw("_meta", s.resultMeta(of))
@@ -233,6 +248,17 @@ func (s *server) detail(ctx context.Context, r *request, w *strictjson.Writer, j
 		}
 		w.Raw("result", done.Done())
 	}
+}
+
+// outcomeOf returns the result of the call of a task that has ended.
+func (s *server) outcomeOf(ctx context.Context, r *request, j *job) *strictjson.Writer {
+	if j.Error != nil {
+		return failure(r, j.Error)
+	}
+	r.spec = s.spec(ctx, r.caller, j.Tool)
+	s.setSource(ctx, r)
+	j.Result.Result.Content = j.Result.Content
+	return outcome(r, &j.Result.Result, &relay{assets: j.assets})
 }
 
 // open returns the unanswered needs of a task. Each key is prefixed with the round, so that no key of a task repeats.
@@ -249,8 +275,12 @@ func (j *job) open(r *request) []tool.Need {
 
 // task begins a request about a task and returns its job. Another caller's job is not found.
 func (s *server) task(ctx context.Context, r *request, to peer) (c *tool.Call, j *job, end func(), bad *jsonrpc.Error) {
-	if !r.supportsTasks() {
+	switch {
+	case r.supportsTasks() && (r.modern || s.runsTasks(ctx, r.caller)):
+	case r.modern:
 		return nil, nil, nil, tasksRequired(r.method)
+	default:
+		return nil, nil, nil, unknownMethod(r)
 	}
 	c = &tool.Call{Caller: r.caller, Tool: showJob}
 	c.Name()
@@ -283,12 +313,71 @@ func (s *server) getTask(ctx context.Context, r *request, to peer) (*strictjson.
 		return nil, bad
 	}
 	defer end()
+	w := newResult(r, 500)
+	if !r.modern {
+		j.write(w, false)
+		return w, nil
+	}
 	if j, bad = s.withAssets(ctx, r, c, j); bad != nil {
 		return nil, bad
 	}
-	w := newResult(r, 500)
 	s.detail(ctx, r, w, j)
 	return w, nil
+}
+
+// taskResult is tasks/result of the legacy era: it asks the questions of a task, and returns its outcome when it has one.
+func (s *server) taskResult(ctx context.Context, r *request, to peer) (*strictjson.Writer, *jsonrpc.Error) {
+	c, j, end, bad := s.task(ctx, r, to)
+	if bad != nil {
+		return nil, bad
+	}
+	defer end()
+	r.name = j.Tool
+	for asked := false; ; {
+		j, err := s.job(ctx, c, watchJob, map[string]any{"job": r.task, "asked": asked})
+		switch {
+		case err != nil:
+			return nil, taskError(r, err)
+		case mcp.TaskOver(j.status()):
+			return s.outcomeOf(ctx, r, j), nil
+		}
+		if asked = j.awaits(); j.status() == mcp.TaskWorking {
+			continue
+		}
+		answers, _, err := s.askClient(ctx, r, j.Result.Ask, taskPeer{to, r})
+		if err != nil {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", tool.AsError(err).Message)
+		}
+		if _, bad := s.sendAnswers(ctx, r, c, j, answers); bad != nil {
+			return nil, bad
+		}
+	}
+}
+
+// relatedTask returns the task that messages of a request belong to, for their _meta.
+func (r *request) relatedTask() json.RawMessage {
+	w := strictjson.NewWriter(100)
+	w.Text("taskId", r.task)
+	return w.Done()
+}
+
+// A taskPeer asks a legacy client the questions of a task.
+type taskPeer struct {
+	peer
+	*request
+}
+
+func (p taskPeer) ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
+	w, meta := strictjson.NewWriter(100+len(params)), strictjson.NewWriter(100)
+	_ = strictjson.Object(params, func(name, value []byte) error { // written by us
+		if string(name) != "_meta" {
+			w.Named(string(name), value)
+		}
+		return nil
+	})
+	meta.Raw(metaTask, p.relatedTask())
+	w.Raw("_meta", meta.Done())
+	return p.peer.ask(ctx, method, w.Done())
 }
 
 // withAssets returns a job with its assets, which come as events.
@@ -369,10 +458,20 @@ func (s *server) cancelTask(ctx context.Context, r *request, to peer) (*strictjs
 	}
 	defer end()
 	_, err := s.job(ctx, c, cancelJob, map[string]any{"job": j.ID})
-	if err != nil && tool.CodeOf(err) != tool.CodeConflict {
+	switch conflict := tool.CodeOf(err) == tool.CodeConflict; {
+	case conflict && !r.modern:
+		return nil, mcp.Invalid("the task %q has ended", jsonrpc.Clip(r.task))
+	case err != nil && !conflict:
+		return nil, taskError(r, err)
+	case r.modern:
+		return newResult(r, 0), nil
+	}
+	if j, err = s.job(ctx, c, watchJob, map[string]any{"job": j.ID}); err != nil { // it ends within a moment
 		return nil, taskError(r, err)
 	}
-	return newResult(r, 0), nil
+	w := newResult(r, 300)
+	j.write(w, false)
+	return w, nil
 }
 
 // watchTask notifies of each change in a task's status, until the task or ctx has ended.

@@ -29,9 +29,6 @@ type taskState struct {
 	Requests json.RawMessage `json:"inputRequests"`
 }
 
-// methodTaskResult waits for the result of a legacy task.
-const methodTaskResult = "tasks/result"
-
 // Bounds on polling a server.
 const (
 	firstPoll  = 100 * time.Millisecond // if the server names none; then twice as long each time
@@ -52,7 +49,7 @@ func (u *upstreamCall) awaitTask(raw json.RawMessage) (*tool.Result, error) {
 	if err := strictjson.Unmarshal(raw, &t); err != nil || t.ID == "" {
 		return nil, tool.Errorf(tool.CodeProtocol, "the server makes a task of %s that cannot be read", u.call.Tool)
 	}
-	q := u.taskQuery(methodTaskResult, t.ID, nil)
+	q := u.taskQuery(mcp.MethodTaskResult, t.ID, nil)
 	q.owner = u
 	raw, err := u.r.upstream.ask(u.ctx, q)
 	if err != nil {
