@@ -29,6 +29,7 @@ type Server struct {
 	attr     *syscall.SysProcAttr
 	cmd      *exec.Cmd
 	made     int
+	subnet   string // 10.9.1 or 10.9.2 for a server in a network of its own; see Apart
 }
 
 // errMissing is the error of Open on a machine without PostgreSQL.
@@ -85,6 +86,9 @@ func (s *Server) fill(ctx context.Context, program string, args ...string) (err 
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	kit.OK(t, s.start(t.Context()))
+	if s.subnet != "" {
+		s.link(t)
+	}
 }
 
 func (s *Server) start(ctx context.Context) error {
@@ -123,6 +127,11 @@ func (s *Server) Standby(t testing.TB) *Server {
 	other := &Server{bin: s.bin, settings: s.settings}
 	t.Cleanup(other.Close)
 	kit.OK(t, other.fill(t.Context(), "pg_basebackup", "-h", s.dir, "-U", "toolpost", "-R", "-c", "fast", "--no-sync"))
+	if s.subnet != "" {
+		other.apart(map[string]string{"10.9.1": "10.9.2", "10.9.2": "10.9.1"}[s.subnet])
+		other.settings = append(other.settings, "wal_retrieve_retry_interval=100ms",
+			"primary_conninfo=user=toolpost host="+s.subnet+".2")
+	}
 	other.Start(t)
 	db := Raw(t, s.url("postgres"))
 	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
@@ -135,6 +144,63 @@ func (s *Server) Standby(t testing.TB) *Server {
 		return so
 	})
 	return other
+}
+
+// Apart restarts a server in a network of its own, where it has the address 10.9.1.2 and its standby, later, 10.9.2.2; each
+// takes the place of the other in turn. The network of this process, which must be its own as well, connects them.
+func (s *Server) Apart(t testing.TB) {
+	t.Helper()
+	s.Stop(syscall.SIGINT)
+	kit.OK(t, os.WriteFile(s.dir+"/data/pg_hba.conf", []byte("local all all trust\nlocal replication all trust\n"+
+		"host all all all trust\nhost replication all all trust\n"), 0o644))
+	kit.OK(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644))
+	s.apart("10.9.1")
+	s.Start(t)
+}
+
+func (s *Server) apart(subnet string) {
+	s.subnet, s.settings = subnet, []string{"listen_addresses=*"}
+	s.attr.Cloneflags |= syscall.CLONE_NEWNET
+}
+
+// link connects the network of the server with that of this process. The hardware address is fixed, so that packets to a
+// server that is cut off vanish: otherwise the kernel would soon say that it has no neighbour of that address.
+func (s *Server) link(t testing.TB) {
+	t.Helper()
+	name, hardware := "net"+s.subnet[len("10.9."):], "02:00:00:00:00:01"
+	if exec.CommandContext(t.Context(), "ip", "link", "show", name).Run() == nil { // of the last server that had the address
+		Run(t, "ip", "link", "delete", name)
+	}
+	Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", "out", "address", hardware, "netns",
+		strconv.Itoa(s.cmd.Process.Pid))
+	Run(t, "ip", "address", "add", s.subnet+".1/24", "dev", name)
+	Run(t, "ip", "link", "set", name, "up")
+	Run(t, "ip", "neighbour", "replace", s.subnet+".2", "lladdr", hardware, "dev", name, "nud", "permanent")
+	s.inside(t, "address", "add", s.subnet+".2/24", "dev", "out")
+	s.Cut(t, false)
+}
+
+// Cut cuts a server that is apart off from the others, or connects it again.
+func (s *Server) Cut(t testing.TB, off bool) {
+	t.Helper()
+	if off {
+		s.inside(t, "link", "set", "out", "down")
+		return
+	}
+	s.inside(t, "link", "set", "out", "up")
+	s.inside(t, "route", "replace", "default", "via", s.subnet+".1")
+}
+
+func (s *Server) inside(t testing.TB, ip ...string) {
+	t.Helper()
+	Run(t, "nsenter", append([]string{"-t", strconv.Itoa(s.cmd.Process.Pid), "-n", "ip"}, ip...)...)
+}
+
+// Run runs a program, which must succeed.
+func Run(t testing.TB, name string, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	kit.OK(t, err, name, args, out)
 }
 
 // Promote makes a standby the primary.

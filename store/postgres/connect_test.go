@@ -270,9 +270,7 @@ func TestDatabaseThatBecomesReadOnlyIsLeftAndRetried(t *testing.T) {
 		_, err := raw.ExecContext(t.Context(), `SET default_transaction_read_only = off`)
 		kit.OK(t, err)
 		_, err = raw.ExecContext(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET `+
-			`default_transaction_read_only = `+to+`', current_database()); END $$; `+
-			`SELECT pg_terminate_backend(pid) FROM pg_stat_activity `+
-			`WHERE pid <> pg_backend_pid() AND datname = current_database()`)
+			`default_transaction_read_only = `+to+`', current_database()); END $$; `+endOthers)
 		kit.OK(t, err)
 	}
 	set("on")

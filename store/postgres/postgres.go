@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,7 +30,7 @@ import (
 )
 
 // connectTimeout bounds connecting to the server if the URL does not.
-const connectTimeout = 5 * time.Second
+const connectTimeout = 4 * time.Second
 
 // Kind is the kind of store that is a database of a server.
 func Kind() store.Kind {
@@ -79,17 +80,23 @@ func Open(address string, o store.Options) (*store.DB, error) {
 		return nil, err
 	}
 	reads, writes := *cfg, *cfg
-	// A standby is behind: what a program has written it would not find there.
+	e := &entry{cfg: &writes}
 	reads.ValidateConnect, writes.ValidateConnect = nil, writable
 	if len(hosts) > 1 {
 		reads.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+	}
+	reads.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if err := e.beside(address); err != nil {
+			return nil, err
+		}
+		return cfg.DialFunc(ctx, network, address)
 	}
 	// Here and not with the other parameters: poolers refuse most of those.
 	reads.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		_, err := value(ctx, conn, `SELECT set_config('default_transaction_read_only', 'on', false)`)
 		return err
 	}
-	return store.New(dialect(&writes), pool(&reads, size-1), pool(&writes, 1), o), nil
+	return store.New(dialect(e), pool(&reads, size-1, stdlib.OptionResetSession(e.stays)), pool(&writes, 1), o), nil
 }
 
 // connections returns how many connections a program opens: what the URL says, as for other programs that use pgx, or the
@@ -113,8 +120,8 @@ func connections(params map[string]string, most int) (int, error) {
 // usualConnections is how many connections a program opens by default: one writes, the others read.
 const usualConnections = 4
 
-// dialling makes connections notice within tcp_user_timeout (milliseconds, as in libpq) that their packets are no longer
-// acknowledged: the kernel alone takes a quarter of an hour.
+// dialling makes connections notice within tcp_user_timeout (milliseconds, as in libpq) that the machine of the server is
+// silent, also while they wait for its answer: the kernel alone takes a quarter of an hour, or for ever.
 func dialling(cfg *pgx.ConnConfig) error {
 	limit := unacknowledged
 	if text, ok := cfg.RuntimeParams["tcp_user_timeout"]; ok {
@@ -125,27 +132,36 @@ func dialling(cfg *pgx.ConnConfig) error {
 		limit = time.Duration(ms) * time.Millisecond
 		delete(cfg.RuntimeParams, "tcp_user_timeout") // the one of the server is for the other direction
 	}
-	d := &net.Dialer{Timeout: cfg.ConnectTimeout, Control: func(network, _ string, c syscall.RawConn) error {
-		if !strings.HasPrefix(network, "tcp") || limit == 0 {
+	d := &net.Dialer{Timeout: cfg.ConnectTimeout}
+	cfg.DialFunc = d.DialContext
+	if limit == 0 {
+		return nil
+	}
+	d.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: limit / 2, Interval: limit / 2}
+	d.Control = func(network, _ string, c syscall.RawConn) error {
+		if !strings.HasPrefix(network, "tcp") {
 			return nil
 		}
 		var failed error
 		err := c.Control(func(fd uintptr) { failed = kernel.UserTimeout(int(fd), limit) })
 		return cmp.Or(err, failed)
-	}}
-	cfg.DialFunc = d.DialContext
+	}
 	return nil
 }
 
-const unacknowledged = 5 * time.Second
+// unacknowledged leaves time to find the next server of the URL within five seconds.
+const unacknowledged = 2 * time.Second
 
-// writable refuses a server that does not take writes, so that the next of the URL is tried.
+// writable refuses a server that does not take writes, so that the next of the URL is tried. One that waits for its
+// synchronous standby may be a former primary, which does not know that its standby has been promoted.
 func writable(ctx context.Context, conn *pgconn.PgConn) error {
-	if text, err := value(ctx, conn, lasting+"SHOW transaction_read_only"); err != nil || text == "off" {
+	wrong, err := value(ctx, conn, lasting+`SELECT CASE WHEN current_setting('transaction_read_only') = 'on' THEN
+		'the database is read-only: it is a standby, or was made so; name the primary in the URL of the store (host=A,B for '
+		'several servers)' WHEN current_setting('synchronous_standby_names') <> '' THEN (`+standby+`) ELSE '' END`)
+	if err != nil || wrong == "" {
 		return err
 	}
-	return errors.New("the database is read-only: it is a standby, or was made so; name the primary in the URL " +
-		"of the store (host=A,B for several servers)")
+	return errors.New(wrong)
 }
 
 // lasting prepares a connection that holds a lock. The keepalives let the server notice within half a minute that the machine
@@ -163,8 +179,8 @@ func value(ctx context.Context, conn *pgconn.PgConn, query string) (string, erro
 	return string(all[len(all)-1].Rows[0][0]), nil
 }
 
-func pool(cfg *pgx.ConnConfig, size int) *sql.DB {
-	db := sql.OpenDB(connector{stdlib.GetConnector(*cfg)})
+func pool(cfg *pgx.ConnConfig, size int, o ...stdlib.OptionOpenDB) *sql.DB {
+	db := sql.OpenDB(connector{stdlib.GetConnector(*cfg, o...)})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db
@@ -206,8 +222,7 @@ func (e unconnected) Error() string {
 
 const noTLS = "server refused TLS connection"
 
-func dialect(cfg *pgx.ConnConfig) database.Dialect {
-	e := &entry{cfg: cfg}
+func dialect(e *entry) database.Dialect {
 	return database.Dialect{
 		Numbered: true,
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
@@ -225,7 +240,7 @@ func dialect(cfg *pgx.ConnConfig) database.Dialect {
 				"28P01": "; set the role's password in PGPASSWORD or ~/.pgpass",
 				"3D000": "; create the database first",
 				"42501": "; let the role create tables in the schema, and own them",
-				"42P07": "; it has tables of another program: name an empty database",
+				"42P01": foreign, "42P07": foreign, "42703": foreign, "42710": foreign,
 			}[codeOf(err)]
 		},
 		Server: &database.Server{
@@ -239,11 +254,14 @@ func dialect(cfg *pgx.ConnConfig) database.Dialect {
 			Living:  living,
 			Listen:  listen,
 			Ring:    "NOTIFY toolpost",
-			Now:     "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT",
+			Now:     now,
 			Standby: standby,
 		},
 	}
 }
+
+// foreign is what to do about names that are missing, or are already there.
+const foreign = "; it has tables of another program: name an empty database"
 
 // storeLock is the number of the lock that a transaction shares with others, or has alone. It is arbitrary and must not be
 // used elsewhere.
@@ -280,6 +298,23 @@ const grace = 10 * time.Second
 type entry struct {
 	cfg *pgx.ConnConfig
 	pid string
+	at  atomic.Pointer[string] // the address of that server; nil before the first write
+}
+
+// beside refuses to read from another server than the one that is written to: a standby is behind, and so is a former primary.
+func (e *entry) beside(address string) error {
+	if at := e.at.Load(); at != nil && *at != address {
+		return errors.New("this program writes to another server")
+	}
+	return nil
+}
+
+// stays drops a connection for reading when the program has begun to write to another server.
+func (e *entry) stays(_ context.Context, conn *pgx.Conn) error {
+	if e.beside(conn.PgConn().Conn().RemoteAddr().String()) != nil {
+		return driver.ErrBadConn
+	}
+	return nil
 }
 
 // enter takes a program's lock, which the server releases with the connection. It is shared, so that the program is not
@@ -287,6 +322,10 @@ type entry struct {
 func (e *entry) enter(ctx context.Context, conn *sql.Conn, number int64) error {
 	return conn.Raw(func(c any) (err error) {
 		pg := c.(*stdlib.Conn).Conn().PgConn()
+		if err = clock(ctx, pg); err != nil {
+			return err
+		}
+		e.at.Store(new(pg.Conn().RemoteAddr().String()))
 		e.pid, err = value(ctx, pg, `SELECT pg_backend_pid() FROM pg_advisory_lock_shared(`+strconv.FormatInt(number, 10)+`)`)
 		if err != nil || e.pid == strconv.FormatUint(uint64(pg.PID()), 10) {
 			return err
@@ -294,6 +333,25 @@ func (e *entry) enter(ctx context.Context, conn *sql.Conn, number int64) error {
 		return e.behindPooler(ctx, pg)
 	})
 }
+
+// clock refuses a server whose time is not that of this machine: leases, tokens and keys end by the clock.
+func clock(ctx context.Context, pg *pgconn.PgConn) error {
+	text, err := value(ctx, pg, now)
+	if err != nil {
+		return err
+	}
+	micros, err := strconv.ParseInt(text, 10, 64)
+	if ahead := time.Until(time.UnixMicro(micros)).Round(time.Second); err == nil && ahead.Abs() > mostAhead {
+		return tool.Errorf(tool.CodeUnavailable, "the clock of the database server is %v ahead of the clock of this machine; set "+
+			"both, for example with NTP, and try again", ahead).Because("store_clock")
+	}
+	return err
+}
+
+// mostAhead is how much two clocks may differ, as in Kerberos.
+const mostAhead = 5 * time.Minute
+
+const now = "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT"
 
 // behindPooler refuses a pooler, which gives its connections process numbers of its own, if it lends connections of the
 // server for one transaction each: then the lock belongs to no program. A second connection takes the one with the lock

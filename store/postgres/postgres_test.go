@@ -51,6 +51,9 @@ func TestAServerThatIsNotThereIsUnavailableSoon(t *testing.T) {
 	}
 }
 
+const endOthers = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity ` +
+	`WHERE pid <> pg_backend_pid() AND datname = current_database()`
+
 func TestTheStoreOutlivesARestartOfItsServer(t *testing.T) {
 	s := pg.New(t)
 	address := s.Database(t)
@@ -66,7 +69,7 @@ func TestTheStoreOutlivesARestartOfItsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// All connections end, as they do when the server restarts.
-	if _, err := pg.Raw(t, address).ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"); err != nil {
+	if _, err := pg.Raw(t, address).ExecContext(t.Context(), endOthers); err != nil {
 		t.Fatal(err)
 	}
 	if err := patch("b"); err != nil {

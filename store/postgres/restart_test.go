@@ -32,6 +32,10 @@ type load struct {
 	unclear int
 }
 
+func newLoad(db *store.DB) *load {
+	return &load{db: db, jobs: db.Jobs(), records: map[string]bool{}, settled: map[string]bool{}}
+}
+
 func TestARestartOfTheServerUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	s := pg.New(t)
 	db, err := postgres.Open(s.Database(t), store.Options{})
@@ -39,7 +43,7 @@ func TestARestartOfTheServerUnderLoadLosesAndDoublesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	l := &load{db: db, jobs: db.Jobs(), records: map[string]bool{}, settled: map[string]bool{}}
+	l := newLoad(db)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var work sync.WaitGroup

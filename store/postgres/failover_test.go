@@ -1,0 +1,109 @@
+package postgres_test
+
+import (
+	"context"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"toolpost/internal/kit"
+	"toolpost/internal/pg"
+	"toolpost/internal/rounds"
+	"toolpost/store"
+)
+
+// alone makes this test the child that has a network to itself.
+const alone = "POSTGRES_TEST_ALONE"
+
+// inOwnNetwork runs the test once more, in a network of its own, and reports whether this is that run.
+func inOwnNetwork(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(alone) != "" {
+		return true
+	}
+	_, err := exec.LookPath("ip")
+	if os.Getuid() != 0 || err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("networks can be made by root alone, with Debian's package iproute2: %v", err)
+		}
+		t.Skip("networks can be made by root alone, with Debian's package iproute2")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=10m")
+	cmd.Env = append(os.Environ(), alone+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	kit.Check(t, err)
+	t.Logf("%s", out)
+	return false
+}
+
+// A writer with both servers in its URL goes on at the new primary, however the old one failed, and what was acknowledged is
+// there. A primary that comes back does not know that there is another: neither it nor its clients may do harm.
+func TestFailOverLosesAndDoublesNothing(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	primary := pg.New(t)
+	address := primary.Database(t)
+	primary.Apart(t)
+	standby := primary.Standby(t)
+	name := kit.Must(url.Parse(address))(t).Path
+	l := newLoad(open(t, "postgres://toolpost@10.9.1.2,10.9.2.2"+name+"?target_session_attrs=read-write", store.Options{}))
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	for i := range 4 {
+		work.Go(func() { l.record(ctx, t, i) })
+	}
+	work.Go(func() { l.run(ctx, t) })
+	for n := range 2 * rounds.Of(1, 10) {
+		l.goOn(t)
+		how := []syscall.Signal{syscall.SIGINT, syscall.SIGKILL}[n%2]
+		primary.Stop(how)
+		l.failOver(t, how.String(), standby, address)
+		primary, standby = standby, standby.Standby(t)
+	}
+	l.goOn(t)
+	// A client that is cut off together with the primary, and goes on when both are back.
+	near := newLoad(open(t, standby.With(primary.Address(address)), store.Options{}))
+	work.Go(func() { near.record(ctx, t, 100) })
+	work.Go(func() { near.run(ctx, t) })
+	near.goOn(t)
+	primary.Cut(t, true)
+	l.failOver(t, "cut off", standby, address)
+	l.goOn(t)
+	primary.Cut(t, false)
+	near.goOn(t)
+	_, err := pg.Raw(t, standby.Address(address)).ExecContext(t.Context(), endOthers)
+	kit.OK(t, err)
+	l.goOn(t)
+	stop()
+	work.Wait()
+	maps.Copy(l.records, near.records)
+	l.check(t)
+	l.db = open(t, standby.Address(address), store.Options{})
+	l.check(t)
+}
+
+// failOver promotes a standby, and waits until calls succeed again.
+func (l *load) failOver(t *testing.T, how string, standby *pg.Server, address string) {
+	t.Helper()
+	standby.Promote(t)
+	promoted := time.Now()
+	kit.Until(t, func() error { return patch(l.db, how) })
+	wrote := time.Since(promoted)
+	kit.Until(t, func() error { return kit.Err(l.db.Sessions().State(t.Context(), "ada", "s")) })
+	took, begun := time.Since(promoted), time.Now()
+	kit.OK(t, pg.Raw(t, standby.Address(address)).PingContext(t.Context()))
+	bare := time.Since(begun)
+	t.Logf("%s: a write succeeded %v after the promotion, and a read %v; connecting took %v", how, wrote, took, bare)
+	if took > 5*time.Second+20*bare { // more only on a machine that is slow right now
+		t.Errorf("%s: it took %v", how, took)
+	}
+}
