@@ -466,3 +466,31 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A bank gives what is asked for, until others have it all.
+type bank struct{ empty bool }
+
+func (b *bank) Draw(_ context.Context, d Draw) (Share, error) {
+	if b.empty {
+		return Share{Wait: time.Second}, nil
+	}
+	return Share{Held: d.Want}, nil
+}
+
+func TestAConcurrencyThatWasTakenAwayIsNotUsed(t *testing.T) {
+	c, b := newClock(), &bank{}
+	q := New(Options{Now: c.read, Shared: b})
+	q.Replace(rules(t, `{name: c, concurrency: 2}`))
+	inner := func() *tool.Error { return try(q, spec("t"), by("ada"), done) }
+	try(q, spec("t"), by("ada"), tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		if err := inner(); err != nil {
+			t.Error(err)
+		}
+		b.empty = true // the store was away for so long that this program counts as gone
+		c.move(spendFor + validFor)
+		if err := inner(); err == nil || err.Code != tool.CodeQuotaExceeded {
+			t.Errorf("a second call runs: %v", err)
+		}
+		return &tool.Result{OK: true}, nil
+	}))
+}

@@ -72,8 +72,8 @@ func (l *limiter) sharesOf(who string) (all []*share) {
 
 // has reports whether the share is enough for a call.
 func (s *share) has(e *entry, need, now int64) bool {
-	if s.gain == 0 {
-		return e.running < s.held
+	if s.gain == 0 { // if the store was away, another program may have taken this one for gone, and its share
+		return e.running < s.held && now < s.until+validFor.Microseconds()
 	}
 	return need == 0 || s.held >= need && now < s.until
 }
