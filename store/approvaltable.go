@@ -134,14 +134,12 @@ func scanApproval(rows *sql.Rows) (e approval.Entry, err error) {
 
 // Find implements approval.Store.
 func (a *ApprovalTable) Find(ctx context.Context, id string) (approval.Entry, error) {
-	return database.Reading(ctx, a.db, func(r *database.Reader) (approval.Entry, error) {
-		return database.Only(r, noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, database.Plain(id, database.MaxName))
-	})
+	return database.Only(a.db.Query(ctx), noApproval(id), scanApproval, someApprovals+` WHERE id = ?`, database.Plain(id, database.MaxName))
 }
 
 // Open implements approval.Store.
 func (a *ApprovalTable) Open(ctx context.Context, again string) (e approval.Entry, ok bool, err error) {
-	open, err := database.Reading(ctx, a.db, func(r *database.Reader) ([]approval.Entry, error) { return openApprovals(r, again) })
+	open, err := openApprovals(a.db.Query(ctx), again)
 	if err != nil || len(open) == 0 {
 		return e, false, err
 	}
@@ -168,20 +166,18 @@ func (a *ApprovalTable) List(ctx context.Context, f approval.Filter) ([]approval
 	if f.Remembered {
 		where += ` AND remembered <> 0`
 	}
-	return database.Reading(ctx, a.db, func(r *database.Reader) ([]approval.Entry, error) {
-		some := []approval.Entry{}
-		err := r.Each(func(rows *sql.Rows) error { // there can be more of them than fit into memory
-			e, err := scanApproval(rows)
-			if err != nil || f.Keep != nil && !f.Keep(&e) {
-				return err
-			}
-			if some = append(some, e); len(some) == database.AtMost(f.Most) {
-				return database.ErrStop
-			}
-			return nil
-		}, someApprovals+where+` ORDER BY made_at DESC, id`, args...)
-		return some, err
-	})
+	some := []approval.Entry{}
+	err := a.db.Query(ctx).Each(func(rows *sql.Rows) error { // there can be more of them than fit into memory
+		e, err := scanApproval(rows)
+		if err != nil || f.Keep != nil && !f.Keep(&e) {
+			return err
+		}
+		if some = append(some, e); len(some) == database.AtMost(f.Most) {
+			return database.ErrStop
+		}
+		return nil
+	}, someApprovals+where+` ORDER BY made_at DESC, id`, args...)
+	return some, err
 }
 
 // Approvals keeps approvals in memory. The zero value is ready to use.

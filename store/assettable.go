@@ -79,10 +79,8 @@ func (s *AssetTable) Open(ctx context.Context, caller, sha256 string) (*os.File,
 		return nil, tool.Asset{}, noAsset(sha256)
 	}
 	a := tool.Asset{SHA256: sha256}
-	known, err := database.Reading(ctx, s.db, func(r *database.Reader) (bool, error) {
-		return database.Row(r, `SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`,
-			[]any{sha256, caller}, &a.AssetID, &a.MediaType)
-	})
+	known, err := database.Row(s.db.Query(ctx), `SELECT asset_id, media_type FROM asset_caller WHERE sha256 = ? AND caller = ?`,
+		[]any{sha256, caller}, &a.AssetID, &a.MediaType)
 	if err == nil && !known {
 		err = noAsset(sha256)
 	}

@@ -91,9 +91,8 @@ func (j *JobTable) Claim(ctx context.Context, most int, has func(needs string) b
 		return late, nil
 	}
 	// The needs of waiting jobs are read, not the tools of programs written: a program may have thousands of tools.
-	needs, err := database.Reading(ctx, j.db, func(r *database.Reader) ([]any, error) { // usually there is nothing to write
-		return database.List(r, database.Value[any], `SELECT DISTINCT needs FROM job WHERE state = '`+job.Queued+`'`)
-	})
+	needs, err := database.List(j.db.Query(ctx), database.Value[any], // usually there is nothing to write
+		`SELECT DISTINCT needs FROM job WHERE state = '`+job.Queued+`'`)
 	needs = slices.DeleteFunc(needs, func(one any) bool { return has != nil && !has(one.(string)) })
 	if err != nil || len(needs) == 0 || most <= 0 {
 		return nil, err
@@ -145,10 +144,8 @@ func (j *JobTable) begin(t *database.Tx, x *job.Job) error {
 
 // Stops returns the jobs of this program that are to be stopped.
 func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
-	return database.Reading(ctx, j.db, func(r *database.Reader) ([]string, error) {
-		return database.List(r, database.Value[string], `SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running,
-			j.owner)
-	})
+	return database.List(j.db.Query(ctx), database.Value[string],
+		`SELECT id FROM job WHERE state = ? AND owner = ? AND stop <> 0`, job.Running, j.owner)
 }
 
 // Append adds events to a job that this program has begun, after its first after events. Events that already exist, as
@@ -205,7 +202,7 @@ func endJob(t *database.Tx, id, state string, outcome []byte) error {
 
 // Asked returns a caller's job that waits for answers, with its call.
 func (j *JobTable) Asked(ctx context.Context, caller, id string) (job.Job, error) {
-	return database.Reading(ctx, j.db, func(r *database.Reader) (job.Job, error) { return askedJob(r, caller, id) })
+	return askedJob(j.db.Query(ctx), caller, id)
 }
 
 func askedJob(a database.Querier, caller, id string) (job.Job, error) {
@@ -251,7 +248,14 @@ func (j *JobTable) Recover(
 	ctx context.Context, decide func(job.Job) (state string, outcome []byte),
 	resume func(call []byte, approval string) ([]byte, error),
 ) (n int, err error) {
-	orphans, err := j.orphans(ctx)
+	var orphans []orphan
+	err = j.db.Orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`,
+		func(owner string, rows *sql.Rows) error {
+			o := orphan{owner: owner}
+			err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &o.Again)
+			orphans = append(orphans, o)
+			return err
+		})
 	for _, o := range orphans {
 		mine, err := database.Writing(j.db, func(t *database.Tx) (bool, error) { return o.adopt(t, decide, resume) })
 		if err != nil {
@@ -296,7 +300,7 @@ func (o orphan) adopt(
 func (j *JobTable) Wake(
 	ctx context.Context, resume func(call []byte, approval string) ([]byte, error),
 ) (n int, err error) {
-	due, err := database.Reading(ctx, j.db, func(r *database.Reader) ([]sleeper, error) { return sleepers(r, atOnce) })
+	due, err := sleepers(j.db.Query(ctx), atOnce)
 	if err != nil || len(due) == 0 {
 		return 0, err
 	}
@@ -341,17 +345,6 @@ func sleepers(a database.Querier, most int) ([]sleeper, error) {
 type orphan struct {
 	job.Job
 	owner string
-}
-
-func (j *JobTable) orphans(ctx context.Context) (found []orphan, err error) {
-	err = j.db.Orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`,
-		func(owner string, rows *sql.Rows) error {
-			o := orphan{owner: owner}
-			err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &o.Again)
-			found = append(found, o)
-			return err
-		})
-	return found, err
 }
 
 // Cancel ends a caller's waiting job, with an outcome, and asks a running one to stop. It returns the job as it is
@@ -415,9 +408,8 @@ func (j *JobTable) Find(
 
 // Of returns the caller of a job, for operators.
 func (j *JobTable) Of(ctx context.Context, id string) (caller string, err error) {
-	return database.Reading(ctx, j.db, func(r *database.Reader) (string, error) {
-		return database.Only(r, noJob(id), database.Value[string], `SELECT caller FROM job WHERE id = ?`, database.Plain(id, database.MaxName))
-	})
+	return database.Only(j.db.Query(ctx), noJob(id), database.Value[string], `SELECT caller FROM job WHERE id = ?`,
+		database.Plain(id, database.MaxName))
 }
 
 // List returns the jobs of a caller, the newest first, in one state or, with "", in any. They come without their calls
@@ -433,10 +425,8 @@ func (j *JobTable) All(ctx context.Context, state string, most int) ([]job.Job, 
 }
 
 func (j *JobTable) list(ctx context.Context, most int, where string, args ...any) ([]job.Job, error) {
-	return database.Reading(ctx, j.db, func(r *database.Reader) ([]job.Job, error) {
-		return database.List(r, scanJob, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`,
-			append(args, database.AtMost(most))...)
-	})
+	return database.List(j.db.Query(ctx), scanJob, `SELECT `+listedJob+` FROM job`+where+` ORDER BY made_at DESC, id DESC LIMIT ?`,
+		append(args, database.AtMost(most))...)
 }
 
 // Expire removes the jobs that ended before a time, with their events, and returns their number.
@@ -452,10 +442,9 @@ const atOnce = 200
 func expire(ctx context.Context, db *database.DB, table, parts string, before time.Time) (n int, err error) {
 	old := ` IN (SELECT id FROM ` + table + ` WHERE ended_at < ? ORDER BY ended_at, id LIMIT ?)`
 	for more := true; more && ctx.Err() == nil; {
-		found, err := database.Reading(ctx, db, func(r *database.Reader) ([]int, error) { // usually there is nothing to write
-			return database.List(r, database.Value[int], `SELECT 1 FROM `+table+` WHERE ended_at < ? LIMIT 1`, database.Micros(before))
-		})
-		if err != nil || len(found) == 0 {
+		found, err := database.Row(db.Query(ctx), `SELECT 1 FROM `+table+` WHERE ended_at < ? LIMIT 1`,
+			[]any{database.Micros(before)}, new(int))
+		if err != nil || !found { // usually there is nothing to write
 			return n, err
 		}
 		var removed int64

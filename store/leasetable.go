@@ -196,16 +196,12 @@ func (l *LeaseTable) Find(ctx context.Context, id string) (x lease.Lease, err er
 	if id = leaseID(id); !isID(id) {
 		return x, noLease(id)
 	}
-	return database.Reading(ctx, l.db, func(r *database.Reader) (lease.Lease, error) {
-		return database.Only(r, noLease(id), scanLease, someLeases+withID, id, behind(id))
-	})
+	return database.Only(l.db.Query(ctx), noLease(id), scanLease, someLeases+withID, id, behind(id))
 }
 
 // List returns the stored leases, the newest first, at most most of them; 0 means all.
 func (l *LeaseTable) List(ctx context.Context, most int) ([]lease.Lease, error) {
-	return database.Reading(ctx, l.db, func(r *database.Reader) ([]lease.Lease, error) {
-		return database.List(r, scanLease, someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, database.AtMost(most))
-	})
+	return database.List(l.db.Query(ctx), scanLease, someLeases+` ORDER BY issued_at DESC, id LIMIT ?`, database.AtMost(most))
 }
 
 // scanLease reads a row of someLeases.

@@ -22,10 +22,8 @@ func (db *DB) Pins() *PinTable { return &PinTable{db.DB} }
 
 // Of implements pin.Pins.
 func (k *PinTable) Of(ctx context.Context, source string) ([]pin.Pin, error) {
-	return database.Reading(ctx, k.db, func(r *database.Reader) ([]pin.Pin, error) {
-		return database.List(r, scanPin,
-			`SELECT source, digest, face, seen_at, approved_by, approved_at FROM pin WHERE source = ?`, source)
-	})
+	return database.List(k.db.Query(ctx), scanPin,
+		`SELECT source, digest, face, seen_at, approved_by, approved_at FROM pin WHERE source = ?`, source)
 }
 
 func scanPin(rows *sql.Rows) (p pin.Pin, err error) {
@@ -85,9 +83,7 @@ func pinConflict(c pin.Change) error {
 
 // Revision implements pin.Pins.
 func (k *PinTable) Revision(ctx context.Context) (int64, error) {
-	return database.Reading(ctx, k.db, func(r *database.Reader) (int64, error) {
-		return database.Only(r, nil, database.Value[int64], `SELECT n FROM pin_change WHERE id = 1`)
-	})
+	return database.Only(k.db.Query(ctx), nil, database.Value[int64], `SELECT n FROM pin_change WHERE id = 1`)
 }
 
 // Pins keeps pins in memory. The zero value is ready to use.

@@ -165,25 +165,21 @@ func (p *PlanTable) Adopt(_ context.Context, caller, id, call string) (r plan.Re
 
 // Of implements plan.Store.
 func (p *PlanTable) Of(ctx context.Context, caller, call string) (r plan.Record, notes []plan.Note, err error) {
-	err = p.db.Read(ctx, func(q *database.Reader) error {
-		r, err = database.Only(q, noPlan(call), scanPlan, `SELECT `+wholePlan+` FROM plan WHERE call = ? AND caller = ? `+
-			`ORDER BY made_at DESC, id DESC LIMIT 1`, database.Plain(call, database.MaxName), named(caller))
-		if err == nil {
-			notes, err = notesOf(q, r.ID)
-		}
-		return err
-	})
-	return r, notes, err
+	return p.find(ctx, noPlan(call), wholePlan+` FROM plan WHERE call = ? AND caller = ? ORDER BY made_at DESC, id DESC LIMIT 1`,
+		database.Plain(call, database.MaxName), named(caller))
 }
 
 // Find returns a plan of a caller, or with "" of any, and the notes of its tools.
 func (p *PlanTable) Find(ctx context.Context, caller, id string) (r plan.Record, notes []plan.Note, err error) {
+	return p.find(ctx, noPlan(id), seenPlan+` FROM plan WHERE id = ? AND (caller = ? OR ? = '')`,
+		database.Plain(id, database.MaxName), named(caller), named(caller))
+}
+
+func (p *PlanTable) find(
+	ctx context.Context, missing error, what string, args ...any,
+) (r plan.Record, notes []plan.Note, err error) {
 	err = p.db.Read(ctx, func(q *database.Reader) error {
-		r, err = database.Only(q, noPlan(id), scanPlan, `SELECT `+seenPlan+` FROM plan WHERE id = ?`, database.Plain(id, database.MaxName))
-		if err == nil && caller != "" && caller != r.Caller {
-			err = noPlan(id)
-		}
-		if err == nil {
+		if r, err = database.Only(q, missing, scanPlan, `SELECT `+what, args...); err == nil {
 			notes, err = notesOf(q, r.ID)
 		}
 		return err

@@ -103,7 +103,7 @@ func (db *DB) SharedKey(ctx context.Context, own func() ([]byte, error)) (key []
 		_, err := database.Row(a, `SELECT secret FROM shared_key`, nil, &key)
 		return err
 	}
-	if err := db.Read(ctx, func(r *database.Reader) error { return read(r) }); err != nil || key != nil {
+	if err := read(db.Query(ctx)); err != nil || key != nil {
 		return key, err
 	}
 	mine, err := own()

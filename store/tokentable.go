@@ -90,9 +90,7 @@ func (k *TokenTable) Find(ctx context.Context, id string) (t identity.Token, err
 	if id = database.Plain(identity.TokenID(id), database.MaxName); !isID(id) {
 		return t, noToken(id)
 	}
-	return database.Reading(ctx, k.db, func(r *database.Reader) (identity.Token, error) {
-		return database.Only(r, noToken(id), scanToken, allIssued+withID, id, behind(id))
-	})
+	return database.Only(k.db.Query(ctx), noToken(id), scanToken, allIssued+withID, id, behind(id))
 }
 
 // List returns the stored tokens, the newest first, at most most of them; 0 means all.
@@ -106,9 +104,7 @@ func (k *TokenTable) Of(ctx context.Context, caller string) ([]identity.Token, e
 }
 
 func (k *TokenTable) list(ctx context.Context, which string, args ...any) ([]identity.Token, error) {
-	return database.Reading(ctx, k.db, func(r *database.Reader) ([]identity.Token, error) {
-		return database.List(r, scanToken, allIssued+which, args...)
-	})
+	return database.List(k.db.Query(ctx), scanToken, allIssued+which, args...)
 }
 
 // Revoke ends a token, by its id or itself: every program that shares the store refuses it from then on.

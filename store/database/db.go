@@ -100,10 +100,7 @@ type DB struct {
 
 // Size returns the size of the database in bytes.
 func (db *DB) Size(ctx context.Context) (bytes int64, err error) {
-	err = db.Read(ctx, func(r *Reader) error {
-		_, err := Row(r, db.d.Size, nil, &bytes)
-		return err
-	})
+	_, err = Row(db.Query(ctx), db.d.Size, nil, &bytes)
 	return bytes, err
 }
 
@@ -115,10 +112,7 @@ func (db *DB) Standby(ctx context.Context) (wrong string, can bool, err error) {
 	if !db.Served() {
 		return "", false, nil
 	}
-	err = db.Read(ctx, func(r *Reader) error {
-		_, err := Row(r, db.d.Server.Standby, nil, &wrong)
-		return err
-	})
+	_, err = Row(db.Query(ctx), db.d.Server.Standby, nil, &wrong)
 	return wrong, true, err
 }
 
@@ -401,6 +395,18 @@ func (db *DB) often(ctx context.Context) map[string]*sql.Stmt {
 	}
 	db.asked.Store(&ready)
 	return ready
+}
+
+// Query returns a Querier whose queries are reads, each of its own.
+func (db *DB) Query(ctx context.Context) Querier { return query{ctx, db} }
+
+type query struct {
+	ctx context.Context
+	db  *DB
+}
+
+func (q query) Each(visit func(*sql.Rows) error, text string, args ...any) error {
+	return q.db.Read(q.ctx, func(r *Reader) error { return r.Each(visit, text, args...) })
 }
 
 // Reading is Read for functions that return a value.
