@@ -42,8 +42,9 @@ func inOwnNetwork(t *testing.T) bool {
 	return false
 }
 
-// A writer with both servers in its URL goes on at the new primary, however the old one failed, and what was acknowledged is
-// there. A primary that comes back does not know that there is another: neither it nor its clients may do harm.
+// A writer with both servers in its URL goes on at the new primary, however the old one failed, and what was
+// acknowledged is there. A primary that comes back does not know that there is another: neither it nor its clients may
+// do harm.
 func TestFailOverLosesAndDoublesNothing(t *testing.T) {
 	if !inOwnNetwork(t) {
 		return

@@ -149,8 +149,9 @@ func dialling(cfg *pgx.ConnConfig) error {
 	return nil
 }
 
-// unacknowledged leaves time to find the next server of the URL within five seconds.
-const unacknowledged = 2 * time.Second
+// unacknowledged leaves time to find the next server of the URL within five seconds. It is over at the second keepalive:
+// those are a second apart.
+const unacknowledged = 1900 * time.Millisecond
 
 // writable refuses a server that does not take writes, so that the next of the URL is tried. One that waits for its
 // synchronous standby may be a former primary, which does not know that its standby has been promoted.
