@@ -274,6 +274,22 @@ func (s *Server) Database(t testing.TB) string {
 	return kit.Must(s.Create(t.Context()))(t)
 }
 
+// DatabaseOn makes a database whose files are in a folder of their own, which may be on another disk.
+func (s *Server) DatabaseOn(t testing.TB, dir string) string {
+	t.Helper()
+	url := s.Database(t)
+	name := "t" + strconv.Itoa(s.made)
+	files := filepath.Join(dir, name)
+	kit.OK(t, os.Mkdir(files, 0o700))
+	kit.Must(unprivileged(files))(t)
+	for _, statement := range []string{
+		"CREATE TABLESPACE " + name + " LOCATION '" + files + "'", "ALTER DATABASE " + name + " SET TABLESPACE " + name,
+	} {
+		kit.Must(Raw(t, s.url("postgres")).ExecContext(t.Context(), statement))(t)
+	}
+	return url
+}
+
 // Create makes a separate database and returns its URL.
 func (s *Server) Create(ctx context.Context) (string, error) {
 	db, err := sql.Open("pgx", s.url("postgres"))

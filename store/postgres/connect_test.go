@@ -4,8 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,6 +18,7 @@ import (
 	"time"
 
 	"toolpost/engine/job"
+	"toolpost/engine/persist"
 	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/store"
@@ -110,8 +116,8 @@ func TestIdleStoreAsksAboutOnceASecond(t *testing.T) {
 	}
 }
 
-// A pooler lends connections of a server for one transaction each, as PgBouncer does in transaction mode, or for as long
-// as a client stays, as in session mode.
+// A pooler lends connections of a server for one transaction each, as PgBouncer does in transaction mode, or for as
+// long as a client stays, as in session mode.
 type pooler struct {
 	session bool
 	mu      sync.Mutex
@@ -224,10 +230,45 @@ func (p *pooler) take() (c net.Conn) {
 
 func TestPoolerThatLendsConnectionsForATransactionIsRefused(t *testing.T) {
 	address := pg.New(t).Database(t)
-	db := open(t, newPooler(t, address, true), store.Options{})
-	kit.OK(t, patch(db, "a"), "a pooler in session mode")
-	db = open(t, newPooler(t, address, false), store.Options{})
-	kit.Refused(t, patch(db, "a"), tool.CodeUnavailable, "lends a connection for one transaction")
+	for name, in := range map[string]func(t *testing.T, address string, session bool) string{
+		"an imitation": newPooler, "PgBouncer": pgbouncer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t, in(t, address, true), store.Options{})
+			kit.OK(t, patch(db, "a"), "a pooler in session mode")
+			db = open(t, in(t, address, false), store.Options{})
+			kit.Refused(t, patch(db, "a"), tool.CodeUnavailable, "lends a connection for one transaction")
+		})
+	}
+}
+
+// pgbouncer is newPooler for the program itself.
+func pgbouncer(t *testing.T, address string, session bool) string {
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("install Debian's package pgbouncer to run this test")
+	}
+	dir := kit.Must(os.MkdirTemp("", "pb"))(t) // a socket's path is short
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	u := kit.Must(url.Parse(address))(t)
+	q, mode := u.Query(), "transaction"
+	if session {
+		mode = "session"
+	}
+	config := kit.Write(t, dir+"/pgbouncer.ini", "[databases]\n* = user=toolpost host="+q.Get("host")+"\n"+
+		"[pgbouncer]\nauth_type = any\nlisten_addr =\nlisten_port = 5432\nunix_socket_dir = "+dir+"\n"+
+		"pool_mode = "+mode+"\nuser = nobody\n")
+	kit.OK(t, os.Chmod(dir, 0o777))
+	cmd := exec.CommandContext(t.Context(), program, config)
+	kit.OK(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	q.Set("host", dir)
+	u.RawQuery = q.Encode()
+	kit.Until(t, func() error { return pg.Raw(t, u.String()).PingContext(t.Context()) })
+	return u.String()
 }
 
 // The writer finds the new primary among the servers of the URL, and what was acknowledged is there.
@@ -282,20 +323,77 @@ func TestDatabaseThatBecomesReadOnlyIsLeftAndRetried(t *testing.T) {
 
 func TestDatabaseThatCannotBeUsedIsRefusedInWords(t *testing.T) {
 	s := pg.New(t)
-	for says, statement := range map[string]string{
-		"let the role create tables":    `CREATE ROLE poor LOGIN`,
-		"let the role log in":           `CREATE ROLE barred`,
-		"create the database first":     `SELECT 1`,
-		"has tables of another program": `CREATE TABLE job (x INT)`,
+	for _, c := range []struct{ says, statement string }{
+		{"let the role create tables", `CREATE ROLE poor LOGIN`},
+		{"let the role log in", `CREATE ROLE barred`},
+		{"create the database first", `SELECT 1`},
+		{"has tables of another program", `CREATE TABLE job (x INT)`},
+		{"has tables of another program", `CREATE TABLE toolpost_schema (x INT)`},
+		{"has tables of another program", `CREATE TABLE toolpost_schema (version INT); ` +
+			`INSERT INTO toolpost_schema VALUES (1); CREATE TABLE audit (x INT)`},
+		{"the clock of the database server is 24h0m0s ahead of the clock of this machine; set both",
+			`CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql AS ` +
+				`'SELECT pg_catalog.clock_timestamp() + interval ''1 day'''; ` +
+				`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog', ` +
+				`current_database()); END $$`},
 	} {
 		address := s.Database(t)
-		_, err := pg.Raw(t, address).ExecContext(t.Context(), statement)
+		_, err := pg.Raw(t, address).ExecContext(t.Context(), c.statement)
 		kit.OK(t, err)
-		if role, ok := strings.CutPrefix(statement, `CREATE ROLE `); ok {
-			address = strings.Replace(address, "user=toolpost", "user="+strings.Fields(role)[0], 1)
-		} else if statement == `SELECT 1` {
-			address = strings.Replace(address, "?", "_not_there?", 1)
+		const tables = `SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'`
+		before := number(t, address, tables)
+		at := address
+		if role, ok := strings.CutPrefix(c.statement, `CREATE ROLE `); ok {
+			at = strings.Replace(address, "user=toolpost", "user="+strings.Fields(role)[0], 1)
+		} else if c.statement == `SELECT 1` {
+			at = strings.Replace(address, "?", "_not_there?", 1)
 		}
-		kit.Refused(t, patch(open(t, address, store.Options{}), "a"), tool.CodeUnavailable, says)
+		kit.Refused(t, patch(open(t, at, store.Options{}), "a"), tool.CodeUnavailable, c.says, c.statement)
+		kit.Equal(t, number(t, address, tables), before, "it leaves tables in", c.statement)
 	}
+	address := s.Database(t)
+	kit.OK(t, patch(open(t, address, store.Options{}), "a"))
+	_, err := pg.Raw(t, address).ExecContext(t.Context(), `GRANT SELECT ON ALL TABLES IN SCHEMA public TO poor`)
+	kit.OK(t, err)
+	poor := open(t, strings.Replace(address, "user=toolpost", "user=poor", 1), store.Options{})
+	kit.Refused(t, patch(poor, "b"), tool.CodeUnavailable, "let the role create tables", "a role that may only read")
+}
+
+// A server without disk space refuses writes, goes on when there is space, and has kept what it acknowledged.
+func TestFullDiskOfTheServerIsSaidAndLosesNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=48m,mode=0777"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("this machine gives no small disk: %v", err)
+	}
+	t.Cleanup(func() { kit.Check(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	s := pg.New(t)
+	db := open(t, s.DatabaseOn(t, dir), store.Options{})
+	kit.OK(t, patch(db, "first"))
+	f := kit.Must(os.Create(filepath.Join(dir, "ballast")))(t)
+	defer f.Close()
+	for kit.Err(f.Write(make([]byte, 1<<16))) == nil {
+	}
+	acknowledged := 1
+	add := func() error {
+		err := db.Audit().Append(t.Context(), &tool.Record{Time: time.Now(), Call: fmt.Sprint(acknowledged), Tool: "t",
+			Args: []byte(`"` + strings.Repeat("x", 4000) + `"`), Outcome: tool.OutcomeOK}, true)
+		if err == nil {
+			acknowledged++
+		}
+		return err
+	}
+	var err error
+	for err == nil {
+		err = add()
+	}
+	kit.Refused(t, err, tool.CodeUnavailable, "there is no disk space for the store to write; free some and try again")
+	kit.Equal(t, tool.AsError(err).Reason, persist.Full)
+	kit.OK(t, f.Truncate(0))
+	kit.OK(t, add(), "there is space again")
+	kit.Equal(t, len(rowsOf(t, db)), acknowledged-1)
+	report := kit.Must(db.Audit().Verify(t.Context()))(t)
+	kit.Equal(t, len(report.Findings), 0, report)
 }
