@@ -96,6 +96,7 @@ type Options struct {
 	Own       bool            // open no source of the config: only Toolpost's own tools are called
 	Offline   bool            // open only sources that start no program and send no request to a server
 	Lazy      bool            // open a source on first use, for programs that make one call
+	Client    bool            // this program ends with its one client: RunJobs runs the jobs that it makes, if no server does
 	Early     bool            // start before the sources are open; each follows when it is
 	LeaseTier int             // tools from this tier on need a lease, even if the config asks for none; 0 leaves it to the config
 	Tiers     lease.Tiers     // of the leases that tools need
@@ -195,7 +196,7 @@ func (n *Node) start(ctx context.Context) error {
 		Pins: n.storage.Pins, Stages: stages, Open: n.OpenWaiting,
 	})
 	n.catalog = redact.Catalog(n.engine, n.redactor)
-	n.storage.Bind(n.engine, n.catalog, n, catalogue.Settling)
+	n.storage.Bind(n.engine, n.catalog, n, catalogue.Settling, n.o.Client)
 	own, err := n.ownTools(ctx)
 	if err != nil {
 		return err
@@ -285,6 +286,9 @@ func (n *Node) Serve(ctx context.Context) error {
 	}
 	return nil
 }
+
+// RunJobs runs jobs until ctx ends, for a program that does not serve.
+func (n *Node) RunJobs(ctx context.Context) { n.storage.RunJobs(ctx) }
 
 // Close ends the node: no new calls and no retries; calls in flight and sources have until ctx ends.
 func (n *Node) Close(ctx context.Context) (err error) {

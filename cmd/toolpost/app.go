@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -441,6 +442,9 @@ func (a *app) openAt(ctx context.Context, cfg *config.Config, door string, o nod
 		return nil, err
 	}
 	in := &admitted{n.Handler(), n.Catalog(), who}
+	if o.Client {
+		end = runJobs(ctx, n, end)
+	}
 	return &backend{in, in, end, emptiness(cfg), func(a identity.Agent) (tool.Principal, error) {
 		agent, err := n.Agent(who, a)
 		if err == nil {
@@ -449,6 +453,14 @@ func (a *app) openAt(ctx context.Context, cfg *config.Config, door string, o nod
 		}
 		return agent, err
 	}}, nil
+}
+
+// runJobs runs the jobs of a node until end, which then calls then.
+func runJobs(ctx context.Context, n *node.Node, then func()) (end func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { n.RunJobs(ctx) })
+	return func() { stop(); running.Wait(); then() }
 }
 
 // openNode opens a node that logs records of at least this level; end closes it.

@@ -80,7 +80,7 @@ func (a *app) asProtocol(p node.Protocol) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		o := node.Options{Tiers: p.Stdio.Tiers, Early: p.Stdio.Early}
+		o := node.Options{Tiers: p.Stdio.Tiers, Early: p.Stdio.Early, Client: p.Stdio.Agents}
 		if p.Stdio.LeaseTier != nil {
 			o.LeaseTier = p.Stdio.LeaseTier(given)
 		}

@@ -140,6 +140,9 @@ type Options struct {
 	// made, as during an update, at most for Patience; 0 means 10 s.
 	Tools    Tools
 	Patience time.Duration
+	// Process is the id of a process that ends with its one client, such as an agent; "" for one that serves. Such a
+	// process runs only the jobs that it made, and these only if no serving process has begun them within Patience.
+	Process string
 
 	Workers   int           // jobs that run at once; 0 means 8
 	PerCaller int           // waiting jobs of one caller; 0 means 1,000
@@ -202,15 +205,23 @@ func (q *Queue) Start(ctx context.Context, c *tool.Call) (json.RawMessage, error
 	return show(q.dated(j))
 }
 
-// needs returns what a process needs to run a tool: the digest of its definition, which may be empty, and its name.
+// needs returns what a process needs to run a tool: the digest of its definition, which may be empty, its name, and the id
+// of the process that makes the job, unless that serves.
 func (q *Queue) needs(name string) string {
 	digest, _ := q.o.Tools.Has(name)
-	return digest + " " + name
+	return strings.TrimSuffix(digest+" "+name+"\n"+q.o.Process, "\n")
+}
+
+// parseNeeds returns the parts of what needs returned.
+func parseNeeds(needs string) (digest, name, process string) {
+	digest, name, _ = strings.Cut(needs, " ")
+	name, process, _ = strings.Cut(name, "\n")
+	return digest, name, process
 }
 
 // made lets a job that was made or put back begin: here, or in another process.
 func (q *Queue) made(ctx context.Context) {
-	if q.runs.Load() {
+	if q.runs.Load() || q.o.Process != "" {
 		nudge(q.wake)
 	} else {
 		q.o.Bell.Ring(ctx)

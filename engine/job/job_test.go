@@ -621,6 +621,29 @@ func TestAJobWaitsForAProgramThatHasItsTool(t *testing.T) {
 	}
 }
 
+// A process that ends with its client runs only its own jobs, and leaves them to one that serves.
+func TestProcessOfAClientRunsItsOwnJobsIfNoServerDoes(t *testing.T) {
+	path, s := file(t), fresh()
+	agent := open(t, path, s, job.Options{Process: "a", Patience: 100 * time.Millisecond}).run()
+	idle := open(t, path, s, job.Options{}) // does not run jobs
+	theirs := idle.start("once", "theirs")
+	if got := agent.until(agent.start("once", "own"), ""); got.State != job.Done || s.times("own") != 1 {
+		t.Errorf("its own job: %+v", got)
+	}
+	if got := agent.show(theirs); got.State != job.Queued || got.Waiting != "" {
+		t.Errorf("the job of another process: %+v", got)
+	}
+	patient := open(t, path, s, job.Options{Process: "b", Patience: time.Hour}).run()
+	left := patient.start("once", "left")
+	patient.stop()
+	idle.run()
+	for _, id := range []string{left, theirs} {
+		if got := idle.until(id, ""); got.State != job.Done {
+			t.Errorf("a job that a server is to run: %+v", got)
+		}
+	}
+}
+
 func TestJobsThatRunHaveTimeToEndAtAShutdown(t *testing.T) {
 	s := fresh()
 	s.hold = make(chan struct{})

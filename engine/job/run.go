@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +32,7 @@ var (
 type dispatcher struct {
 	*Queue
 	life    context.Context      // ends when the time for draining is over
-	strange map[string]time.Time // since when jobs have needed another definition of a tool than that of this process
+	strange map[string]time.Time // since when jobs have been left to other processes; see has
 
 	mu      sync.Mutex
 	running map[string]context.CancelCauseFunc
@@ -48,6 +47,14 @@ type dispatcher struct {
 // if it is safe to run twice, and is lost otherwise. Run must be called only once.
 func (q *Queue) Run(ctx context.Context) {
 	defer close(q.ended)
+	if q.o.Process != "" { // it does not open the store before it has a job
+		select {
+		case <-q.wake:
+			nudge(q.wake)
+		case <-ctx.Done():
+			return
+		}
+	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	d := &dispatcher{
@@ -78,6 +85,9 @@ func (d *dispatcher) take(ctx context.Context) {
 		changed := d.o.Tools.Changed() // before looking
 		made = d.claim(ctx) && made
 		pause := lookEvery
+		if len(d.strange) > 0 {
+			pause = min(pause, d.o.Patience)
+		}
 		if wait := ringEvery - time.Since(rang); made && wait > 0 {
 			pause = wait
 		} else if made {
@@ -120,13 +130,16 @@ func (d *dispatcher) claim(ctx context.Context) (left bool) {
 	return left || len(jobs) == free
 }
 
-// has reports whether this process can run a job. It notes in strange since when it has had the tool with another definition,
-// by its own clock: those of processes differ.
+// has reports whether this process can run a job. It notes in strange since when it has left the job to others, by its own
+// clock, since those of processes differ: it has the tool with another definition, or does not serve.
 func (d *dispatcher) has(needs string, strange map[string]time.Time) bool {
-	digest, name, _ := strings.Cut(needs, " ")
+	digest, name, process := parseNeeds(needs)
 	have, ok := d.o.Tools.Has(name)
-	if !ok || digest == "" || digest == have {
-		return ok
+	switch serves := d.o.Process == ""; {
+	case !ok || !serves && process != d.o.Process:
+		return false
+	case serves && (digest == "" || digest == have):
+		return true
 	}
 	now := time.Now()
 	strange[needs] = cmp.Or(d.strange[needs], now)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"toolpost/tool"
@@ -76,7 +75,7 @@ func viewOf(j Job) (view, error) {
 
 // dated sets when a job may be deleted, and what it waits for.
 func (q *Queue) dated(j Job) Job {
-	if _, name, _ := strings.Cut(j.Needs, " "); j.State == Queued {
+	if _, name, _ := parseNeeds(j.Needs); j.State == Queued {
 		if _, ok := q.o.Tools.Has(name); !ok {
 			j.Waiting = "waiting for a program that has " + j.Tool
 		}

@@ -28,8 +28,9 @@ type Engine interface {
 }
 
 // Bind gives approvals, jobs and plans the engine, which is opened after the storage, and which receives their calls without
-// a door. Plans that continue from before the start wait for missing tools until settling has passed.
-func (s *Storage) Bind(e Engine, c tool.Catalog, callers Callers, settling time.Duration) {
+// a door. Plans that continue from before the start wait for missing tools until settling has passed. With a client, which
+// this program ends with, its own jobs are run.
+func (s *Storage) Bind(e Engine, c tool.Catalog, callers Callers, settling time.Duration, client bool) {
 	s.engine = e
 	s.Plans.Handler, s.Plans.Catalog = s.Approvals.Waiting(e), c
 	if s.DB == nil {
@@ -41,7 +42,13 @@ func (s *Storage) Bind(e Engine, c tool.Catalog, callers Callers, settling time.
 		on.Tool, on.Args, on.Lease = plantools.Run, plantools.Args(id), ""
 		return s.Jobs.Request(&on)
 	}
+	process, patience := "", time.Duration(0)
+	if client {
+		process, patience = tool.NewID(), serverTime
+	}
 	s.Jobs = job.New(job.Options{
+		Process:   process,
+		Patience:  patience,
 		Callers:   s.DB.Jobs(),
 		Operators: s.DB.Jobs(),
 		Ledger:    s.DB.Jobs(),
@@ -74,13 +81,23 @@ func (s *Storage) PastPlans(ctx context.Context, caller, session string, most in
 	return list, err
 }
 
+// serverTime is how long a server may take to begin a job of a program that ends with its client.
+const serverTime = 500 * time.Millisecond
+
+// RunJobs runs jobs until ctx ends.
+func (s *Storage) RunJobs(ctx context.Context) {
+	if s.DB != nil {
+		s.Jobs.Run(ctx)
+	}
+}
+
 // Run runs jobs and housekeeping until ctx ends.
 func (s *Storage) Run(ctx context.Context) {
 	if s.DB == nil {
 		return
 	}
 	var jobs sync.WaitGroup
-	jobs.Go(func() { s.Jobs.Run(ctx) })
+	jobs.Go(func() { s.RunJobs(ctx) })
 	s.housekeeping(ctx)
 	jobs.Wait()
 }

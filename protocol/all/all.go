@@ -262,7 +262,7 @@ func asMCP(words []string, s Stdio) (tool.Door, error) {
 			}
 		}
 	}
-	return &mcpdoor.Door{Options: mcpdoor.Options{Offers: c.Offers, Search: c.Search, Source: source, Version: s.Version}, In: s.In, Out: s.Out, Caller: s.Caller, Agent: s.Agent}, nil
+	return &mcpdoor.Door{Options: mcpdoor.Options{Offers: c.Offers, Search: c.Search, Source: source, Version: s.Version, Jobs: true}, In: s.In, Out: s.Out, Caller: s.Caller, Agent: s.Agent}, nil
 }
 
 func mountMCP(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
