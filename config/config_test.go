@@ -337,7 +337,7 @@ func TestEqualIgnoresLayout(t *testing.T) {
 func TestLoadSaysWhyAFileCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	kit.Fails(t, kit.Err(config.Load(filepath.Join(dir, "no.yaml"))), "toolpost init")
-	kit.Fails(t, kit.Err(config.Load(dir)), "cannot be read")
+	kit.Fails(t, kit.Err(config.Load(dir)), "is a folder")
 	path := filepath.Join(dir, "toolpost.yaml")
 	kit.OK(t, os.WriteFile(path, []byte(whole), 0o600))
 	c, err := config.Load(path)

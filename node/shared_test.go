@@ -152,6 +152,11 @@ func TestTwoNodesShareAStore(t *testing.T) {
 		}
 	})
 	onceAtBoth(t, []*node.Node{a, b}, urls, ran)
+	mcpAtBoth(t, urls, ran)
+}
+
+// mcpAtBoth tests the tasks and the sessions of MCP clients at both programs.
+func mcpAtBoth(t *testing.T, urls []map[string]string, ran *sync.Map) {
 	t.Run("ATaskIsAnsweredAndRunsOnce", func(t *testing.T) {
 		for i := range rounds.Of(3, 30) {
 			args := fmt.Sprintf(`{"question":"task %d"}`, i)

@@ -146,7 +146,7 @@ func (s *Server) Standby(t testing.TB) *Server {
 	return other
 }
 
-// Apart restarts a server in a network of its own, where it has the address 10.9.1.2 and its standby, later, 10.9.2.2; each
+// Apart restarts a server in a network of its own. Its address is 10.9.1.2 there, and that of its standby, later, 10.9.2.2; each
 // takes the place of the other in turn. The network of this process, which must be its own as well, connects them.
 func (s *Server) Apart(t testing.TB) {
 	t.Helper()

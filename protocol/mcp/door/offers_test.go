@@ -45,8 +45,8 @@ func newLibrary() *sdk.Server {
 		},
 	})
 	read := func(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+		//nolint:staticcheck // what is deprecated is in the field, and asked for
 		for _, level := range []sdk.LoggingLevel{"debug", "critical"} {
-			//nolint:staticcheck // what is deprecated is in the field, and asked for
 			_ = r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: level, Logger: "shelf", Data: map[string]any{"read": r.Params.URI}})
 		}
 		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain", Text: "text of " + r.Params.URI}}}, nil
