@@ -389,7 +389,9 @@ func (w *writer) attempt(group []*Write) (err error) {
 // keeping, since a full disk may have no room for another.
 func (t *Tx) undo(err error) {
 	t.w.db.o.Undone()
-	if t.w.conn != nil && (t.w.db.d.Down(err) || t.once("ROLLBACK") != nil && t.once("SELECT 1") != nil) {
+	// A lock that is not released for so long may be that of a commit that waits for a standby: the next connection finds out.
+	stuck := t.w.db.Served() && t.w.db.d.Busy(err)
+	if t.w.conn != nil && (t.w.db.d.Down(err) || stuck || t.once("ROLLBACK") != nil && t.once("SELECT 1") != nil) {
 		t.w.disconnect()
 	}
 }

@@ -416,9 +416,6 @@ func guards() []guard {
 		{"state", "jobs", jobs, []string{
 			"SELECT 1 FROM job WHERE id = ? AND state = ?", "SELECT 1 FROM job WHERE id = ? AND (state = ?` + or(`state`) + `)",
 		}},
-		{"unreported", "quotas", "store/quotatable.go", []string{
-			"ended += s.held", "if !without(`unreported`) { ended += s.held }",
-		}},
 	}
 }
 
