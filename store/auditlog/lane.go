@@ -220,9 +220,10 @@ func (a *Table) closeHead(t *database.Tx, h *head) error {
 	if err != nil {
 		return err
 	}
-	message := h.message()
-	h.mac = ed25519.Sign(s.private, message)
-	a.seen = append(message, h.mac...) // if it is undone, the head is checked again
+	signed := h.message()
+	h.mac = ed25519.Sign(s.private, signed)
+	signed = append(signed, h.mac...)
+	a.seen = signed // if it is undone, the head is checked again
 	return t.Exec(`INSERT INTO audit_head (id, `+headColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET public = excluded.public, seq = excluded.seq, number = excluded.number,
 		hash = excluded.hash, cut_seq = excluded.cut_seq, cut_number = excluded.cut_number, cut_hash = excluded.cut_hash, epoch = excluded.epoch,
