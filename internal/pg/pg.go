@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ type Server struct {
 	settings []string
 	attr     *syscall.SysProcAttr
 	cmd      *exec.Cmd
-	made     int
+	made     atomic.Int64
 	subnet   string // 10.9.1 or 10.9.2 for a server in a network of its own; see Apart
 }
 
@@ -278,7 +279,7 @@ func (s *Server) Database(t testing.TB) string {
 func (s *Server) DatabaseOn(t testing.TB, dir string) string {
 	t.Helper()
 	url := s.Database(t)
-	name := "t" + strconv.Itoa(s.made)
+	name := fmt.Sprint("t", s.made.Load())
 	files := filepath.Join(dir, name)
 	kit.OK(t, os.Mkdir(files, 0o700))
 	kit.Must(unprivileged(files))(t)
@@ -297,8 +298,7 @@ func (s *Server) Create(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer func() { _ = db.Close() }()
-	s.made++
-	name := "t" + strconv.Itoa(s.made)
+	name := fmt.Sprint("t", s.made.Add(1))
 	_, err = db.ExecContext(ctx, "CREATE DATABASE "+name)
 	return s.url(name), err
 }
