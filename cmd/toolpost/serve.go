@@ -71,14 +71,12 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 			log.Info("taking over from the running server of this config")
 		}
 	}
-	before := a.server
-	second := !replace && a.findRunning(ctx) == nil && a.server.found
-	a.server = before
+	first, _ := answering(ctx, cfg)
 	ctx, reload, stop := terminal.ReloadSignals(ctx)
 	defer stop()
 	defer terminal.WithoutReaders()()
 	defer sandbox.Keep()() // so that the first confined tool does not wait for the stage
-	w := &welcome{app: a, cfg: cfg, second: second, shown: make(chan struct{})}
+	w := &welcome{app: a, cfg: cfg, second: first != nil && !replace, shown: make(chan struct{})}
 	o.Token, o.Version, o.Watch = os.Getenv("TOOLPOST_TOKEN"), version, true
 	o.Early, o.AddSource = true, a.addSource
 	o.Commands = a.played == nil // a cassette has no config whose commands it could answer
@@ -117,17 +115,20 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 	if !unsaid() {
 		<-said // otherwise a server without calls could end before that
 	}
-	return a.whyNot(ctx, err, cfg, o.Listen)
+	return whyNot(ctx, err, cfg, o.Listen)
 }
 
 // whyNot adds to the error of a server that could not start that another one runs: of its config, or at its address.
-func (a *app) whyNot(ctx context.Context, err error, cfg *config.Config, listen string) error {
+func whyNot(ctx context.Context, err error, cfg *config.Config, listen string) error {
+	if tool.CodeOf(err) != tool.CodeUnavailable {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findWithin)
 	defer cancel()
+	first, _ := answering(ctx, cfg)
 	why := ""
 	switch {
-	case tool.CodeOf(err) != tool.CodeUnavailable:
-	case a.findRunning(ctx) == nil && a.server.found:
+	case first != nil:
 		why = "a server of this config runs already: `toolpost serve --replace` takes over from it"
 	case errors.Is(err, syscall.EADDRINUSE) && isToolpost(ctx, cfg, listen):
 		why = "it is the Toolpost server of another config"

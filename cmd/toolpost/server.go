@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/cmd/toolpost/format"
+	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
 	"toolpost/wire/regex"
@@ -84,21 +85,16 @@ const (
 	loadWithin = 15 * time.Second // to load that config, which opens sources
 )
 
-// findRunning finds the running server of this config by its socket. A socket of another user is not used, nor one without
-// an answer: its server was killed, is shutting down, or hangs.
+// findRunning finds the running server of this config by its socket. If the config has just changed, it waits for the server
+// to load it.
 func (a *app) findRunning(ctx context.Context) error {
 	cfg, err := a.load()
 	if err != nil {
 		return err
 	}
-	var stat syscall.Stat_t
-	address := "unix:" + cfg.Socket()
-	if syscall.Lstat(cfg.Socket(), &stat) != nil || stat.Mode&syscall.S_IFMT != syscall.S_IFSOCK || int(stat.Uid) != os.Getuid() {
+	remote, running := answering(ctx, cfg)
+	if remote == nil {
 		return nil
-	}
-	remote, err := node.Dial(address, "", "")
-	if err != nil {
-		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadWithin)
 	defer cancel()
@@ -106,10 +102,6 @@ func (a *app) findRunning(ctx context.Context) error {
 	defer enough()
 	file, err := os.Stat(cfg.Path)
 	changed := err == nil && time.Since(file.ModTime()) < findWithin
-	running, err := remote.Running(soon)
-	if err != nil {
-		return nil //nolint:nilerr // the command runs without the server
-	}
 	for changed && running != cfg.Digest() && (running == "" || soon.Err() == nil) && tool.Sleep(ctx, 50*time.Millisecond) {
 		if now, err := remote.Running(ctx); err == nil {
 			running = now
@@ -119,8 +111,31 @@ func (a *app) findRunning(ctx context.Context) error {
 		a.note("the running server has not taken the current " + cfg.Path + "; `toolpost config show` says why, and --local " +
 			"uses the file as it is")
 	}
-	a.server = server{url: address, found: true, located: true, flags: a.server.flags}
+	a.server = server{url: socketOf(cfg), found: true, located: true, flags: a.server.flags}
 	return nil
+}
+
+// socketOf returns the address at which the running server of a config answers commands.
+func socketOf(cfg *config.Config) string { return "unix:" + cfg.Socket() }
+
+// answering returns the server that answers at the socket of a config, with the digest of the config that it runs; nil if
+// there is none. A socket of another user is not used, nor one without an answer: its server was killed, is shutting down,
+// or hangs.
+func answering(ctx context.Context, cfg *config.Config) (remote node.Remote, digest string) {
+	var stat syscall.Stat_t
+	if syscall.Lstat(cfg.Socket(), &stat) != nil || stat.Mode&syscall.S_IFMT != syscall.S_IFSOCK || int(stat.Uid) != os.Getuid() {
+		return nil, ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, findWithin)
+	defer cancel()
+	remote, err := node.Dial(socketOf(cfg), "", "")
+	if err != nil {
+		return nil, ""
+	}
+	if digest, err = remote.Running(ctx); err != nil {
+		return nil, ""
+	}
+	return remote, digest
 }
 
 // open opens the server, or the config's tools in this process with the options, on behalf of the user who runs it.
