@@ -91,9 +91,8 @@ func TestCallsAndTouchesGoToTheToolThatIsNamed(t *testing.T) {
 	if err != nil || !slices.Equal(touches.Writes, []string{filepath.Join(dir, "x")}) {
 		t.Errorf("touches %+v, %v", touches, err)
 	}
-	if _, err := s.Invoke(t.Context(), call("formatDisk", `{}`), tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("unknown: %v", err)
-	}
+	kit.Refused(t, kit.Err(s.Invoke(t.Context(), call("formatDisk", `{}`), tool.Discard)),
+		tool.CodeNotFound, "", "unknown")
 	kit.Refused(t, kit.Err(s.Touches(call("formatDisk", `{}`))), tool.CodeNotFound, "", "unknown")
 }
 

@@ -53,9 +53,7 @@ func serve(t *testing.T, cfg *config.Config) string {
 	go func() { ended <- n.Serve(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("serving ended badly: %v", err)
-		}
+		kit.Check(t, <-ended, "serving ended badly")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		kit.Check(t, n.Close(ctx))
@@ -116,9 +114,8 @@ func TestTheFileSubjectsAnswerAsTheContractPrintsInBothStyles(t *testing.T) {
 		{"tools.file.read", `{"path": "/etc/passwd"}`, `{"data": null, "error": "AccessDenied: /etc/passwd is not allowed: it is outside the offered folders (offered)"}`},
 		{"tools.file.write", `{"path": "DIR/.env", "content": ""}`, `{"data": null, "error": "AccessDenied: DIR/.env is not allowed: files with such names hold secrets"}`},
 	} {
-		if diff := cmp.Diff(parse(t, c.want), p.ask(c.subject, c.request)); diff != "" {
-			t.Errorf("%s %s (-contract +ours):\n%s", c.subject, c.request, diff)
-		}
+		kit.Equal(t, cmp.Diff(parse(t, c.want), p.ask(c.subject, c.request)),
+			"", "%s %s (-contract +ours)", c.subject, c.request)
 	}
 }
 
@@ -152,9 +149,8 @@ func TestShellAndCodeSubjectsAnswerAsTheContractPrints(t *testing.T) {
 			`{"tool_call_id": "c2", "role": "tool", "name": "grepCode", "content": "[{\"path\":\"lib/my_controller.ex\",\"line\":1,\"content\":\"defmodule MyController do\"}]"}`,
 		},
 	} {
-		if diff := cmp.Diff(parse(t, c.want), p.ask(c.subject, c.request)); diff != "" {
-			t.Errorf("%s %s (-contract +ours):\n%s", c.subject, c.request, diff)
-		}
+		kit.Equal(t, cmp.Diff(parse(t, c.want), p.ask(c.subject, c.request)),
+			"", "%s %s (-contract +ours)", c.subject, c.request)
 	}
 	answer, _ := p.ask("tools.code.search", `{"query": "async function handler", "limit": 10, "codebase_id": "my-proj"}`).(map[string]any)
 	hits, _ := answer["data"].([]any)

@@ -31,8 +31,7 @@ func keep(t *testing.T, s *store.Assets, content []byte) tool.Asset {
 	kit.OK(t, os.WriteFile(path, content, 0o600))
 	f := kit.Must(os.Open(path))(t)
 	defer f.Close()
-	a := kit.Must(s.Add(t.Context(), "ada", tool.Asset{AssetID: "plan.png", MediaType: "image/png", Path: path}, f))(t)
-	return a
+	return kit.Must(s.Add(t.Context(), "ada", tool.Asset{AssetID: "plan.png", MediaType: "image/png", Path: path}, f))(t)
 }
 
 func call(caller, args string) *tool.Call {
@@ -115,9 +114,8 @@ func TestReadAssetRefusesOtherCallersAndUnknownDigests(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.Invoke(ctx, call("ada", `{"sha256":"`+a.SHA256+`"}`), nothing); tool.CodeOf(err) != tool.CodeCancelled {
-		t.Errorf("after the end of the call: %v", err)
-	}
+	kit.Refused(t, kit.Err(r.Invoke(ctx, call("ada", `{"sha256":"`+a.SHA256+`"}`), nothing)),
+		tool.CodeCancelled, "", "after the end of the call")
 }
 
 func TestReadAssetIsReadOnly(t *testing.T) {

@@ -117,9 +117,7 @@ func TestHeadOfAPageIsItsLastRow(t *testing.T) {
 	s := audit.New(busy{log, func() { fill(t, log, 1, 0) }}, log, follow.New())
 	for _, oldest := range []bool{false, true} {
 		p := ask[audit.Page](t, s, "audit.log", audit.LogArgs{Oldest: oldest})
-		if want := int64(len(p.Calls)); p.Head != want {
-			t.Errorf("a page of the rows 1 to %d says that row %d is the last one", want, p.Head)
-		}
+		kit.Equal(t, p.Head, int64(len(p.Calls)), "the last row")
 	}
 }
 

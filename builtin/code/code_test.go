@@ -119,9 +119,7 @@ func TestGrepAnswersAsTheContractPrintsIt(t *testing.T) {
 	b := over(t, codesearch.Options{}, map[string]string{"lib/my_controller.ex": "defmodule MyController do\nend\n", "test/x.ex": "defmodule XController\n"})
 	r, err := b.call("grepCode", json.RawMessage(`{"pattern": "defmodule.*Controller", "path": "/lib", "ignore_case": false}`))
 	kit.OK(t, err)
-	if got, want := string(r.Output), `[{"path":"/lib/my_controller.ex","line":1,"content":"defmodule MyController do"}]`; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	kit.Equal(t, string(r.Output), `[{"path":"/lib/my_controller.ex","line":1,"content":"defmodule MyController do"}]`)
 }
 
 func TestGrepArguments(t *testing.T) {
@@ -234,9 +232,8 @@ func TestACallerSeesItsOwnCodebases(t *testing.T) {
 		if got, want := b.grep(object{"pattern": "x"}, as("bob")), []string{"f:1:x two"}; !slices.Equal(got, want) {
 			t.Errorf("bob sees %q, want %q", got, want)
 		}
-		if _, err := b.call("grepCode", object{"pattern": "x", "codebase_id": "one"}, as("bob")); tool.CodeOf(err) != tool.CodeNotFound {
-			t.Errorf("bob greps in one: %v", err)
-		}
+		kit.Refused(t, kit.Err(b.call("grepCode", object{"pattern": "x", "codebase_id": "one"}, as("bob"))),
+			tool.CodeNotFound, "", "bob greps in one")
 		b.indexed("one")
 		b.indexed("two")
 	}

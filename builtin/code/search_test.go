@@ -165,13 +165,11 @@ func TestSearchArguments(t *testing.T) {
 		return strings.Join(list, " ")
 	}
 	kit.Equal(t, paths(object{"query": "money amount", "path": "money"}), "money/money.go", "in a folder")
-	if got := paths(object{"query": "money amount", "path": "/money"}); got != "/money/money.go" {
-		t.Errorf("in a folder that starts at the codebase: %s", got)
-	}
+	kit.Equal(t, paths(object{"query": "money amount", "path": "/money"}),
+		"/money/money.go", "in a folder that starts at the codebase")
 	kit.Equal(t, paths(object{"query": "money total", "path": "cart.go"}), "cart.go", "in a file")
-	if got := paths(object{"query": "log a line", "globs": []string{"*.ts", "!handler.ts"}}); got != "src/log.ts" {
-		t.Errorf("by globs: %s", got)
-	}
+	kit.Equal(t, paths(object{"query": "log a line", "globs": []string{"*.ts", "!handler.ts"}}),
+		"src/log.ts", "by globs")
 	if got := b.hits(object{"query": "money", "limit": 1}); len(got) != 1 {
 		t.Errorf("one: %+v", got)
 	}
@@ -210,9 +208,8 @@ func TestSearchLooksIntoTheCallersCodebasesOnly(t *testing.T) {
 	if got := b.hits(object{"query": "open the vault"}); len(got) != 1 || got[0].Path != "a.go" {
 		t.Errorf("ada got %+v", got)
 	}
-	if _, err := b.call("searchCode", object{"query": "open", "codebase_id": "other"}); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("ada got %v", err)
-	}
+	kit.Refused(t, kit.Err(b.call("searchCode", object{"query": "open", "codebase_id": "other"})),
+		tool.CodeNotFound, "", "ada")
 	bob := func(c *tool.Call) { c.Caller.ID = "bob" }
 	if got := b.hits(object{"query": "open the vault"}, bob); len(got) != 2 || got[0].Similarity != got[1].Similarity {
 		t.Errorf("bob got %+v", got)

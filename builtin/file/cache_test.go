@@ -42,9 +42,7 @@ func TestTheCacheNoticesEveryChange(t *testing.T) {
 			for range 2 {
 				kit.MustEqual(t, kit.Must(w.read("notes.txt"))(t), want, what)
 			}
-			if w.cached() != 1 {
-				t.Fatalf("%d files are kept", w.cached())
-			}
+			kit.MustEqual(t, w.cached(), 1, "files kept")
 		}
 	}
 }

@@ -113,9 +113,7 @@ func TestBadChangesAreInvalidInput(t *testing.T) {
 	} {
 		name, args, _ := strings.Cut(c, " ")
 		call := &tool.Call{Tool: name, Spec: &tool.Spec{Name: name}, Args: json.RawMessage(args)}
-		if _, err := w.runner.Invoke(t.Context(), call, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v; want invalid_input", c, err)
-		}
+		kit.Refused(t, kit.Err(w.runner.Invoke(t.Context(), call, tool.Discard)), tool.CodeInvalidInput, "", c)
 	}
 }
 

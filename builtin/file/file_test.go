@@ -52,8 +52,7 @@ func openTools(t testing.TB, dir string, o Options, wo workspace.Options) *Tools
 	t.Helper()
 	ws := kit.Must(workspace.Open(dir, wo))(t)
 	t.Cleanup(func() { ws.Close() })
-	tools := kit.Must(New(ws, o))(t)
-	return tools
+	return kit.Must(New(ws, o))(t)
 }
 
 func (w *world) write(name, content string) {
@@ -244,13 +243,10 @@ func TestLinksThatLeaveTheRootAreRefused(t *testing.T) {
 		"file", "dir/secret.txt", "absolute", "passwd", "absolute-inside", "chain1", "chain2", "dots", "proc/etc/passwd",
 		filepath.Join(w.root, "file"), filepath.Join(w.root, "dir/secret.txt"),
 	} {
-		if got, err := w.read(path); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("read %s: %q, %v; want access_denied", path, got, err)
-		}
+		kit.Refused(t, kit.Err(w.read(path)), tool.CodeAccessDenied, "", "read %s", path)
 	}
-	if _, err := w.list(map[string]any{"path": "dir"}); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("list dir: %v; want access_denied", err)
-	}
+	kit.Refused(t, kit.Err(w.list(map[string]any{"path": "dir"})),
+		tool.CodeAccessDenied, "", "list dir: ; want access_denied")
 }
 
 func TestLinksThatLeadNowhereAreErrors(t *testing.T) {
@@ -290,13 +286,9 @@ func TestSensitiveFilesAreRefusedThroughLinksToo(t *testing.T) {
 	w.link("harmless.txt", "more-harmless.txt")
 	w.link(".ssh", "folder")
 	for _, path := range []string{"harmless.txt", "more-harmless.txt", "folder/config"} {
-		if got, err := w.read(path); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("read %s: %q, %v; want access_denied", path, got, err)
-		}
+		kit.Refused(t, kit.Err(w.read(path)), tool.CodeAccessDenied, "", "read %s", path)
 	}
-	if got, err := w.list(map[string]any{"path": "folder"}); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("list folder: %v, %v; want access_denied", got, err)
-	}
+	kit.Refused(t, kit.Err(w.list(map[string]any{"path": "folder"})), tool.CodeAccessDenied, "", "list folder")
 }
 
 func TestASensitiveNameAboveTheRootDoesNotMatter(t *testing.T) {
@@ -313,18 +305,12 @@ func TestPipesDevicesAndSocketsAreRefusedAtOnce(t *testing.T) {
 	defer syscall.Close(fd)
 	kit.OK(t, syscall.Bind(fd, &syscall.SockaddrUnix{Name: filepath.Join(w.root, "socket")}))
 	for _, name := range []string{"fifo", "socket"} {
-		if _, err := w.read(name); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("read %s: %v; want invalid_input", name, err)
-		}
-		if _, err := w.list(map[string]any{"path": name}); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("list %s: %v; want invalid_input", name, err)
-		}
+		kit.Refused(t, kit.Err(w.read(name)), tool.CodeInvalidInput, "", "read %s", name)
+		kit.Refused(t, kit.Err(w.list(map[string]any{"path": name})), tool.CodeInvalidInput, "", "list %s", name)
 	}
 	w.open(Options{}, workspace.RootOptions{Path: "/dev"})
 	for _, name := range []string{"zero", "null", "/dev/tty"} {
-		if _, err := w.read(name); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("read %s: %v; want invalid_input", name, err)
-		}
+		kit.Refused(t, kit.Err(w.read(name)), tool.CodeInvalidInput, "", "read %s", name)
 	}
 }
 
@@ -373,9 +359,7 @@ func TestTheDefaultLimitIsTenMiB(t *testing.T) {
 	if err := os.Truncate(sparse, 1<<40); err != nil {
 		t.Skip("no sparse files here:", err)
 	}
-	if _, err := w.read("sparse"); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("1 TiB: %v; want invalid_input", err)
-	}
+	kit.Refused(t, kit.Err(w.read("sparse")), tool.CodeInvalidInput, "", "1 TiB")
 }
 
 // Files of /proc report a size of zero and then have many bytes: to a reader they grow while they are read.
@@ -410,9 +394,8 @@ func TestBadArgumentsAreInvalidInput(t *testing.T) {
 
 func TestAnUnknownToolIsNotFound(t *testing.T) {
 	w := newWorld(t)
-	if _, err := invoke(w.runner, &tool.Spec{Name: "formatDisk"}, struct{}{}); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("err = %v; want not_found", err)
-	}
+	kit.Refused(t, kit.Err(invoke(w.runner, &tool.Spec{Name: "formatDisk"}, struct{}{})),
+		tool.CodeNotFound, "", "err = ; want not_found")
 }
 
 func TestACancelledCallDoesNothing(t *testing.T) {

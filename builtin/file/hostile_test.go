@@ -103,8 +103,7 @@ func (w *world) canaries() map[string]string {
 
 func (w *world) readFile(path string) string {
 	w.t.Helper()
-	b := kit.Must(os.ReadFile(path))(w.t)
-	return string(b)
+	return string(kit.Must(os.ReadFile(path))(w.t))
 }
 
 // An attack is a call that is made with each path.
@@ -194,9 +193,8 @@ func (w *world) survives(a attack, path string) {
 
 func (w *world) checkCanaries(before map[string]string, at string) {
 	w.t.Helper()
-	if diff := cmp.Diff(before, w.canaries()); diff != "" {
-		w.t.Fatalf("up to %q something was changed that was not offered (-before +after):\n%s", at, diff)
-	}
+	kit.MustEqual(w.t, cmp.Diff(before, w.canaries()),
+		"", "up to %q something was changed that was not offered (-before +after)", at)
 }
 
 func TestHostileRootsOfAnotherCallerStayHidden(t *testing.T) {

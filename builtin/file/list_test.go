@@ -62,9 +62,8 @@ func TestPatternsSelect(t *testing.T) {
 		"/etc/*":           "",
 		"src/x/../../a.ts": "",
 	} {
-		if got := strings.Join(w.names(map[string]any{"recursive": true, "pattern": pattern}), " "); got != want {
-			t.Errorf("pattern %s: %s; want %s", pattern, got, want)
-		}
+		kit.Equal(t, strings.Join(w.names(map[string]any{"recursive": true, "pattern": pattern}), " "),
+			want, "pattern %s", pattern)
 	}
 }
 

@@ -140,6 +140,5 @@ func TestNoDescriptorIsLeftOpen(t *testing.T) {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
-	entries := kit.Must(os.ReadDir("/proc/self/fd"))(t)
-	return len(entries)
+	return len(kit.Must(os.ReadDir("/proc/self/fd"))(t))
 }

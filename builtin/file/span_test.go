@@ -62,9 +62,7 @@ func TestReadGivesBytesAndLinesThatAreAskedFor(t *testing.T) {
 		{"offset": 1.5}, {"offset": "1"}, {"from_line": -5},
 	} {
 		args["path"] = "lines"
-		if _, err := w.readPart(args); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%v: %v; want invalid_input", args, err)
-		}
+		kit.Refused(t, kit.Err(w.readPart(args)), tool.CodeInvalidInput, "", args)
 	}
 }
 
@@ -85,9 +83,8 @@ func TestAPartOfAFileOverTheLimitCanBeRead(t *testing.T) {
 func TestBinaryFileIsRefusedAsText(t *testing.T) {
 	w := newWorld(t)
 	w.write("root/binary", "a\x00b")
-	if _, err := w.readPart(map[string]any{"path": "binary", "encoding": "text"}); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("err = %v", err)
-	}
+	kit.Refused(t, kit.Err(w.readPart(map[string]any{"path": "binary", "encoding": "text"})),
+		tool.CodeInvalidInput, "", "err =")
 }
 
 // FuzzSpan compares the result with a simple implementation that holds everything in memory.

@@ -13,6 +13,7 @@ import (
 	"toolpost/engine/calls"
 	"toolpost/engine/follow"
 	"toolpost/engine/telemetry"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -39,9 +40,7 @@ func TestHealthToolsAreForOperators(t *testing.T) {
 		}
 		// Neither a name nor a door makes a caller an operator.
 		_, err = tools.Invoke(t.Context(), &tool.Call{Tool: name, Caller: tool.Principal{ID: "owner", Door: "cli"}}, tool.Discard)
-		if tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, err, tool.CodeAccessDenied, name)
 	}
 	fails = errors.New("no metrics")
 	if _, err := tools.Invoke(t.Context(), &tool.Call{Tool: "readMetrics", Caller: tool.Principal{Operates: true}}, tool.Discard); err == nil {
@@ -52,12 +51,9 @@ func TestHealthToolsAreForOperators(t *testing.T) {
 func TestLoadCoversTheTimeSinceTheLastReport(t *testing.T) {
 	tooltest.NoLeaks(t)
 	all := calls.New(calls.Env{})
-	measure, err := telemetry.New(telemetry.Options{}, telemetry.Env{
+	measure := kit.Must(telemetry.New(telemetry.Options{}, telemetry.Env{
 		Lookup: func(context.Context, tool.Principal, string) (*tool.Spec, error) { return nil, errors.New("none") },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	hold, began := make(chan struct{}), make(chan struct{})
 	h := measure.For(nil)(all.Stage(slog.New(slog.DiscardHandler))(nil)(tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		if c.Tool == "slow" {

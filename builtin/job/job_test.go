@@ -101,9 +101,8 @@ func TestOperatorSeesAllJobs(t *testing.T) {
 		call := &tool.Call{Tool: c.name, Args: json.RawMessage(c.args), Caller: tool.Principal{ID: "local", Operates: true}}
 		kit.Equal(t, string(kit.Must(job.New(d, d).Invoke(t.Context(), call, tool.Discard))(t).Output), c.want, c.name)
 		call.Caller = tool.Principal{ID: "ada"}
-		if _, err := job.New(d, d).Invoke(t.Context(), call, tool.Discard); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%s of somebody else: %v", c.name, err)
-		}
+		kit.Refused(t, kit.Err(job.New(d, d).Invoke(t.Context(), call, tool.Discard)),
+			tool.CodeAccessDenied, "", "%s of somebody else", c.name)
 	}
 	kit.Equal(t, strings.Join(d.asked, ", "), "all +, show bob a, cancel bob b")
 }

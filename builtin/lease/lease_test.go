@@ -152,25 +152,21 @@ func TestALeaseIsRevokedByItsIssuerAndByTheOperator(t *testing.T) {
 	leases := table(t)
 	r := lease.New(lease.Options{Leases: leases, Resolve: resolve})
 	issue := func(caller string) string {
-		token := kit.Must(leases.Issue(t.Context(), caller, "deleteFile", 3, 0))(t)
-		return token
+		return kit.Must(leases.Issue(t.Context(), caller, "deleteFile", 3, 0))(t)
 	}
 	bobs, adas, anybodys := issue("bob"), issue("ada"), issue("")
 	for _, token := range []string{bobs, anybodys} {
-		if _, err := call(t, r, ada, "lease.revoke", `{"token":"`+token+`"}`); tool.CodeOf(err) != tool.CodeNotFound {
-			t.Errorf("somebody else's: %v", err)
-		}
+		kit.Refused(t, kit.Err(call(t, r, ada, "lease.revoke", `{"token":"`+token+`"}`)),
+			tool.CodeNotFound, "", "somebody else's")
 	}
 	if out, err := call(t, r, ada, "lease.revoke", `{"id":"`+terms.ID(adas)+`"}`); err != nil || out["state"] != "revoked" || out["caller"] != "ada" {
 		t.Error(out, err)
 	}
-	if _, err := call(t, r, ada, "lease.list", `{}`); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("the leases of all, for an issuer: %v", err)
-	}
+	kit.Refused(t, kit.Err(call(t, r, ada, "lease.list", `{}`)),
+		tool.CodeAccessDenied, "", "the leases of all, for an issuer")
 	kit.Equal(t, len(kit.Must(call(t, r, local, "lease.list", `{"limit":2}`))(t)["leases"].([]any)), 2)
-	if _, err := call(t, r, ada, "lease.revoke", `{"id":"`+terms.ID(adas)+`"}`); tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("again: %v", err)
-	}
+	kit.Refused(t, kit.Err(call(t, r, ada, "lease.revoke", `{"id":"`+terms.ID(adas)+`"}`)),
+		tool.CodeConflict, "", "again")
 	for _, token := range []string{bobs, anybodys} {
 		kit.Check(t, kit.Err(call(t, r, local, "lease.revoke", `{"id":"`+terms.ID(token)+`"}`)), "the operator")
 	}

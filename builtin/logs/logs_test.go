@@ -12,6 +12,7 @@ import (
 	"toolpost/builtin/logs"
 	"toolpost/engine/calls"
 	"toolpost/engine/follow"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -95,9 +96,7 @@ func (b *bench) ask(t *testing.T, args string, out tool.Sink) follow.Watched {
 		t.Fatal(err)
 	}
 	var w follow.Watched
-	if err := strictjson.Unmarshal(r.Output, &w); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, strictjson.Unmarshal(r.Output, &w))
 	return w
 }
 
@@ -132,9 +131,7 @@ func TestLogLinesAreFiltered(t *testing.T) {
 
 func TestWatchLogsIsForOperators(t *testing.T) {
 	_, err := newBench().tool.Invoke(t.Context(), &tool.Call{Tool: "watchLogs", Caller: tool.Principal{ID: "ada"}}, tool.Discard)
-	if tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Error(err)
-	}
+	kit.Refused(t, err, tool.CodeAccessDenied, "")
 }
 
 func TestFollowerSeesNewLinesUntilShutdown(t *testing.T) {
@@ -154,9 +151,7 @@ func TestFollowerSeesNewLinesUntilShutdown(t *testing.T) {
 	if w := <-done; w.Next != 4 || w.Missed != 0 {
 		t.Errorf("%+v", w)
 	}
-	if want := []string{"before", "one", "said", "end of 1"}; !slices.Equal(got.said(), want) {
-		t.Errorf("%q", got.said())
-	}
+	kit.EqualSlices(t, got.said(), []string{"before", "one", "said", "end of 1"})
 	for after, want := range map[string]int{"2": 2, "4": 0, "5": 4} { // 5: of an earlier program
 		var got lines
 		if b.ask(t, `{"follow":true,"after":`+after+`}`, &got); len(got.all) != want {

@@ -65,9 +65,7 @@ assert not any(isinstance(n, (ast.Import, ast.Call)) and not (isinstance(n, ast.
 	for _, line := range []string{
 		"async def plain(*, a: str, b: int = ...) -> list[src_1_plain_Result_item]:", `x: Literal[1, "two", None, True]`, "y: NotRequired[str | None]",
 	} {
-		if !strings.Contains(python, line) {
-			t.Errorf("no %s in\n%s", line, python)
-		}
+		kit.Contains(t, python, line)
 	}
 	declared := typeScript(all)
 	kit.Contains(t, declared, `plain(args: { a: string; b?: number }): Promise<Array<{ x: 1 | "two" | null | true; y?: string | null }>>;`)

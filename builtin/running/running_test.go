@@ -9,6 +9,7 @@ import (
 
 	tools "toolpost/builtin/running"
 	"toolpost/engine/calls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -55,14 +56,8 @@ func TestCallerAndOperatorSeeAndCancelACall(t *testing.T) {
 	for args, want := range map[string]tool.Code{
 		`{"call":"c1"}`: tool.CodeNotFound, `{"call":"c1","caller":"ada"}`: tool.CodeAccessDenied, `{}`: tool.CodeNotFound, `{"id":"c1"}`: tool.CodeInvalidInput,
 	} {
-		if _, err := ask(t.Context(), all, tool.Principal{ID: "eve"}, "cancelCall", args); tool.CodeOf(err) != want {
-			t.Errorf("%s: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(ask(t.Context(), all, tool.Principal{ID: "eve"}, "cancelCall", args)), want, "", args)
 	}
-	if out, err := ask(t.Context(), all, operator, "cancelCall", `{"call":"c1"}`); err != nil || out != `{"call":"c1"}` {
-		t.Error(out, err)
-	}
-	if err := <-ended; tool.CodeOf(err) != tool.CodeCancelled {
-		t.Error(err)
-	}
+	kit.Equal(t, kit.Must(ask(t.Context(), all, operator, "cancelCall", `{"call":"c1"}`))(t), `{"call":"c1"}`)
+	kit.Refused(t, <-ended, tool.CodeCancelled, "")
 }

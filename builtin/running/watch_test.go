@@ -13,6 +13,7 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/calls"
 	"toolpost/engine/follow"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/schema"
 	"toolpost/wire/strictjson"
@@ -135,19 +136,13 @@ func TestFollowerSeesKeptCallsThenNewOnes(t *testing.T) {
 		}
 	}
 	seen, last := w.watch(t, ada, `{"events":true}`, "-c2", more)
-	if got := strings.Join(seen, " "); got != "+c1 -c1 +c2 .c2 -c2" {
-		t.Error(got)
-	}
+	kit.Equal(t, strings.Join(seen, " "), "+c1 -c1 +c2 .c2 -c2")
 	w.call(t, "c3", ada)
 	seen, _ = w.watch(t, ada, fmt.Sprintf(`{"after":%d}`, last), "-c3", func() {})
-	if got := strings.Join(seen, " "); got != "+c3 -c3" {
-		t.Error(got)
-	}
+	kit.Equal(t, strings.Join(seen, " "), "+c3 -c3")
 	// A line number of an earlier program: it starts over.
 	seen, _ = w.watch(t, operator, `{"after":17}`, "-c3", func() {})
-	if got := strings.Join(seen, " "); got != "+c1 -c1 +e1 -e1 +c2 -c2 +c3 -c3" {
-		t.Error(got)
-	}
+	kit.Equal(t, strings.Join(seen, " "), "+c1 -c1 +e1 -e1 +c2 -c2 +c3 -c3")
 }
 
 // A follower that does not read delays no call, and learns how much it missed.
@@ -169,13 +164,9 @@ func TestSlowFollowerDoesNotBlockCalls(t *testing.T) {
 func TestFollowersAreBounded(t *testing.T) {
 	w := newWorld(talks)
 	for range follow.MostOfCaller {
-		if _, err := w.Followers.Begin(ada); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, kit.Err(w.Followers.Begin(ada)))
 	}
-	if _, err := w.ask(t.Context(), ada, "watchCalls", `{}`, tool.Discard); tool.CodeOf(err) != tool.CodeQuotaExceeded {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(w.ask(t.Context(), ada, "watchCalls", `{}`, tool.Discard)), tool.CodeQuotaExceeded, "")
 }
 
 func TestCallerAndOperatorAreShownACall(t *testing.T) {
@@ -195,9 +186,8 @@ func TestCallerAndOperatorAreShownACall(t *testing.T) {
 	for args, want := range map[string]tool.Code{
 		`{"call":"c1"}`: tool.CodeNotFound, `{"call":"old"}`: tool.CodeNotFound, `{"call":"c1","caller":"ada"}`: tool.CodeAccessDenied,
 	} {
-		if out, err := w.ask(t.Context(), tool.Principal{ID: "eve"}, "showCall", args, tool.Discard); tool.CodeOf(err) != want {
-			t.Errorf("%s: %s, %v", args, out, err)
-		}
+		kit.Refused(t, kit.Err(w.ask(t.Context(), tool.Principal{ID: "eve"}, "showCall", args, tool.Discard)),
+			want, "", args)
 	}
 }
 
@@ -223,9 +213,8 @@ func TestDroppedCallIsShownFromTheLog(t *testing.T) {
 		}
 	}
 	w.Log = nil
-	if _, err := w.ask(t.Context(), operator, "showCall", `{"call":"old"}`, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(w.ask(t.Context(), operator, "showCall", `{"call":"old"}`, tool.Discard)),
+		tool.CodeNotFound, "")
 }
 
 func TestAFailureOfTheLogIsTold(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -40,10 +41,7 @@ func TestARepositoryCannotNameProgramsForGit(t *testing.T) {
 			fill := func(s string) string { return b.fill([]string{s})[0] }
 			b.write(t, "evil.inc", fill("[filter \"evil\"]\n clean = RUN;cat\n smudge = RUN;cat\n"))
 			b.write(t, ".gitattributes", "*.txt filter=evil diff=evil merge=evil\n")
-			old, err := os.ReadFile(filepath.Join(b.root, ".git/config"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			old := kit.Must(os.ReadFile(filepath.Join(b.root, ".git/config")))(t)
 			b.write(t, ".git/config", string(old)+fill(config))
 			for hook := range strings.FieldsSeq("pre-commit post-commit post-checkout commit-msg prepare-commit-msg post-index-change reference-transaction post-merge") {
 				b.write(t, "hooks/"+hook, fill("#!/bin/sh\nRUN\n"))
@@ -99,12 +97,8 @@ func TestARepositoryElsewhereIsRefused(t *testing.T) {
 	b.plant(t)
 	b.tool(t, "git", "init", "-q", b.outside+"/repo")
 	b.write(t, "pointer/.git", "gitdir: "+b.outside+"/repo/.git\n")
-	if err := os.MkdirAll(filepath.Join(b.root, "linked"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(b.outside+"/repo/.git", filepath.Join(b.root, "linked/.git")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(filepath.Join(b.root, "linked"), 0o755))
+	kit.OK(t, os.Symlink(b.outside+"/repo/.git", filepath.Join(b.root, "linked/.git")))
 	b.tool(t, "git", "init", "-q", "moved")
 	b.tool(t, "git", "-C", "moved", "config", "core.worktree", b.outside)
 	for _, folder := range []string{"pointer", "linked", "moved"} {
@@ -142,18 +136,12 @@ func TestARepositoryWithinOneCannotNameProgramsEither(t *testing.T) {
 		}
 		return denials
 	}
-	if n := look(); n != 0 {
-		t.Errorf("a harmless one was in the way %d times", n)
-	}
+	kit.Equal(t, look(), 0, "a harmless one: times in the way")
 	run := b.fill([]string{"RUN"})[0]
 	b.tool(t, "git", "-C", "sub/nested", "config", "core.fsmonitor", run+";false")
-	if n := look(); n != 0 {
-		t.Errorf("a setting that can be taken back was in the way %d times", n)
-	}
+	kit.Equal(t, look(), 0, "a setting that can be taken back: times in the way")
 	b.tool(t, "git", "-C", "sub/nested", "config", "filter.evil.clean", run+";cat")
-	if n := look(); n != 6 {
-		t.Errorf("only %d of 6 commands were refused", n)
-	}
+	kit.Equal(t, look(), 6, "commands that were refused")
 	b.write(t, "sub/nested/f.txt", "999\n")
 	b.tool(t, "git", "status")
 	if !b.escaped(t, "") {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -71,12 +72,8 @@ func yard(t *testing.T, open func(testing.TB, Options) *bench) *bench {
 	b.tool(t, "git", "init", "-q", "--bare", "apart/bare")
 	b.tool(t, "git", "init", "-q", "--separate-git-dir=apart/gd", "apart/tree")
 	for link, to := range map[string]string{"hooks": ".git/hooks", "here": ".", "sub/repo": "../.git", "into/git": "../.git", "refs": ".git/refs"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(b.root, link)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(to, filepath.Join(b.root, link)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(b.root, link)), 0o755))
+		kit.OK(t, os.Symlink(to, filepath.Join(b.root, link)))
 	}
 	b.pack(t, "evil", entry{name: "a/ok"}, entry{name: ".git/hooks/post-checkout"})
 	b.pack(t, "stripped", entry{name: "top/.git/config"})
@@ -114,19 +111,13 @@ func TestNoProgramWritesIntoGit(t *testing.T) {
 		if _, err := b.exec(args[0], args[1:]...); err != nil && tool.CodeOf(err) != tool.CodeAccessDenied {
 			t.Errorf("%q: %v", args, err)
 		}
-		if after := snapshot(); after != before {
-			t.Fatalf("%q has changed git's folder from\n%s\nto\n%s", args, before, after)
-		}
+		kit.MustEqual(t, snapshot(), before, "%q changes git's folder", args)
 	}
 	for _, line := range []string{"cat a.txt > .git/config", "cat a.txt >> hooks/pre-commit", "cat evil.tar | tar -x", "tar -x < evil.tar"} {
 		n++
-		if _, err := b.line(line); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%q: %v", line, err)
-		}
+		kit.Refused(t, kit.Err(b.line(line)), tool.CodeAccessDenied, "", line)
 	}
-	if after := snapshot(); after != before {
-		t.Errorf("git's folder has changed from\n%s\nto\n%s", before, after)
-	}
+	kit.Equal(t, snapshot(), before, "git's folder")
 	t.Logf("%d attempts", n)
 }
 
@@ -135,19 +126,13 @@ func (b *bench) snapshot(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
 	for _, path := range []string{".git", ".git/hooks", "apart", "apart/gd", "apart/gd/hooks", "apart/bare/hooks"} {
-		entries, err := os.ReadDir(filepath.Join(b.root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := kit.Must(os.ReadDir(filepath.Join(b.root, path)))(t)
 		for _, e := range entries {
 			all.WriteString(path + "/" + e.Name() + "\n")
 		}
 	}
 	for _, path := range []string{".git/config", "apart/gd/config"} {
-		config, err := os.ReadFile(filepath.Join(b.root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := kit.Must(os.ReadFile(filepath.Join(b.root, path)))(t)
 		all.Write(config)
 	}
 	return all.String()
@@ -157,16 +142,13 @@ func (b *bench) snapshot(t *testing.T) string {
 func (b *bench) named(t *testing.T, name string) string {
 	t.Helper()
 	var all strings.Builder
-	err := filepath.WalkDir(b.root, func(path string, d fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(b.root, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Name() == name {
 			content, _ := os.ReadFile(path)
 			all.WriteString(path + ": " + string(content) + "\n")
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all.String()
 }
 
@@ -181,12 +163,8 @@ func TestPolicyChecksFilesCopiedIntoAFolder(t *testing.T) {
 		{"cp", "-rT", "tree", "new"}, {"mv", "tree/b.txt", "sub"}, {"mv", "tree", "sub"}, {"mv", "-t", "sub", "tree"}, {"ln", "-s", "tree/b.txt", "into"}, {"ln", "tree/b.txt", "into"},
 		{"tar", "-xf", "plain.tar"}, {"tar", "-xf", "plain.tar", "-C", "sub"}, {"tar", "-xf", "plain.tar", "--strip-components", "1"}, {"unzip", "-o", "plain.zip"}, {"unzip", "-oj", "plain.zip", "-d", "sub"}, {"rm", "-r", "tree"}, {"chmod", "-R", "a+r", "tree"},
 	} {
-		if _, err := b.scoped(s, args[0], args[1:]...); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%q: %v", args, err)
-		}
-		if after := b.named(t, "b.txt"); after != before {
-			t.Fatalf("%q changed %s to %s", args, before, after)
-		}
+		kit.Refused(t, kit.Err(b.scoped(s, args[0], args[1:]...)), tool.CodeAccessDenied, "", args)
+		kit.MustEqual(t, b.named(t, "b.txt"), before, "%q changed", args)
 	}
 	for _, args := range [][]string{
 		{"cp", "tree/a.txt", "into"}, {"cp", "-r", "tree/deep", "copy"}, {"cp", "-t", "sub", "tree/a.txt"}, {"mv", "tree/deep", "sub"}, {"ln", "-s", "a.txt", "into/link"},
@@ -197,9 +175,7 @@ func TestPolicyChecksFilesCopiedIntoAFolder(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"tar", "-xf", "secret.tar"}, {"unzip", "-o", "secret.zip"}, {"cp", "a.txt", "x/.env"}} {
-		if _, err := b.exec(args[0], args[1:]...); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%q: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(b.exec(args[0], args[1:]...)), tool.CodeAccessDenied, "", args)
 	}
 }
 
@@ -240,12 +216,8 @@ print(*done, sep=",")
 	if err != nil || r.Stdout != "\n" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if after := b.snapshot(t); after != before {
-		t.Errorf("git's folder has changed from\n%s\nto\n%s", before, after)
-	}
-	if _, err := os.Stat(filepath.Join(b.root, "written.txt")); err != nil {
-		t.Error("the rest of the folder is closed too")
-	}
+	kit.Equal(t, b.snapshot(t), before, "git's folder")
+	kit.Check(t, kit.Err(os.Stat(filepath.Join(b.root, "written.txt"))), "the rest of the folder is closed too")
 	b.write(t, "look.py", "print(open('trap/.git/secret.txt').read())\n")
 	if r, err := b.exec("python3", "look.py"); err != nil || !strings.Contains(r.Stderr, "No such file") {
 		t.Errorf("%+v, %v", r, err)

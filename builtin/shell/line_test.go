@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"toolpost/config/offlimits"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -88,20 +89,14 @@ func TestLinesThatCannotBeJudgedAreRefused(t *testing.T) {
 			t.Errorf("%q got out", line)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(b.root, "a.txt")); err != nil {
-		t.Error("a.txt is gone")
-	}
+	kit.Check(t, kit.Err(os.Stat(filepath.Join(b.root, "a.txt"))), "a.txt is gone")
 }
 
 func TestNothingRunsWhenAnythingIsRefused(t *testing.T) {
 	b := lineBench(t)
 	for _, line := range []string{"echo x > made; rm a.txt", "echo x > made && cat /etc/passwd", "tee made | rm x", "echo x > made; echo $X", "echo x > made; cat < /etc/passwd", "echo x > made; echo y > ../outside/canary", "echo x > made; cd /; ls"} {
-		if _, err := b.line(line); err == nil {
-			t.Errorf("%s ran", line)
-		}
-		if _, err := os.Stat(filepath.Join(b.root, "made")); err == nil {
-			t.Errorf("%s ran in part", line)
-		}
+		kit.Fails(t, kit.Err(b.line(line)), "", "%s ran", line)
+		kit.Fails(t, kit.Err(os.Stat(filepath.Join(b.root, "made"))), "", "%s ran in part", line)
 	}
 }
 
@@ -117,9 +112,8 @@ func TestBadLines(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := newJudged(t, Options{Allow: []string{"echo"}}).invoke(call("other", lineArgs{})); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(newJudged(t, Options{Allow: []string{"echo"}}).invoke(call("other", lineArgs{}))),
+		tool.CodeNotFound, "")
 }
 
 func TestATimeoutEndsAllCommandsOfALine(t *testing.T) {
@@ -127,9 +121,7 @@ func TestATimeoutEndsAllCommandsOfALine(t *testing.T) {
 	b := lineBench(t)
 	_, err := b.invoke(call(lineName, lineArgs{Line: "yes | sleep 600 | cat; echo not reached > after", TimeoutMS: 300}))
 	refused(t, err, tool.CodeTimeout, "the line did not end")
-	if _, err := os.Stat(filepath.Join(b.root, "after")); err == nil {
-		t.Error("a command was started after the end")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(b.root, "after"))), "", "a command was started after the end")
 }
 
 // bashWords asks a real shell how it splits a line.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
@@ -64,9 +65,7 @@ func TestOrdinaryCommandsAreAllowed(t *testing.T) {
 	b := newBench(t, Options{Allow: slices.Compact(programs), Timeout: patient})
 	b.plantOrdinary(t)
 	for _, c := range cases {
-		if _, err := b.judge(b.root, c...); err != nil {
-			t.Errorf("%q: %v", c, err)
-		}
+		kit.Check(t, kit.Err(b.judge(b.root, c...)), c)
 	}
 	ran := 0
 	for _, c := range ordinary() {
@@ -121,9 +120,7 @@ func TestAReadOnlyRootIsNotWritten(t *testing.T) {
 		} else if err != nil && !strings.Contains(err.Error(), "only offered for reading") {
 			t.Errorf("%q: %v", args, err)
 		}
-		if after := b.world(t); after != before {
-			t.Fatalf("%q changed\n%s\nto\n%s", args, before, after)
-		}
+		kit.MustEqual(t, b.world(t), before, "%q changed", args)
 	}
 	for _, args := range [][]string{{"ls"}, {"git", "branch"}, {"git", "tag", "-l", "v*"}, {"gzip", "-c", "r.txt"}, {"cp", "r.txt", filepath.Join(b.root, "copy")}} {
 		if r, err := run(args...); err != nil || r.ExitCode != 0 {

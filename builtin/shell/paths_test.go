@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -33,16 +34,12 @@ func TestPolicysScopeIsAskedForEveryPath(t *testing.T) {
 	b := newBench(t, Options{Allow: []string{"cat", "tee", "grep", "cp", "rm", "sort", "git", "tar", "uniq"}})
 	s := scope{unread: "c.txt", unwritten: "b.txt"}
 	for link, target := range map[string]string{"alias": "sub/c.txt", "other": "b.txt"} {
-		if err := os.Symlink(target, filepath.Join(b.root, link)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Symlink(target, filepath.Join(b.root, link)))
 	}
 	for _, args := range [][]string{
 		{"cat", "sub/c.txt"}, {"cat", "alias"}, {"cat", "a.txt", b.root + "/sub/c.txt"}, {"tee", "b.txt"}, {"tee", "other"}, {"sort", "-o", "b.txt", "a.txt"}, {"cp", "-r", "sub", "copy"}, {"rm", "-r", "sub"}, {"grep", "-f", "sub/c.txt", "a.txt"},
 	} {
-		if _, err := b.scoped(s, args[0], args[1:]...); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%q: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(b.scoped(s, args[0], args[1:]...)), tool.CodeAccessDenied, "", args)
 	}
 	if r, err := b.scoped(s, "cat", "b.txt"); err != nil || r.Stdout != "two\n" {
 		t.Errorf("%+v, %v", r, err)
@@ -61,9 +58,7 @@ func TestNoProgramGoesUpFromALink(t *testing.T) {
 	b := newJudged(t, Options{Rules: []Rule{{Program: "mine", Trust: true}}})
 	b.write(t, "sub/deep/x", "x")
 	b.write(t, "https:/x", "x")
-	if err := os.Symlink("sub/deep", filepath.Join(b.root, "l")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink("sub/deep", filepath.Join(b.root, "l")))
 	for _, name := range append(slices.Concat(wordsOf("readers"), wordsOf("writers"), wordsOf("removers"), wordsOf("placers"), wordsOf("others")), "mine") {
 		for _, word := range []string{"l/../c.txt", "./l/..", "l//.././c.txt", "sub/../l/../c.txt", "-xl/../c.txt", "--x=l/../c.txt", b.root + "/l/../c.txt", "https://../l/../c.txt", "../outside/../" + filepath.Base(b.root) + "/a.txt"} {
 			args := []string{name, word}
@@ -78,9 +73,7 @@ func TestNoProgramGoesUpFromALink(t *testing.T) {
 		}
 	}
 	for _, word := range []string{"sub/../a.txt", "sub/deep/../c.txt", "../" + filepath.Base(b.root) + "/a.txt", "l/x"} {
-		if _, err := b.judge(b.root, "cat", word); err != nil {
-			t.Errorf("%q: %v", word, err)
-		}
+		kit.Check(t, kit.Err(b.judge(b.root, "cat", word)), word)
 	}
 }
 
@@ -137,9 +130,7 @@ func TestProgramsThatGoThroughFoldersLeaveSecretsOut(t *testing.T) {
 	_, err := b.exec("grep", "-r", "secret", ".")
 	refused(t, err, tool.CodeAccessDenied, "cannot all be hidden")
 	for _, args := range [][]string{{"rm", "-rf", "sub"}, {"mv", "sub", "other"}, {"chmod", "-R", "a+r", "sub"}} {
-		if _, err := b.judge(b.root, args...); tool.CodeOf(err) != tool.CodeAccessDenied || !strings.Contains(err.Error(), "below it") {
-			t.Errorf("%q: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(b.judge(b.root, args...)), tool.CodeAccessDenied, "below it", args)
 	}
 }
 
@@ -228,9 +219,7 @@ func TestNoProgramChangesWhatItsCallerMayNotWrite(t *testing.T) {
 		if _, err := b.scoped(s, args[0], args[1:]...); err != nil && tool.CodeOf(err) != tool.CodeAccessDenied && tool.CodeOf(err) != tool.CodeNotFound {
 			t.Errorf("%q: %v", args, err)
 		}
-		if after := state(); after != before {
-			t.Fatalf("%q changed\n%s\nto\n%s", args, before, after)
-		}
+		kit.MustEqual(t, state(), before, "%q changed", args)
 	}
 	c := call(execName, execArgs{Command: "git", Args: []string{"apply"}, Stdin: "--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-two\n+changed\n"})
 	c.Scope = s
@@ -284,9 +273,7 @@ func TestRootFolderCannotBeRemovedOrMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"rm", "-rf", b.root}, {"rm", "-rf", "sub/.."}, {"rm", "-rf", "./"}, {"mv", b.root, "sub/x"}, {"rmdir", "."}, {"rm", "-rf", b.root + "/"}} {
-		if _, err := b.exec(args[0], args[1:]...); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%q: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(b.exec(args[0], args[1:]...)), tool.CodeAccessDenied, "", args)
 	}
 }
 
@@ -294,14 +281,10 @@ func TestLinkTargetIsResolvedFromTheLinksFolder(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"ln", "tee"}})
 	_, err := b.invoke(call(execName, execArgs{Command: "ln", Args: []string{"-s", "../outside/secret.txt", "../here"}, Cwd: "sub"}))
 	refused(t, err, tool.CodeAccessDenied, "leads upwards")
-	if err := os.Symlink("../outside/new.txt", filepath.Join(b.root, "dangling")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink("../outside/new.txt", filepath.Join(b.root, "dangling")))
 	_, err = b.exec("tee", "dangling")
 	refused(t, err, tool.CodeAccessDenied)
-	if err := os.Symlink("new.txt", filepath.Join(b.root, "inner")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink("new.txt", filepath.Join(b.root, "inner")))
 	_, err = b.exec("tee", "inner")
 	refused(t, err, tool.CodeAccessDenied, "not there")
 }
@@ -310,14 +293,10 @@ func TestLinkTargetIsResolvedFromTheLinksFolder(t *testing.T) {
 func TestValuesThatLookLikeOptionsAreJudged(t *testing.T) {
 	b := newJudged(t, Options{Allow: []string{"git", "sort", "grep", "go", "cut"}})
 	for _, args := range [][]string{{"git", "log", "--format", "--output=CANARY"}, {"git", "log", "--author", "--open-files-in-pager=x"}, {"sort", "-t", "--output=CANARY", "a.txt"}, {"sort", "-t", "--files0-from=names", "a.txt"}, {"grep", "-e", "-fSECRET", "a.txt"}, {"go", "test", "-run", "-exec=x"}, {"git", "log", "-n", "-O"}} {
-		if _, err := b.judge(b.root, b.fill(args)...); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%q: %v", args, err)
-		}
+		kit.Refused(t, kit.Err(b.judge(b.root, b.fill(args)...)), tool.CodeAccessDenied, "", args)
 	}
 	for _, args := range [][]string{{"git", "log", "--author=--ext-diff"}, {"grep", "-e-f", "a.txt"}, {"go", "test", "-run=-exec"}, {"git", "log", "-n", "-1"}, {"grep", "--", "-x", "a.txt"}, {"grep", "-rn", "/usr/bin/env", "."}, {"cut", "-d/", "-f", "1", "a.txt"}, {"cut", "-d", "/", "a.txt"}, {"git", "commit", "-m", "rotate server.key"}} {
-		if _, err := b.judge(b.root, args...); err != nil {
-			t.Errorf("%q: %v", args, err)
-		}
+		kit.Check(t, kit.Err(b.judge(b.root, args...)), args)
 	}
 }
 
@@ -330,9 +309,7 @@ func TestLinksThatLeadOutsideAreNotWrittenThrough(t *testing.T) {
 		if filepath.Ext(name) == ".go" {
 			target = filepath.Join(b.outside, "x.go")
 		}
-		if err := os.Symlink(target, filepath.Join(b.root, name)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Symlink(target, filepath.Join(b.root, name)))
 	}
 	for _, args := range [][]string{{"cp", "a.txt", "sub"}, {"cp", "a.txt", "link"}, {"tee", "link"}, {"sort", "-o", "link", "a.txt"}, {"sed", "-i", "s/a/b/", "link"}, {"gofmt", "-w", "sub"}, {"gofmt", "-d", "."}, {"touch", "link"}, {"mv", "b.txt", "sub/a.txt"}} {
 		r, err := b.exec(args[0], args[1:]...)
@@ -367,10 +344,7 @@ func TestTouchesNamesTheCommandThatRuns(t *testing.T) {
 	if err != nil || len(got.Commands) != 3 || !slices.Equal(got.Reads, []string{b.root + "/a.txt", b.root + "/sub/c.txt"}) || !slices.Equal(got.Writes, []string{b.root + "/sub/x"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := os.Stat(filepath.Join(b.root, "sub/x")); err == nil {
-		t.Error("telling wrote a file")
-	}
-	if _, err := b.Touches(call(execName, execArgs{Command: "cat", Args: []string{"/etc/passwd"}})); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Error(err)
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(b.root, "sub/x"))), "", "telling wrote a file")
+	kit.Refused(t, kit.Err(b.Touches(call(execName, execArgs{Command: "cat", Args: []string{"/etc/passwd"}}))),
+		tool.CodeAccessDenied, "")
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -120,14 +121,10 @@ func TestRules(t *testing.T) {
 				return err
 			}
 			for _, line := range c.allowed {
-				if err := judge(line); err != nil {
-					t.Errorf("%s: %v", line, err)
-				}
+				kit.Check(t, judge(line), line)
 			}
 			for _, line := range c.refused {
-				if err := judge(line); tool.CodeOf(err) != tool.CodeAccessDenied {
-					t.Errorf("%s: %v", line, err)
-				}
+				kit.Refused(t, judge(line), tool.CodeAccessDenied, "", line)
 			}
 		})
 	}
@@ -164,8 +161,6 @@ func TestTheConfigIsReadStrictly(t *testing.T) {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for _, bad := range []string{`{alow: [ls]}`, `{rules: [{program: x, code: all}]}`, `{allow: ls: x}`, `{walls: {ram: 1}}`, `{timeout: -1s}`} {
-		if err := config.DecodeYAML("shell.yaml", []byte(bad), new(Options)); err == nil {
-			t.Errorf("%s was read", bad)
-		}
+		kit.Fails(t, config.DecodeYAML("shell.yaml", []byte(bad), new(Options)), "", "%s was read", bad)
 	}
 }

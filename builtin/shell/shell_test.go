@@ -16,6 +16,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/host/walls"
 	"toolpost/host/workspace"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
@@ -31,15 +32,10 @@ const secretText = "the secret that nobody sees"
 
 func newBench(t testing.TB, o Options) *bench {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	b := &bench{root: filepath.Join(dir, "root"), readOnly: filepath.Join(dir, "readonly"), outside: filepath.Join(dir, "outside")}
 	for _, folder := range []string{b.root, b.readOnly, b.outside} {
-		if err := os.Mkdir(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Mkdir(folder, 0o755))
 	}
 	b.write(t, "a.txt", "one\ntwo\nthree\n")
 	b.write(t, "b.txt", "two\n")
@@ -59,9 +55,7 @@ func newBench(t testing.TB, o Options) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, b.Close(context.Background()))
 	})
 	return b
 }
@@ -75,12 +69,8 @@ func newJudged(t testing.TB, o Options) *bench {
 func (b *bench) write(t testing.TB, name, content string) {
 	t.Helper()
 	path := filepath.Join(b.root, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	kit.OK(t, os.WriteFile(path, []byte(content), 0o755))
 }
 
 func call(name string, args any) *tool.Call {
@@ -123,13 +113,9 @@ func (b *bench) must(t *testing.T, command string, args ...string) result {
 
 func refused(t *testing.T, err error, code tool.Code, words ...string) {
 	t.Helper()
-	if tool.CodeOf(err) != code {
-		t.Fatalf("got %v, want %s", err, code)
-	}
+	kit.MustEqual(t, tool.CodeOf(err), code, err)
 	for _, w := range words {
-		if !strings.Contains(tool.AsError(err).Message, w) {
-			t.Errorf("%q does not say %q", tool.AsError(err).Message, w)
-		}
+		kit.Contains(t, tool.AsError(err).Message, w)
 	}
 }
 
@@ -153,9 +139,7 @@ func TestTheContractsRequestAndResponse(t *testing.T) {
 func TestCommandIsABareNameOrAnAllowedPath(t *testing.T) {
 	b := newBench(t, Options{Allow: []string{"ls", "/bin/cat"}})
 	for _, command := range []string{"/bin/ls", "./ls", "../ls", "bin/ls", "", ".", "ls ", "ls\x00", "LS", "/bin/../bin/cat", "//bin/cat"} {
-		if _, err := b.exec(command, "a.txt"); tool.CodeOf(err) != tool.CodeAccessDenied {
-			t.Errorf("%q: %v", command, err)
-		}
+		kit.Refused(t, kit.Err(b.exec(command, "a.txt")), tool.CodeAccessDenied, "", command)
 	}
 	if r, err := b.exec("/bin/cat", "b.txt"); err != nil || r.Stdout != "two\n" {
 		t.Errorf("%+v, %v", r, err)
@@ -167,12 +151,8 @@ func TestProgramInAWritableFolderIsRefused(t *testing.T) {
 	b.write(t, "bin/ls", "#!/bin/sh\necho planted\n")
 	for name, path := range map[string]string{"below a root": filepath.Join(b.root, "bin"), "a link to one": filepath.Join(b.outside, "bin")} {
 		if name == "a link to one" {
-			if err := os.Mkdir(path, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(filepath.Join(b.root, "bin/ls"), filepath.Join(path, "ls")); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.Mkdir(path, 0o755))
+			kit.OK(t, os.Symlink(filepath.Join(b.root, "bin/ls"), filepath.Join(path, "ls")))
 		}
 		b.path = []string{path}
 		_, err := b.exec("ls")
@@ -218,9 +198,7 @@ func TestEachCallHasAnEmptyHome(t *testing.T) {
 		t.Errorf("got %q", homes)
 	}
 	for _, h := range homes {
-		if _, err := os.Stat(h); err == nil {
-			t.Errorf("%s is left", h)
-		}
+		kit.Fails(t, kit.Err(os.Stat(h)), "", "%s is left", h)
 	}
 }
 
@@ -341,9 +319,7 @@ func TestStdinIsFed(t *testing.T) {
 
 func TestTheWorkingFolderIsBelowARoot(t *testing.T) {
 	b := newBench(t, Options{Allow: []string{"pwd"}})
-	if err := os.Symlink(b.outside, filepath.Join(b.root, "out")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink(b.outside, filepath.Join(b.root, "out")))
 	for cwd, want := range map[string]string{"": b.root, "sub": b.root + "/sub", b.readOnly: b.readOnly} {
 		r, err := b.invoke(call(execName, execArgs{Command: "pwd", Args: []string{"-P"}, Cwd: cwd}))
 		if err != nil || r.Stdout != want+"\n" {
@@ -351,9 +327,8 @@ func TestTheWorkingFolderIsBelowARoot(t *testing.T) {
 		}
 	}
 	for _, cwd := range []string{"..", b.outside, "/", "out", "sub/../../outside", "/proc/self/cwd", "~"} {
-		if _, err := b.invoke(call(execName, execArgs{Command: "pwd", Cwd: cwd})); err == nil {
-			t.Errorf("%q is a working folder", cwd)
-		}
+		kit.Fails(t, kit.Err(b.invoke(call(execName, execArgs{Command: "pwd", Cwd: cwd}))),
+			"", "%q is a working folder", cwd)
 	}
 }
 
@@ -390,10 +365,7 @@ func TestLimitsHold(t *testing.T) {
 // An allowed command finds nothing beyond the offered folders, whatever it is.
 func TestCommandsRunBehindWalls(t *testing.T) {
 	tooltest.NoLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	b := newBench(t, Options{Rules: []Rule{{Program: "python3", Code: CodeTree}}})
 	b.write(t, "../.toolpost/token", secretText)
@@ -410,9 +382,7 @@ print([could(f) for f in (
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `[True, True, True, False, False, False, False, False, True]`; !strings.Contains(string(result.Output), want) {
-		t.Errorf("%s", result.Output)
-	}
+	kit.Contains(t, string(result.Output), `[True, True, True, False, False, False, False, False, True]`)
 	checks, _ := result.Trace.Details["capability_checks"].([]walls.Check)
 	if len(checks) != 2 || checks[0].Capability != "filesystem_write" || checks[1].Capability != "network" {
 		t.Errorf("what it tried: %v", checks)
@@ -441,10 +411,7 @@ func TestBadArguments(t *testing.T) {
 }
 
 func TestWrongOptionsAreToldAtOnce(t *testing.T) {
-	ws, err := workspace.Open(t.TempDir(), workspace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ws := kit.Must(workspace.Open(t.TempDir(), workspace.Options{}))(t)
 	defer ws.Close()
 	for name, o := range map[string]Options{
 		"a relative path":        {Path: []string{"bin"}},
@@ -460,9 +427,7 @@ func TestWrongOptionsAreToldAtOnce(t *testing.T) {
 		"a rule without program": {Rules: []Rule{{Trust: true}}},
 		"an empty entry":         {Allow: []string{""}},
 	} {
-		if _, err := New(".", ws, o); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%s: %v", name, err)
-		}
+		kit.Refused(t, kit.Err(New(".", ws, o)), tool.CodeInvalidInput, "", name)
 	}
 }
 
@@ -500,17 +465,13 @@ func TestGuaranteesHoldForCommandsAndRedirections(t *testing.T) {
 	}
 	c := call(lineName, lineArgs{Line: "echo x > /dev/null"})
 	c.Guarantees = tool.Guarantees{NoFilesystemWrite: true}
-	if _, err := b.invoke(c); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(b.invoke(c)))
 }
 
 func TestProgramThatAnotherSourceCanWriteIsNotRun(t *testing.T) {
 	b := newJudged(t, Options{Rules: []Rule{{Program: "mytool", Trust: true}}, Path: []string{t.TempDir()}})
 	folder := b.o.Path[0]
-	if err := os.WriteFile(filepath.Join(folder, "mytool"), []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(folder, "mytool"), []byte("#!/bin/sh\n"), 0o755))
 	b.must(t, "mytool")
 	b.checker.Set(&offlimits.List{Writable: []offlimits.Owned{{Path: folder, Source: "other"}}})
 	_, err := b.exec("mytool")

@@ -126,7 +126,6 @@ func TestBadArgumentsChangeNothing(t *testing.T) {
 	kit.Equal(t, call(t, r, ada, "state.steal", `{"session":"s"}`), string(tool.CodeNotFound))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.Invoke(ctx, &tool.Call{Tool: "state.reset", Caller: ada, Session: "own"}, tool.Discard); tool.CodeOf(err) != tool.CodeCancelled {
-		t.Errorf("cancelled: %v", err)
-	}
+	kit.Refused(t, kit.Err(r.Invoke(ctx, &tool.Call{Tool: "state.reset", Caller: ada, Session: "own"}, tool.Discard)),
+		tool.CodeCancelled, "", "cancelled")
 }
