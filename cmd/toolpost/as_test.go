@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"toolpost/internal/kit"
 )
 
 // A quietPlace is a folder with a tool that reads, and one that logs while it works.
@@ -28,9 +30,7 @@ func newQuietPlace(t *testing.T) quietPlace {
 - {name: tell, protocol: narratoria, command: [sh, tell.sh], tool: tell, input: {type: object}, effects: {reads: true}}
 `,
 	} {
-		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600))
 	}
 	return p
 }
@@ -77,9 +77,7 @@ const readRequest = `{"aid":"AID.FILES.READFILE.v1","inputs":{"path":"a.txt"}}` 
 func TestCallsAreRecordedAfterTheHostIsGone(t *testing.T) {
 	p := newQuietPlace(t)
 	answer := p.leave(p.toolpost("as", "machina", "--serve", "files"), readRequest, readRequest)
-	if !strings.Contains(answer, "hello") {
-		t.Errorf("it answered %q", answer)
-	}
+	kit.Contains(t, answer, "hello", "the answer")
 	p.recorded("readFile", 2)
 }
 
@@ -98,16 +96,12 @@ func TestCallsAreRecordedAfterTheTerminalCloses(t *testing.T) {
 	if err := host.Process.Signal(syscall.SIGHUP); err != nil || !strings.Contains(answer, "hello") {
 		t.Errorf("it answered %q, %v", answer, err)
 	}
-	if err := host.Wait(); err != nil {
-		t.Errorf("it did not end in good order: %v", err)
-	}
+	kit.Check(t, host.Wait(), "it did not end in good order")
 	p.recorded("readFile", 1)
 }
 
 func TestCallIsRecordedWhenItsEventsAreNotRead(t *testing.T) {
 	p := newQuietPlace(t)
-	if line := p.leave(p.toolpost("call", "--events", "tell", "{}"), "", ""); !strings.Contains(line, "at work") {
-		t.Errorf("it said %q", line)
-	}
+	kit.Contains(t, p.leave(p.toolpost("call", "--events", "tell", "{}"), "", ""), "at work")
 	p.recorded("tell", 1)
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
@@ -40,9 +41,7 @@ func typedAt(t *testing.T, cmd *exec.Cmd, lines ...string) string {
 	tooltest.NoLeaks(t)
 	ours, theirs := openTerminal(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	theirs.Close()
 	var screen strings.Builder
 	buf, prompts := make([]byte, 4096), 0
@@ -50,9 +49,7 @@ func typedAt(t *testing.T, cmd *exec.Cmd, lines ...string) string {
 		n, err := ours.Read(buf)
 		screen.Write(buf[:n])
 		for strings.Count(screen.String(), "\n> ")+strings.Count(screen.String(), "? [y/N] ") > prompts && prompts < len(lines) {
-			if _, err := ours.WriteString(lines[prompts]); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, kit.Err(ours.WriteString(lines[prompts])))
 			prompts++
 		}
 		if err != nil { // EIO: the other end is closed
@@ -77,9 +74,7 @@ func TestAtATerminalAToolsQuestionIsAskedFieldByField(t *testing.T) {
 		t.Errorf("it was answered %s\n%s", b, screen)
 	}
 	for _, words := range []string{`Who is there?\u001b[2J`, "Your name", "1  Red", "2  Blue", "default 30", "may be left empty", "y/n"} {
-		if !strings.Contains(screen, words) {
-			t.Errorf("%q is not on the screen: %q", words, screen)
-		}
+		kit.Contains(t, screen, words, "the screen")
 	}
 	if shown := strings.Count(screen, "hush"); shown != 1 { // in the result alone
 		t.Errorf("the password is on the screen %d times: %q", shown, screen)

@@ -48,26 +48,18 @@ func newNewcomer(t *testing.T) *newcomer {
 // toolpost runs the program as the newcomer types it.
 func (n *newcomer) toolpost(args ...string) string {
 	n.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(n.t)
 	return n.run(self, args...)
 }
 
 // try runs a command that must fail, and returns all of its output.
 func (n *newcomer) try(args ...string) string {
 	n.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(n.t)
 	cmd := exec.CommandContext(n.t.Context(), self, args...)
 	cmd.Dir, cmd.Env = n.dir, n.env
 	out, err := cmd.CombinedOutput()
-	if err == nil {
-		n.t.Errorf("%v did not fail", args)
-	}
+	kit.Fails(n.t, err, "", "%v did not fail", args)
 	return string(out)
 }
 
@@ -99,9 +91,7 @@ func TestOfficialClientStartsTheConnectedServer(t *testing.T) {
 		if list := inspect("tools/list"); !strings.Contains(list, `"greet"`) || !strings.Contains(list, `"readFile"`) {
 			t.Errorf("%s: %s", client, list)
 		}
-		if got := inspect("tools/call", "--tool-name", "greet", "--tool-arg", "name=Ada"); !strings.Contains(got, "Hello Ada!") {
-			t.Errorf("%s: %s", client, got)
-		}
+		kit.Contains(t, inspect("tools/call", "--tool-name", "greet", "--tool-arg", "name=Ada"), "Hello Ada!", client)
 		got := inspect("tools/call", "--tool-name", "readFile", "--tool-arg", "path=greeter/app.ai")
 		if !strings.Contains(got, `tool \"greet\"`) || !json.Valid([]byte(got)) {
 			t.Errorf("%s: %s", client, got)
@@ -150,16 +140,10 @@ func tarball(t *testing.T, path string, files map[string]string) {
 	z := gzip.NewWriter(&b)
 	w := tar.NewWriter(z)
 	for name, text := range files {
-		if err := w.WriteHeader(&tar.Header{Name: "package/" + name, Mode: 0o755, Size: int64(len(text))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, w.WriteHeader(&tar.Header{Name: "package/" + name, Mode: 0o755, Size: int64(len(text))}))
+		kit.OK(t, kit.Err(w.Write([]byte(text))))
 	}
-	if err := errors.Join(w.Close(), z.Close(), os.WriteFile(path, b.Bytes(), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(w.Close(), z.Close(), os.WriteFile(path, b.Bytes(), 0o600)))
 }
 
 // A package is installed in a place that only its own server sees, without running its scripts, and starts from there behind
@@ -182,9 +166,8 @@ func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 	if !strings.Contains(text, "- name: demo # from npm: mcp-server-demo 1.2.3\n") || !strings.Contains(text, "dir: .toolpost/npm/demo\n") {
 		t.Error(text)
 	}
-	if _, err := os.Stat(filepath.Join(n.dir, ".toolpost/npm/demo/node_modules/mcp-server-demo/ran")); err == nil {
-		t.Error("an install script was run")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(n.dir, ".toolpost/npm/demo/node_modules/mcp-server-demo/ran"))),
+		"", "an install script was run")
 	if err := os.Remove(filepath.Join(n.dir, "demo.tgz")); err != nil { // later starts need nothing else
 		t.Fatal(err)
 	}
@@ -193,18 +176,14 @@ func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 		if name == "network" && strings.Contains(got, "ENETUNREACH") { // another wall, if this kernel has that one
 			continue
 		}
-		if !strings.Contains(got, want) {
-			t.Errorf("%s: %s", name, got)
-		}
+		kit.Contains(t, got, want, name)
 	}
 	if got := n.try("call", "readFile", "path=.toolpost/npm/demo/package.json"); !strings.Contains(got, "not allowed") &&
 		!strings.Contains(got, "not found") && !strings.Contains(got, "no such file") {
 		t.Errorf("another tool reads the package: %s", got)
 	}
 	n.toolpost("mcp", "remove", "demo")
-	if textOf(t, filepath.Join(n.dir, "toolpost.yaml")) != before {
-		t.Error("the config is not what it was")
-	}
+	kit.Equal(t, textOf(t, filepath.Join(n.dir, "toolpost.yaml")), before, "the config is not what it was")
 	if left, _ := os.ReadDir(filepath.Join(n.dir, ".toolpost/npm")); len(left) > 0 {
 		t.Errorf("%v is left", left)
 	}
@@ -212,9 +191,5 @@ func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 
 func textOf(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return kit.Read(t, path)
 }

@@ -110,31 +110,20 @@ func TestAFirstDayInATerminal(t *testing.T) {
 	} {
 		d.do(s)
 	}
-	if _, err := os.Stat(filepath.Join(d.dir, ".toolpost")); err == nil {
-		t.Error("a folder .toolpost was made in a folder that is read-only")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(d.dir, ".toolpost"))),
+		"", "a folder .toolpost was made in a folder that is read-only")
 }
 
 func newDay(t *testing.T, people ...string) *day {
 	t.Helper()
-	script, err := txtar.ParseFile("testdata/script/first-day.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := kit.Must(txtar.ParseFile("testdata/script/first-day.txtar"))(t)
 	top := t.TempDir()
 	d := &day{t: t, dir: filepath.Join(top, "day")}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	for _, f := range script.Files {
 		name := filepath.Join(top, f.Name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, f.Data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		kit.OK(t, os.WriteFile(name, f.Data, 0o600))
 	}
 	bin := t.TempDir()
 	if err := os.Symlink(self, filepath.Join(bin, "toolpost")); err != nil { // by this name it is the program
@@ -225,10 +214,7 @@ func (d *day) shows(who, pattern string) {
 // closes closes a terminal: nothing that was started in it may be left.
 func (d *day) closes(who string) {
 	d.t.Helper()
-	id, err := strconv.Atoi(strings.TrimSpace(d.tmux("display-message", "-p", "-t", who, "#{pane_pid}")))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	id := kit.Must(strconv.Atoi(strings.TrimSpace(d.tmux("display-message", "-p", "-t", who, "#{pane_pid}"))))(d.t)
 	started := treeOf(id)
 	if len(started) < 3 {
 		d.t.Errorf("there are no more than %v, so a server with a warm worker is not among them", started)

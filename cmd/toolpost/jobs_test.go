@@ -54,12 +54,8 @@ func newJobsYard(t *testing.T) *jobsYard {
 	y := &jobsYard{t: t, dir: t.TempDir(), ids: map[string]string{}}
 	for name, text := range map[string]string{"toolpost.yaml": jobsConfig, "append.sh": appendScript, "out/log.txt": ""} {
 		path := filepath.Join(y.dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		kit.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	cfg, err := config.Load(filepath.Join(y.dir, "toolpost.yaml"))
 	if err != nil {
@@ -74,12 +70,8 @@ func newJobsYard(t *testing.T) *jobsYard {
 	}
 	y.jobs = db.Jobs()
 	t.Cleanup(func() {
-		if err := y.node.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, y.node.Close(context.Background()))
+		kit.Check(t, db.Close())
 	})
 	return y
 }
@@ -95,9 +87,7 @@ func (y *jobsYard) start(name string) {
 		y.t.Fatal(err)
 	}
 	var j job
-	if err := strictjson.Unmarshal(r.Output, &j); err != nil {
-		y.t.Fatal(err)
-	}
+	kit.OK(y.t, strictjson.Unmarshal(r.Output, &j))
 	y.ids[j.ID] = mark
 }
 
@@ -109,9 +99,7 @@ func (y *jobsYard) serve() (kill func()) {
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, 10*time.Second
-	if err := cmd.Start(); err != nil {
-		y.t.Fatal(err)
-	}
+	kit.OK(y.t, cmd.Start())
 	return func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -123,10 +111,7 @@ func (y *jobsYard) serve() (kill func()) {
 
 // effects counts the entries of the log, by mark.
 func (y *jobsYard) effects() (total int, each map[string]int) {
-	b, err := os.ReadFile(filepath.Join(y.dir, "out", "log.txt"))
-	if err != nil {
-		y.t.Fatal(err)
-	}
+	b := kit.Must(os.ReadFile(filepath.Join(y.dir, "out", "log.txt")))(y.t)
 	each = map[string]int{}
 	for line := range strings.Lines(string(b)) {
 		_, rest, _ := strings.Cut(line, `"mark":"`)
@@ -141,10 +126,7 @@ func (y *jobsYard) effects() (total int, each map[string]int) {
 func (y *jobsYard) open() int {
 	n := 0
 	for _, state := range []string{"queued", "running"} {
-		some, err := y.jobs.All(y.t.Context(), state, 0)
-		if err != nil {
-			y.t.Fatal(err)
-		}
+		some := kit.Must(y.jobs.All(y.t.Context(), state, 0))(y.t)
 		n += len(some)
 	}
 	return n

@@ -27,14 +27,9 @@ func program(t *testing.T, files map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	cmd := exec.Command(self, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), asProgram+"=1", "TOOLPOST_CONFIG=", "NO_COLOR=", "TERM=xterm")
@@ -80,9 +75,7 @@ func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 	ours, theirs := openTerminal(t)
 	cmd := program(t, slowTool, "call", "slow")
 	cmd.Stdout, cmd.Stderr = theirs, theirs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	theirs.Close()
 	var screen strings.Builder
 	buf := make([]byte, 4096)
@@ -92,9 +85,7 @@ func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 		screen.Write(buf[:n])
 		if !released && strings.Contains(screen.String(), "slow 0.") && strings.Contains(screen.String(), "working") {
 			released = true
-			if err := os.WriteFile(filepath.Join(cmd.Dir, "go"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.WriteFile(filepath.Join(cmd.Dir, "go"), nil, 0o600))
 		}
 		if err != nil { // EIO: the other end is closed
 			break
@@ -110,9 +101,7 @@ func TestOnATerminalACallIsSeenAtWork(t *testing.T) {
 		"✓",
 		"slow ready (",
 	} {
-		if !strings.Contains(screen.String(), want) {
-			t.Errorf("%q is not on the screen: %q", want, screen.String())
-		}
+		kit.Contains(t, screen.String(), want, "the screen")
 	}
 }
 
@@ -149,9 +138,7 @@ func TestNoColorDisablesColour(t *testing.T) {
 	cmd := program(t, nil, "call", "nobody")
 	cmd.Env = append(cmd.Env, "NO_COLOR=1")
 	cmd.Stdout, cmd.Stderr = theirs, theirs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	theirs.Close()
 	text, _ := io.ReadAll(ours)
 	_ = cmd.Wait()
@@ -165,20 +152,14 @@ func TestCtrlCCancelsTheCall(t *testing.T) {
 	cmd := program(t, slowTool, "call", "slow")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	kit.Until(t, func() error { return kit.Err(os.Stat(filepath.Join(cmd.Dir, "started"))) })
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Process.Signal(os.Interrupt))
 	var status *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &status) || status.ExitCode() != int(exitCancelled) {
 		t.Errorf("ended with %v, want exit code %d", err, exitCancelled)
 	}
-	if !strings.Contains(stderr.String(), "cancelled") {
-		t.Errorf("%q", stderr.String())
-	}
+	kit.Contains(t, stderr.String(), "cancelled")
 }
 
 // hearHangUps lets programs that the test starts receive SIGHUP when a terminal is closed. Under nohup they would ignore
@@ -201,9 +182,7 @@ func serveIn(t *testing.T, theirs *os.File) (*exec.Cmd, *lines) {
 	if theirs != nil {
 		cmd.Stdin, cmd.SysProcAttr.Setctty = theirs, true
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	said.wait(t, "serving on")
 	return cmd, said
@@ -257,9 +236,7 @@ func TestALinkToTheConsoleIsForATerminalAlone(t *testing.T) {
 	}
 	cmd := program(t, map[string]string{"toolpost.yaml": "store: {url: none}\n"}, "serve", "--listen", "127.0.0.1:0")
 	cmd.Stdout = theirs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	shown := &lines{}
 	go func() { _, _ = io.Copy(shown, ours) }()
@@ -268,13 +245,9 @@ func TestALinkToTheConsoleIsForATerminalAlone(t *testing.T) {
 
 func TestWithoutATerminalAHangUpReloads(t *testing.T) {
 	cmd, said := serveIn(t, nil)
-	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Process.Signal(syscall.SIGHUP))
 	said.wait(t, "config reloaded")
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}

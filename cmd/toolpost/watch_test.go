@@ -73,9 +73,7 @@ func sit(t *testing.T, cmd *exec.Cmd, rows, columns uint16) *seat {
 	s.resize(rows, columns)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	theirs.Close()
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // if it has not ended
 	s.done.Go(func() {
@@ -94,9 +92,7 @@ func sit(t *testing.T, cmd *exec.Cmd, rows, columns uint16) *seat {
 }
 
 func (s *seat) resize(rows, columns uint16) {
-	if err := unix.IoctlSetWinsize(int(s.ours.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
-		s.t.Fatal(err)
-	}
+	kit.OK(s.t, unix.IoctlSetWinsize(int(s.ours.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}))
 }
 
 func (s *seat) written() string {
@@ -148,9 +144,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 		return cmd
 	}
 	call := ask("call", "slow")
-	if err := call.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, call.Start())
 	s := sit(t, ask("top", "--interval", "200ms"), 24, 100)
 	shows := func(text string) func() bool {
 		return func() bool { return strings.Contains(strings.Join(s.frame(), "\n"), text) }
@@ -174,16 +168,10 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 		}
 		return len(f) <= 6
 	})
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := call.Wait(); err != nil {
-		t.Error(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
+	kit.Check(t, call.Wait())
 	s.until("the end of the call", shows("0 in flight"))
-	if _, err := s.ours.WriteString("xq"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, kit.Err(s.ours.WriteString("xq")))
 	s.ends(0)
 	if !strings.HasSuffix(s.written(), terminal.Leave) {
 		t.Errorf("the terminal is left as %q", s.written())
@@ -191,9 +179,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 	// Ctrl-C restores the screen too.
 	s = sit(t, ask("top", "--interval", "200ms"), 24, 100)
 	s.until("a source", shows("narratoria"))
-	if _, err := s.ours.WriteString("\x03"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, kit.Err(s.ours.WriteString("\x03")))
 	s.ends(0)
 	if !strings.HasSuffix(s.written(), terminal.Leave) {
 		t.Errorf("the terminal is left as %q", s.written())
@@ -201,9 +187,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 	// Followed lines work too; they are coloured there, and harmless.
 	s = sit(t, ask("logs", "-f", "--tool", "slow"), 24, 100)
 	s.until("a line", func() bool { return strings.Contains(s.written(), `info  slow: working \u001b[2J`) })
-	if _, err := s.ours.WriteString("\x03"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, kit.Err(s.ours.WriteString("\x03")))
 	s.ends(0)
 	if strings.Contains(s.written(), "\x1b[2J") {
 		t.Errorf("%q", s.written())
@@ -211,10 +195,7 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 }
 
 func TestTheScreenIsSharedByTheTables(t *testing.T) {
-	f, err := os.CreateTemp(t.TempDir(), "screen")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(os.CreateTemp(t.TempDir(), "screen"))(t)
 	defer f.Close()
 	l := &health.Load{Time: time.Now(), Window: 1, InFlight: 30}
 	for range 30 {
@@ -234,9 +215,7 @@ func TestTheScreenIsSharedByTheTables(t *testing.T) {
 			24:  {"… 26 more", `evil\u001b[2J`, "████████░░ 75%", "1/3 busy, 4 calls, 2 wait"},
 			200: {"1/3 busy, 4 calls, 2 wait"},
 		}[height] {
-			if !strings.Contains(text, want) {
-				t.Errorf("%q is not among the %d lines: %s", want, height, text)
-			}
+			kit.Contains(t, text, want, "of %d lines", height)
 		}
 		if height == 200 && strings.Contains(text, "more") {
 			t.Error(text)
@@ -265,9 +244,7 @@ var (
 func TestProgressIsABarOnATerminalAndPlainLinesElsewhere(t *testing.T) {
 	tooltest.NoLeaks(t)
 	release := func(cmd *exec.Cmd) {
-		if err := os.WriteFile(filepath.Join(cmd.Dir, "go"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(cmd.Dir, "go"), nil, 0o600))
 	}
 	cmd := program(t, steppingTool(), "call", "steps")
 	s := sit(t, cmd, 24, 120)
@@ -278,9 +255,7 @@ func TestProgressIsABarOnATerminalAndPlainLinesElsewhere(t *testing.T) {
 	cmd = program(t, steppingTool(), "call", "steps")
 	said := &running{cmd: cmd}
 	cmd.Stderr = said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	kit.Eventually(t, "a plain line", func() bool { return plainLine.MatchString(said.text()) })
 	release(cmd)
 	if err := cmd.Wait(); err != nil || strings.ContainsAny(said.text(), "\r\x1b█") {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -21,21 +22,13 @@ func noProgram(string) (string, error) { return "", errors.New("none") }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return kit.Read(t, path)
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	kit.OK(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // do applies a change; it returns false if there was nothing to do.
@@ -48,9 +41,7 @@ func do(t *testing.T, ch *Change, err error) bool {
 	if ch.Nothing() {
 		return false
 	}
-	if err := ch.Apply(false); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, ch.Apply(false))
 	return true
 }
 
@@ -142,9 +133,7 @@ func TestATomlTableIsFoundAmongOthers(t *testing.T) {
 	ch, err := Connect(codex, file, program)
 	do(t, ch, err)
 	const want = "[mcp_servers.toolpost]\ncommand = \"/opt/toolpost\"\nargs = [\"as\", \"mcp\", \"--config\", \"/w/toolpost.yaml\"]\n\n# about b\n[b]\nc = 1\n"
-	if got := read(t, file); got != want {
-		t.Errorf("%s", got)
-	}
+	kit.Equal(t, read(t, file), want)
 	ch, err = Disconnect(codex, file, "toolpost")
 	if do(t, ch, err); read(t, file) != "# about b\n[b]\nc = 1\n" {
 		t.Errorf("%q", read(t, file))
@@ -157,15 +146,9 @@ func TestATomlTableIsFoundAmongOthers(t *testing.T) {
 		"[mcp_servers.toolpost]\ncommand = x": "line 2",
 	} {
 		write(t, file, text)
-		if _, err := Connect(codex, file, program); err == nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("%q: %v", text, err)
-		}
-		if _, err := Disconnect(codex, file, "toolpost"); err == nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("%q: %v", text, err)
-		}
-		if read(t, file) != text {
-			t.Errorf("%q was changed", text)
-		}
+		kit.Fails(t, kit.Err(Connect(codex, file, program)), why, text)
+		kit.Fails(t, kit.Err(Disconnect(codex, file, "toolpost")), why, text)
+		kit.Equal(t, read(t, file), text, "was changed")
 	}
 }
 
@@ -181,9 +164,7 @@ func TestBrokenSettingsAndForeignEntriesAreRefused(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "mcp.json")
 		write(t, file, text)
 		for _, err := range []error{second(Connect(vscode, file, program)), second(Disconnect(vscode, file, "toolpost"))} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: %v", text, err)
-			}
+			kit.Fails(t, err, want, text)
 		}
 		if left, _ := os.ReadDir(filepath.Dir(file)); read(t, file) != text || len(left) != 1 {
 			t.Errorf("%q was changed", text)
@@ -192,13 +173,9 @@ func TestBrokenSettingsAndForeignEntriesAreRefused(t *testing.T) {
 	claude, _ := Find("claude-code")
 	file := filepath.Join(t.TempDir(), ".claude.json")
 	write(t, file, "{} // no")
-	if _, err := Connect(claude, file, program); err == nil {
-		t.Error("Claude Code reads no comments")
-	}
+	kit.Fails(t, kit.Err(Connect(claude, file, program)), "", "Claude Code reads no comments")
 	desktop, _ := Find("claude-desktop")
-	if _, err := Connect(desktop, file, address); tool.CodeOf(err) != tool.CodeUnsupported {
-		t.Error(err)
-	}
+	kit.Refused(t, kit.Err(Connect(desktop, file, address)), tool.CodeUnsupported, "")
 }
 
 func second(_ *Change, err error) error { return err }
@@ -207,14 +184,9 @@ func TestFileWithATokenIsPrivate(t *testing.T) {
 	cursor, _ := Find("cursor")
 	file := filepath.Join(t.TempDir(), "mcp.json")
 	write(t, file, "{}")
-	ch, err := Connect(cursor, file, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ch := kit.Must(Connect(cursor, file, address))(t)
 	defer ch.Close()
-	if err := ch.Apply(true); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, ch.Apply(true))
 	for _, path := range []string{file, file + backupSuffix} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Error(path, info, err)
@@ -258,9 +230,7 @@ func TestSettingsPathsPerSystem(t *testing.T) {
 		{"linux", "antigravity", nobody, "/h/.gemini/config/mcp_config.json"},
 	} {
 		client, _ := Find(c.id)
-		if got := client.File(Machine{System: c.system, Home: "/h", Env: c.env}); got != c.want {
-			t.Errorf("%s, %s: %s", c.system, c.id, got)
-		}
+		kit.Equal(t, client.File(Machine{System: c.system, Home: "/h", Env: c.env}), c.want, "%s, %s", c.system, c.id)
 	}
 }
 
@@ -286,9 +256,7 @@ func TestAClientIsFoundByItsFileItsFolderOrItsProgram(t *testing.T) {
 		}
 		return noProgram(name)
 	}
-	if ids := strings.Join(found(m), " "); ids != "claude-code cursor codex jetbrains" {
-		t.Error(ids)
-	}
+	kit.Equal(t, strings.Join(found(m), " "), "claude-code cursor codex jetbrains")
 }
 
 // Each client's own words, as its documentation has them.
@@ -335,9 +303,7 @@ func TestFilesOfEarlierVersionsAreUsed(t *testing.T) {
 		c, _ := Find(id)
 		for _, file := range files {
 			write(t, filepath.Join(m.Home, file), "{}")
-			if got := c.File(m); got != filepath.Join(m.Home, file) {
-				t.Errorf("%s: %s", id, got)
-			}
+			kit.Equal(t, c.File(m), filepath.Join(m.Home, file), id)
 		}
 	}
 }
@@ -358,10 +324,7 @@ func TestTheDifferenceShowsNoValuesOfOthers(t *testing.T) {
 			}
 			file := filepath.Join(t.TempDir(), "settings")
 			write(t, file, text)
-			ch, err := Connect(c, file, program)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ch := kit.Must(Connect(c, file, program))(t)
 			all := strings.Join(ch.Diff(), "\n")
 			if strings.Contains(all, secret) || !strings.Contains(all, "/opt/toolpost") || !strings.Contains(all, "/w/toolpost.yaml") {
 				t.Errorf("%s shows\n%s", name, all)

@@ -11,6 +11,7 @@ import (
 	"github.com/tailscale/hujson"
 	"pgregory.net/rapid"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
@@ -59,9 +60,7 @@ func TestAMemberIsAddedInTheLayoutOfTheRest(t *testing.T) {
 		{"no remark", "{\n  \"a\": \"http://x/*\"\n}", "{\n  \"a\": \"http://x/*\",\n  \"s\": {\n    \"m\": 1\n  }\n}"},
 		{"replaced", "{\"s\": {\"m\": [2, // two\n 3]}}", `{"s": {"m": 1}}`},
 	} {
-		if got := string(put(parse(t, c.before), "s", "m", json.RawMessage("1"))); got != c.after {
-			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.after)
-		}
+		kit.Equal(t, string(put(parse(t, c.before), "s", "m", json.RawMessage("1"))), c.after, c.name)
 	}
 }
 
@@ -82,9 +81,7 @@ func TestAMemberIsTakenOutWithItsCommaAlone(t *testing.T) {
 	} {
 		// It is one level down, like the entries of clients.
 		before, after := `{"s": `+strings.TrimSpace(c.before)+"}", `{"s": `+strings.TrimSpace(c.after)+"}"
-		if got := string(without(t, []byte(before), "s", "m", false)); got != after {
-			t.Errorf("%s:\n%q\nwant\n%q", c.name, got, after)
-		}
+		kit.Equal(t, string(without(t, []byte(before), "s", "m", false)), after, c.name)
 	}
 }
 
@@ -104,9 +101,7 @@ func TestABrokenDocumentIsRefusedWithItsPlace(t *testing.T) {
 		"{\"a\": 1 // no newline at end}": "line 1",
 	} {
 		_, _, err := remarks.parse([]byte(text))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", text, err)
-		}
+		kit.Fails(t, err, want, text)
 	}
 	for _, text := range []string{"{} // x", "{\"a\": 1,}", "/**/{}"} {
 		if _, _, err := (jsonFormat{}).parse([]byte(text)); err == nil {
@@ -212,9 +207,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := strictjson.CheckObject(plain); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, strictjson.CheckObject(plain))
 		before := value(t, text)
 		if _, there := before["s2"]; there {
 			return

@@ -144,9 +144,8 @@ func TestAPackageIsInstalledOnceAndWhole(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 	// A failed installation keeps the existing files, and leaves nothing beside them.
-	if _, err := Install(t.Context(), Request{Index: NPM, Spec: "@acme/demo@1", Dir: dir}); err == nil {
-		t.Error("it was installed from nowhere")
-	}
+	kit.Fails(t, kit.Err(Install(t.Context(), Request{Index: NPM, Spec: "@acme/demo@1", Dir: dir})),
+		"", "it was installed from nowhere")
 	if left, _ := os.ReadDir(filepath.Dir(dir)); len(left) != 1 {
 		t.Errorf("%v is left", left)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/cmd/toolpost/progress"
+	"toolpost/internal/kit"
 )
 
 // A screen is what was written so far, shared by the test and the moving line.
@@ -38,9 +39,7 @@ func TestOnATerminalALineMoves(t *testing.T) {
 		var out screen
 		l := progress.New(progress.Out{Writer: &out, Terminal: true, Width: func() int { return 80 }}, "torch")
 		time.Sleep(250 * time.Millisecond)
-		if out.String() != "" {
-			t.Errorf("something quick shows %q", out.String())
-		}
+		kit.Equal(t, out.String(), "", "something quick shows")
 		time.Sleep(100 * time.Millisecond)
 		for i := range 11 {
 			l.Set(float64(i*20), 1000, fmt.Sprintf("step %d", i))
@@ -50,17 +49,11 @@ func TestOnATerminalALineMoves(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(150 * time.Millisecond)
-		if took := l.End(); took != 11*time.Second+500*time.Millisecond {
-			t.Error(took)
-		}
+		kit.Equal(t, l.End(), 11*time.Second+500*time.Millisecond)
 		got := frames(out.String())
-		if got[0] != "⠙ torch 0.3s" {
-			t.Errorf("the first frame: %q", got[0])
-		}
+		kit.Equal(t, got[0], "⠙ torch 0.3s", "the first frame")
 		want := "torch 11.3s ████░░░░░░░░░░░░░░░░ 20% 200/1000 20/s 40s left step 10"
-		if frame := got[len(got)-4]; !strings.Contains(frame, want) {
-			t.Errorf("the last frame above the line: %q", frame)
-		}
+		kit.Contains(t, got[len(got)-4], want, "the last frame above the line")
 		if got[len(got)-1] != "" || !strings.HasPrefix(got[len(got)-3], "a line\n") {
 			t.Errorf("at the end the line is not taken away: %q", got[len(got)-3:])
 		}
@@ -84,9 +77,7 @@ func TestWideCharactersTakeTwoColumns(t *testing.T) {
 	for text, want := range map[string]string{
 		"abcdef": "abcdef", "abcdefg": "abcde…", "漢字漢": "漢字漢", "漢字漢字": "漢字…", "a漢字漢": "a漢字…", "e\u0301\u0301bcdef": "e\u0301\u0301bcdef", "": "",
 	} {
-		if got := progress.Fit(text, 6); got != want {
-			t.Errorf("%q became %q, not %q", text, got, want)
-		}
+		kit.Equal(t, progress.Fit(text, 6), want, "%q became", text)
 	}
 }
 
@@ -127,9 +118,7 @@ func TestRateAndRemainingTime(t *testing.T) {
 			}
 			time.Sleep(2*time.Second + time.Millisecond - time.Since(begun))
 			l.End()
-			if got := strings.TrimSuffix(out.String(), "\n"); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			kit.Equal(t, strings.TrimSuffix(out.String(), "\n"), want)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/protocol/command"
 )
 
@@ -25,18 +26,13 @@ func TestDraftsOfTheUsualForms(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := kit.Must(txtar.ParseFile(file))(t)
 			words := strings.Fields(string(a.Comment))
 			draft := Read(string(a.Files[0].Data), words).Draft(words)
 			accepted(t, draft)
 			if *update {
 				a.Files = append(a.Files[:1], txtar.File{Name: "draft", Data: []byte(draft)})
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, os.WriteFile(file, txtar.Format(a), 0o644))
 			}
 			if len(a.Files) < 2 || !bytes.Equal(a.Files[1].Data, []byte(draft)) {
 				t.Errorf("the draft is\n%s", draft)
