@@ -117,9 +117,7 @@ func asRipgrep(t *testing.T, v *workspace.View, dir string, rng *rand.Rand) {
 		want := strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
 		slices.Sort(got)
 		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			t.Errorf("%q: %q, ripgrep finds %q", expr, got, want)
-		}
+		kit.EqualSlices(t, got, want, expr)
 	}
 }
 

@@ -48,20 +48,17 @@ func (t tree) file(path string) meaning.File {
 
 func open(t testing.TB, dir string, o meaning.Options) *meaning.Index {
 	t.Helper()
-	x := kit.Must(meaning.Open(dir, o))(t)
-	return x
+	return kit.Must(meaning.Open(dir, o))(t)
 }
 
 func update(t testing.TB, x *meaning.Index, files iter.Seq2[meaning.File, error]) meaning.Stats {
 	t.Helper()
-	s := kit.Must(x.Update(t.Context(), files))(t)
-	return s
+	return kit.Must(x.Update(t.Context(), files))(t)
 }
 
 func search(t testing.TB, x *meaning.Index, question string, limit int) []meaning.Hit {
 	t.Helper()
-	hits := kit.Must(x.Search(t.Context(), question, limit, nil))(t)
-	return hits
+	return kit.Must(x.Search(t.Context(), question, limit, nil))(t)
 }
 
 func shop() tree {
@@ -271,9 +268,8 @@ func TestGrownIndexAnswersLikeAFreshOne(t *testing.T) {
 		update(t, fresh, files.files())
 		for range 5 {
 			q := words[rng.IntN(len(words))] + " " + words[rng.IntN(len(words))]
-			if d := cmp.Diff(search(t, fresh, q, 20), search(t, grown, q, 20)); d != "" {
-				t.Fatalf("round %d, %q (-fresh +grown)\n%s", round, q, d)
-			}
+			kit.MustEqual(t, cmp.Diff(search(t, fresh, q, 20), search(t, grown, q, 20)),
+				"", "round %d, %q (-fresh +grown)", round, q)
 		}
 	}
 	if names, _ := filepath.Glob(filepath.Join(dir, "seg-*")); len(names) > 12 {

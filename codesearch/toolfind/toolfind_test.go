@@ -57,9 +57,8 @@ func names(hits []toolfind.Hit) (list []string) {
 func TestInvalidQueriesAreRefused(t *testing.T) {
 	var f toolfind.Finder
 	for _, question := range []string{"", " \n", strings.Repeat("x ", 4000)} {
-		if _, err := f.Search(t.Context(), tools(), question, 3); tool.CodeOf(err) != tool.CodeInvalidInput {
-			t.Errorf("%d characters: %v", len(question), err)
-		}
+		kit.Refused(t, kit.Err(f.Search(t.Context(), tools(), question, 3)),
+			tool.CodeInvalidInput, "", "%d characters", len(question))
 	}
 	kit.Equal(t, len(kit.Must(f.Search(t.Context(), nil, "file", 3))(t)), 0, "without tools")
 }

@@ -91,8 +91,7 @@ func (tr *tree) refresh() {
 
 func compile(t testing.TB, expr string) *grep.Pattern {
 	t.Helper()
-	p := kit.Must(grep.Compile(expr, false))(t)
-	return p
+	return kit.Must(grep.Compile(expr, false))(t)
 }
 
 // walked returns the files of the tree that match, found without the index.

@@ -123,9 +123,7 @@ func TestQuotas(t *testing.T) {
 	files := map[string]string{"a": "alpha\n", "b": "beta\n", "c": "gamma\n"}
 	t.Run("files", func(t *testing.T) {
 		tr := newTree(t, Options{MaxFiles: 2}, files)
-		if err := tr.x.Refresh(t.Context()); err != errTooManyFiles {
-			t.Errorf("%v", err)
-		}
+		kit.Equal(t, tr.x.Refresh(t.Context()), errTooManyFiles)
 		if _, _, ok := tr.selected("", compile(t, "alpha")); ok {
 			t.Error("an index of too many files answers")
 		}
