@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"toolpost/engine"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -28,9 +29,7 @@ func TestACallPassesTheStagesInTheOrderOfTheChain(t *testing.T) {
 	want := []string{"calls", "redact", "telemetry", "answers", "idempotency", "quota", "ask", "lease", "cache", "session", "redact"}
 	for _, name := range want {
 		o.Stages[name] = before(func(c *tool.Call) {
-			if (c.Spec == nil) != (len(passed) < 3) {
-				t.Errorf("%s, after %v, was given the spec %v", name, passed, c.Spec)
-			}
+			kit.Equal(t, c.Spec == nil, len(passed) < 3, "%s, after %v, was given the spec %v", name, passed, c.Spec)
 			passed = append(passed, name)
 		})
 	}
@@ -53,9 +52,7 @@ func TestStageMaySkipATool(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if passed != 1 {
-		t.Errorf("%d calls passed the stage, of the one tool that has it", passed)
-	}
+	kit.Equal(t, passed, 1, "calls passed the stage, of the one tool that has it")
 }
 
 // A stage may fail like everything else: the stages outside of it, and the door, see one error with a code.

@@ -387,9 +387,7 @@ func TestEventsAreNumberedAndNoneComesLate(t *testing.T) {
 	})
 	kit.Must(e.Invoke(t.Context(), &tool.Call{Tool: "a"}, sink))(t)
 	kit.Fails(t, late(), "", "an event after the end was taken")
-	if len(got) != 800 {
-		t.Fatalf("%d events", len(got))
-	}
+	kit.MustEqual(t, len(got), 800, "events")
 	for i, seq := range got {
 		kit.MustEqual(t, seq, uint64(i+1), "event %d has number", i)
 	}
@@ -477,9 +475,8 @@ func TestCloseIsBoundedByItsContext(t *testing.T) {
 	if err := e.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	if _, err := e.Invoke(t.Context(), &tool.Call{Tool: "a"}, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("a call after Close: %v", err)
-	}
+	kit.Refused(t, kit.Err(e.Invoke(t.Context(), &tool.Call{Tool: "a"}, tool.Discard)),
+		tool.CodeNotFound, "", "a call after Close")
 	cancel()
 	<-ended
 	kit.Check(t, e.Close(context.Background()))
@@ -499,9 +496,7 @@ func TestErrorsOfSourcesQuoteNothingToCallers(t *testing.T) {
 			said = append(said, err.Error())
 		}
 		for _, text := range said {
-			if strings.Contains(text, "hunter2") != operator {
-				t.Errorf("operator %v: %s", operator, text)
-			}
+			kit.Equal(t, strings.Contains(text, "hunter2"), operator, "operator %v: %s", operator, text)
 		}
 	}
 }

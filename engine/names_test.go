@@ -53,9 +53,7 @@ func reached(t *testing.T, e *engine.Engine, p tool.Principal) (ran []string) {
 		listed = append(listed, ref.Source+":"+ref.Name)
 	}
 	slices.Sort(listed)
-	if !slices.Equal(ran, listed) {
-		t.Errorf("listed are %v, and %v can be called", listed, ran)
-	}
+	kit.EqualSlices(t, ran, listed, "listed")
 	return ran
 }
 
@@ -174,9 +172,8 @@ func TestQuotasCachesAndLeasesMatchSourceAndOwnName(t *testing.T) {
 	for name, want := range map[string]tool.Code{
 		"readFile": "", "files.readFile": "", "x.files.readFile": tool.CodeLeaseRejected, "more.readFile": tool.CodeLeaseRejected,
 	} {
-		if _, err := e.Invoke(t.Context(), &tool.Call{Tool: name, Lease: "l"}, tool.Discard); tool.CodeOf(err) != want {
-			t.Errorf("with a lease for files.readFile, %s: %v", name, err)
-		}
+		kit.Refused(t, kit.Err(e.Invoke(t.Context(), &tool.Call{Tool: name, Lease: "l"}, tool.Discard)),
+			want, "", "with a lease for files.readFile, %s", name)
 	}
 }
 

@@ -23,8 +23,7 @@ func rules(t testing.TB, text string) *policy.Policy {
 	t.Helper()
 	var o policy.Options
 	kit.OK(t, config.DecodeYAML("policy.yaml", []byte(text), &o))
-	p := kit.Must(policy.New(o, policy.Env{Dir: "/w"}))(t)
-	return p
+	return kit.Must(policy.New(o, policy.Env{Dir: "/w"}))(t)
 }
 
 func under(p *policy.Policy) engine.Options {
@@ -169,9 +168,7 @@ func TestArgumentsAreCheckedBeforePolicySeesThem(t *testing.T) {
 	for _, args := range []string{`{}`, `{"Path":1,"Path":2}`, `[`, `"x"`} {
 		kit.Refused(t, kit.Err(e.Invoke(t.Context(), by("x", tool.Call{Tool: "read", Args: json.RawMessage(args)}), tool.Discard)), tool.CodeInvalidInput, "", args)
 	}
-	if len(src.asked) != 0 {
-		t.Errorf("policy saw %d of them", len(src.asked))
-	}
+	kit.Equal(t, len(src.asked), 0, "seen by policy")
 }
 
 func TestExplainFindsToolsThatTheCallerMayNotSee(t *testing.T) {

@@ -166,9 +166,8 @@ func TestFailedOpenIsReportedToTheCaller(t *testing.T) {
 	if _, err := e.Lookup(t.Context(), tool.Principal{}, "readFile"); !errors.Is(err, over) {
 		t.Errorf("looked up: %v", err)
 	}
-	if _, err := e.Invoke(t.Context(), &tool.Call{Tool: "readFile"}, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
-		t.Errorf("called: %v", err)
-	}
+	kit.Refused(t, kit.Err(e.Invoke(t.Context(), &tool.Call{Tool: "readFile"}, tool.Discard)),
+		tool.CodeTimeout, "", "called")
 	if got := listing(e); len(got) != 0 {
 		t.Errorf("listed: %v", got)
 	}

@@ -137,9 +137,7 @@ func TestEveryChangedByteOfAnIDIsDetected(t *testing.T) {
 			t.Fatalf("byte %d: %+v, %v", i, r, err)
 		}
 	}
-	if told.ran != 1 {
-		t.Errorf("the tool ran %d times", told.ran)
-	}
+	kit.Equal(t, told.ran, 1, "runs of the tool")
 }
 
 func TestAQuestionIsAnsweredOnce(t *testing.T) {
@@ -275,9 +273,7 @@ func TestACallThatAsksNothingIsUntouched(t *testing.T) {
 	r := &tool.Result{OK: true}
 	c := first()
 	h := behind(ask.New(ask.Options{}), tool.HandlerFunc(func(_ context.Context, got *tool.Call, _ tool.Sink) (*tool.Result, error) {
-		if got != c {
-			t.Error("the call was copied")
-		}
+		kit.Equal(t, got, c, "the call was copied")
 		return r, nil
 	}))
 	if got, err := h.Invoke(t.Context(), c, tool.Discard); got != r || err != nil {

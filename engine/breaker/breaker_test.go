@@ -64,9 +64,7 @@ func TestABrokenToolIsLeftAloneForAWhile(t *testing.T) {
 			t.Fatalf("%v after %d runs, to be tried again in %v", err, s.runs, e.Retry())
 		}
 		for _, words := range []string{"greet failed 5 times in a row", "(last: crash)", "the next call is tried in 20s"} {
-			if !strings.Contains(e.Message, words) {
-				t.Errorf("%q does not say %q", e.Message, words)
-			}
+			kit.Contains(t, e.Message, words)
 		}
 		if strings.Contains(e.Message, "exit status 7") {
 			t.Errorf("%q tells what another caller's call said", e.Message)

@@ -351,9 +351,7 @@ func TestTheCacheTakesOnlySoMuchMemory(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 	}
-	if ran["often"] != 1 {
-		t.Errorf("what is used most was run %d times", ran["often"])
-	}
+	kit.Equal(t, ran["often"], 1, "runs of what is used most")
 	if call("0"); ran["0"] != 2 {
 		t.Errorf("what was not used for longest was run %d times", ran["0"])
 	}

@@ -336,9 +336,7 @@ func TestAFollowerGoesOnBehindTheLastLine(t *testing.T) {
 		}
 		at = p.Last
 	}
-	if got := strings.Join(seen, " "); got != "+0 .0 -0 +1 .1 -1 +2 .2 -2 +3 .3 -3" {
-		t.Error(got)
-	}
+	kit.Equal(t, strings.Join(seen, " "), "+0 .0 -0 +1 .1 -1 +2 .2 -2 +3 .3 -3")
 	for i := range 100 {
 		invoke(t, talks, tool.Call{ID: fmt.Sprint(i), Caller: ada})
 	}

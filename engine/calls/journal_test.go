@@ -13,6 +13,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/calls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -75,9 +76,7 @@ func TestDryRunIsALineOfItsOwnKind(t *testing.T) {
 	h := chain(j, &tool.Spec{Name: "greet"}, func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true, Output: []byte(`{"dry_run":true}`)}, nil
 	})
-	if _, err := h.Invoke(t.Context(), &tool.Call{Tool: "greet", DryRun: true}, tool.Discard); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, kit.Err(h.Invoke(t.Context(), &tool.Call{Tool: "greet", DryRun: true}, tool.Discard)))
 	if lines, _ := j.Journal(0, 1); len(lines) != 1 || lines[0].Message != "only judged" {
 		t.Errorf("%+v", lines)
 	}
@@ -101,9 +100,7 @@ func TestJournalSkipsEventsOfOwnTools(t *testing.T) {
 	h := chain(j, &tool.Spec{Name: "watchLogs", Source: config.OwnSource}, func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true}, out.Emit(tool.LogEvent("info", "a line"))
 	})
-	if _, err := h.Invoke(t.Context(), &tool.Call{Tool: "watchLogs"}, tool.Discard); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, kit.Err(h.Invoke(t.Context(), &tool.Call{Tool: "watchLogs"}, tool.Discard)))
 	if lines, _ := j.Journal(0, 9); len(lines) != 1 || lines[0].From != calls.FromCall {
 		t.Errorf("%+v", lines)
 	}
@@ -169,9 +166,7 @@ func TestTheProgramsOwnLogIsKeptAndWrittenAsBefore(t *testing.T) {
 	err := slogtest.TestHandler(j.Handler(slog.NewJSONHandler(&text, nil)), func() (all []map[string]any) {
 		for line := range bytes.Lines(text.Bytes()) {
 			var m map[string]any
-			if err := strictjson.Unmarshal(line, &m); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, strictjson.Unmarshal(line, &m))
 			all = append(all, m)
 		}
 		return all

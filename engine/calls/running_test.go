@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/engine/calls"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -59,18 +60,10 @@ func TestRunningCallIsListedToCallerAndOperators(t *testing.T) {
 	if two := all.List(operator)[1]; one.Parent != "" || two.Parent != "p" {
 		t.Errorf("the calls that made them: %q, %q", one.Parent, two.Parent)
 	}
-	if err := all.Cancel(ada, "", "1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-p.ended; tool.CodeOf(err) != tool.CodeCancelled || !strings.Contains(err.Error(), "by its caller") {
-		t.Error(err)
-	}
-	if got := ids(all.List(operator)); got != "bob/1" {
-		t.Error(got)
-	}
-	if err := all.Cancel(operator, "", "1"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, all.Cancel(ada, "", "1"))
+	kit.Refused(t, <-p.ended, tool.CodeCancelled, "by its caller")
+	kit.Equal(t, ids(all.List(operator)), "bob/1")
+	kit.OK(t, all.Cancel(operator, "", "1"))
 	if err := <-p.ended; !strings.Contains(err.Error(), "by owner, who runs this program") {
 		t.Error(err)
 	}
@@ -96,9 +89,7 @@ func TestLastSignOfACallIsBounded(t *testing.T) {
 		{tool.Event{Kind: tool.KindLog, Time: at, Data: long}, calls.Sign{Time: at, Message: strings.Repeat("é", 250)}},
 		{tool.Event{Kind: tool.KindLog, Time: at, Data: json.RawMessage(`{`)}, calls.Sign{Time: at}},
 	} {
-		if err := out.Emit(c.ev); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, out.Emit(c.ev))
 		if got := all.List(ada)[0].Last; got == nil || *got != c.want {
 			t.Errorf("%.60s: %+v", c.ev.Data, got)
 		}
@@ -121,9 +112,7 @@ func TestCallIDIsUniquePerCaller(t *testing.T) {
 		t.Error(err)
 	}
 	again, endAgain, _ := all.Begin(t.Context(), ada, "1")
-	if err := twice(again); tool.CodeOf(err) != tool.CodeConflict {
-		t.Error(err)
-	}
+	kit.Refused(t, twice(again), tool.CodeConflict, "")
 	endAgain()
 	_ = all.Cancel(ada, ada.ID, "1")
 	<-p.ended
@@ -131,33 +120,19 @@ func TestCallIDIsUniquePerCaller(t *testing.T) {
 	// A call that a door registered: the stage continues with the door's entry.
 	ctx, end, _ := all.Begin(t.Context(), ada, "1")
 	again, _, _ = all.Begin(t.Context(), ada, "1")
-	if err := twice(again); tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("a second call took the place of one that waits at its door: %v", err)
-	}
-	if got := ids(all.List(ada)); got != "" {
-		t.Errorf("%s is listed before it runs", got)
-	}
+	kit.Refused(t, twice(again), tool.CodeConflict, "", "a second call took the place of one that waits at its door")
+	kit.Equal(t, ids(all.List(ada)), "", "listed before it runs")
 	p.start(ctx, all, tool.Call{ID: "1", Caller: ada}, tool.Discard)
-	if err := twice(ctx); tool.CodeOf(err) != tool.CodeConflict {
-		t.Error(err)
-	}
-	if err := all.Cancel(ada, "", "1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-p.ended; tool.CodeOf(err) != tool.CodeCancelled {
-		t.Error(err)
-	}
+	kit.Refused(t, twice(ctx), tool.CodeConflict, "")
+	kit.OK(t, all.Cancel(ada, "", "1"))
+	kit.Refused(t, <-p.ended, tool.CodeCancelled, "")
 
 	// The caller may have the answer before the door calls end, and reuse the id.
 	_, endNext, _ := all.Begin(t.Context(), ada, "1")
 	end()
-	if err := twice(t.Context()); tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("the end of the first let go the id of the second: %v", err)
-	}
+	kit.Refused(t, twice(t.Context()), tool.CodeConflict, "", "the end of the first let go the id of the second")
 	endNext()
-	if err := all.Cancel(ada, "", "1"); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Error(err)
-	}
+	kit.Refused(t, all.Cancel(ada, "", "1"), tool.CodeNotFound, "")
 }
 
 func TestACallThatWaitsAtItsDoorCanBeCancelled(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/engine/follow"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -15,17 +16,11 @@ func TestFollowersAreBounded(t *testing.T) {
 	all := follow.New()
 	begin := func(caller string) *follow.Follower {
 		t.Helper()
-		f, err := all.Begin(tool.Principal{ID: caller})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return f
+		return kit.Must(all.Begin(tool.Principal{ID: caller}))(t)
 	}
 	refused := func(caller string) {
 		t.Helper()
-		if _, err := all.Begin(tool.Principal{ID: caller}); tool.CodeOf(err) != tool.CodeQuotaExceeded {
-			t.Errorf("%s: %v", caller, err)
-		}
+		kit.Refused(t, kit.Err(all.Begin(tool.Principal{ID: caller})), tool.CodeQuotaExceeded, "", caller)
 	}
 	first := begin("ada")
 	for range follow.MostOfCaller - 1 {
@@ -43,10 +38,7 @@ func TestFollowersAreBounded(t *testing.T) {
 func TestAFollowerWaitsForNewsAndEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := follow.New()
-		f, err := all.Begin(tool.Principal{ID: "ada"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := kit.Must(all.Begin(tool.Principal{ID: "ada"}))(t)
 		defer f.End()
 		waits := func(ctx context.Context, changed <-chan struct{}, want bool, code tool.Code) time.Duration {
 			t.Helper()
@@ -62,9 +54,7 @@ func TestAFollowerWaitsForNewsAndEndsInTime(t *testing.T) {
 		if d := waits(t.Context(), told, true, ""); d >= time.Second {
 			t.Errorf("news took %v", d)
 		}
-		if d := waits(t.Context(), nil, true, ""); d != time.Minute {
-			t.Errorf("without news it looked after %v", d)
-		}
+		kit.Equal(t, waits(t.Context(), nil, true, ""), time.Minute, "without news it looked after")
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
 		waits(cancelled, nil, false, tool.CodeCancelled)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"toolpost/engine/idempotency"
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -95,9 +96,7 @@ func TestAnotherInputUnderTheSameKeyIsAConflict(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if runs.Load() != 1 {
-		t.Errorf("%d runs", runs.Load())
-	}
+	kit.Equal(t, runs.Load(), 1, "runs")
 	if _, _, err := invoke(t, h, call("k", `{`)); tool.CodeOf(err) != tool.CodeInvalidInput {
 		t.Errorf("no JSON: %v", err)
 	}
@@ -126,9 +125,7 @@ func TestToolFailuresAreRecordedAndRefusalsAndQuestionsAreNot(t *testing.T) {
 				t.Errorf("%s: %v and %v", name, r, err)
 			}
 		}
-		if runs.Load() != c.again {
-			t.Errorf("%s ran %d times, not %d", name, runs.Load(), c.again)
-		}
+		kit.Equal(t, runs.Load(), c.again, "%s ran", name)
 		if c.result != nil && c.result.Trace.Details != nil {
 			t.Errorf("%s: the recorded result was changed", name)
 		}
@@ -188,9 +185,7 @@ func TestLargeOutcomesDoNotPileUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if runs != 3 {
-		t.Errorf("%d runs, not 3", runs)
-	}
+	kit.Equal(t, runs, 3, "runs")
 }
 
 func TestDuplicatesInFlightWaitForTheFirst(t *testing.T) {

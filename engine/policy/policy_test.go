@@ -52,8 +52,7 @@ func env() policy.Env { return policy.Env{Dir: "/w", Now: sunday} }
 
 func made(t testing.TB, text string) *policy.Policy {
 	t.Helper()
-	p := kit.Must(policy.New(options(t, text), env()))(t)
-	return p
+	return kit.Must(policy.New(options(t, text), env()))(t)
 }
 
 func writeSpec() *tool.Spec {
@@ -342,9 +341,8 @@ func TestNoCallMayWriteTheConfig(t *testing.T) {
 	next := tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return nil, nil })
 	reads := &tool.Spec{Name: "readFile", Effects: tool.Effects{Reads: true}}
 	stage, c := quick.For(reads, toucher{}).Stage(next), call(`{"reads":["a"]}`)
-	if n := testing.AllocsPerRun(100, func() { _, _ = stage.Invoke(t.Context(), c, tool.Discard) }); n != 0 {
-		t.Errorf("a tool that only reads pays for it: %v allocations", n)
-	}
+	kit.Equal(t, testing.AllocsPerRun(100, func() { _, _ = stage.Invoke(t.Context(), c, tool.Discard) }),
+		0, "a tool that only reads pays for it: allocations")
 }
 
 func TestManyMayAskAScopeAtOnce(t *testing.T) {
@@ -413,9 +411,8 @@ func TestWithoutRulesForAToolAJudgeCostsNothing(t *testing.T) {
 	p := made(t, "rules: [{name: d, effect: deny, tools: other}]")
 	next := tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return nil, nil })
 	stage, c := p.For(writeSpec(), toucher{}).Stage(next), call(`{"reads":["a"]}`)
-	if n := testing.AllocsPerRun(100, func() { _, _ = stage.Invoke(t.Context(), c, tool.Discard) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	kit.Equal(t, testing.AllocsPerRun(100, func() { _, _ = stage.Invoke(t.Context(), c, tool.Discard) }),
+		0, "allocations")
 }
 
 func TestUncallableToolIsHidden(t *testing.T) {

@@ -115,9 +115,7 @@ func TestACallThatIsRefusedHasItsRecordAndNoEffect(t *testing.T) {
 	if h.source.ran != 1 || h.log.begun != 1 || !slices.Equal(h.leases.used, []string{"one"}) {
 		t.Errorf("it ran %d times and began %d times, with %v", h.source.ran, h.log.begun, h.leases.used)
 	}
-	if n := len(h.log.rows); n != 2 {
-		t.Fatalf("%d records", n)
-	}
+	kit.MustEqual(t, len(h.log.rows), 2, "records")
 	r := h.log.rows[1]
 	if r.Tool != "w" || r.Outcome != tool.OutcomeRefused || r.Code != tool.CodeQuotaExceeded || r.Reason != "rate" {
 		t.Errorf("%+v", r)
@@ -145,9 +143,7 @@ func TestReplaysAndDryRunsAreFree(t *testing.T) {
 	if e := h.call(t, tool.Call{Key: "k", Lease: "one"}); e != nil {
 		t.Errorf("a replay when all is used up: %v", e)
 	}
-	if h.source.ran != 2 {
-		t.Errorf("it ran %d times", h.source.ran)
-	}
+	kit.Equal(t, h.source.ran, 2, "runs")
 }
 
 // A refusal is not an outcome: the same key is free for another try.

@@ -34,8 +34,7 @@ func read(text string) ([]Rule, error) {
 
 func rules(t testing.TB, texts ...string) []Rule {
 	t.Helper()
-	list := kit.Must(read("quotas: [" + strings.Join(texts, ", ") + "]"))(t)
-	return list
+	return kit.Must(read("quotas: [" + strings.Join(texts, ", ") + "]"))(t)
 }
 
 // A clock stands still until it is moved.
@@ -446,9 +445,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			}
 		}
 	}
-	if q.limiters[0].entries[held[0].key] != held[0].entry {
-		t.Error("a call that runs was forgotten")
-	}
+	kit.Equal(t, q.limiters[0].entries[held[0].key], held[0].entry, "a call that runs was forgotten")
 	q.leave(held)
 	last := by("last")
 	last.Session = "19999"

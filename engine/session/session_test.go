@@ -69,8 +69,7 @@ func patch(doc string) tool.Event {
 
 func state(t *testing.T, s *store.Sessions, caller, id string) string {
 	t.Helper()
-	b := kit.Must(s.State(t.Context(), caller, id))(t)
-	return string(b)
+	return string(kit.Must(s.State(t.Context(), caller, id))(t))
 }
 
 // contract(narratoria): Example: existing state `{"a": {"b": 1, "c": 2}}` + patch `{"a": {"c": 3, "d": 4}}` → `{"a": {"b": 1, "c": 3, "d": 4}}`

@@ -323,9 +323,7 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 	}
 	invoke(t, tel, "breaks")
 	tel.Close(kit.Context(t))
-	if len(c.spans) != 2 {
-		t.Fatalf("%d spans", len(c.spans))
-	}
+	kit.MustEqual(t, len(c.spans), 2, "spans")
 	first, second := c.spans[0], c.spans[1]
 	if first.TraceID != "0af7651916cd43dd8448eb211c80319c" || first.Parent != parent || first.SpanID != inside.Span || inside.Trace != trace || first.Name != "execute_tool reads" {
 		t.Errorf("the span %+v of the call %+v", first, inside)
@@ -364,9 +362,7 @@ func TestSpansTellNothingOfArgumentsOutputsAndErrors(t *testing.T) {
 	call := &tool.Call{Tool: "reads", ID: "password", Trace: "password", Span: "password", Caller: tool.Principal{ID: "password\xff", Door: "password"}}
 	_, _ = tel.For(nil)(tool.HandlerFunc(fake)).Invoke(t.Context(), call, tool.Discard)
 	tel.Close(kit.Context(t))
-	if len(c.spans) != 9 {
-		t.Errorf("%d spans", len(c.spans))
-	}
+	kit.Equal(t, len(c.spans), 9, "spans")
 	for _, bad := range []string{canary, "nobody", "password"} {
 		if strings.Contains(c.raw.String(), bad) {
 			t.Errorf("%s is told:\n%s", bad, c.raw.String())
@@ -430,9 +426,7 @@ func TestSpansAreResentWhenTheCollectorIsUnavailable(t *testing.T) {
 	if sent, dropped, failed := value("toolpost_telemetry_spans_total"), value("toolpost_telemetry_dropped_total"), value("toolpost_telemetry_failures_total"); sent != 2 || dropped != 1 || failed != 1 {
 		t.Errorf("%v sent, %v dropped, %v failed", sent, dropped, failed)
 	}
-	if len(c.spans) != 3 {
-		t.Errorf("%d spans", len(c.spans))
-	}
+	kit.Equal(t, len(c.spans), 3, "spans")
 }
 
 // silent accepts connections and never answers.
@@ -506,7 +500,5 @@ func TestAHeaderWhoseSecretIsMissingSendsNothing(t *testing.T) {
 	tel := open(t, telemetry.Options{OTLP: c.url, Headers: map[string]string{"X-Key": "KEY"}}, telemetry.Env{Version: "1"})
 	invoke(t, tel, "reads")
 	tel.Close(kit.Context(t))
-	if len(c.headers) != 0 {
-		t.Errorf("%d messages were sent without their header", len(c.headers))
-	}
+	kit.Equal(t, len(c.headers), 0, "messages without their header")
 }

@@ -70,8 +70,7 @@ func open(t testing.TB, o telemetry.Options, env telemetry.Env) *telemetry.Telem
 	if env.Samples == nil {
 		env.Samples = func() []telemetry.Sample { return nil }
 	}
-	tel := kit.Must(telemetry.New(o, env))(t)
-	return tel
+	return kit.Must(telemetry.New(o, env))(t)
 }
 
 func invoke(t testing.TB, tel *telemetry.Telemetry, names ...string) {
@@ -153,18 +152,14 @@ func TestCallsThatRunAreCounted(t *testing.T) {
 		return labelled(families["toolpost_calls_running"], "door=nats").GetGauge().GetValue()
 	}
 	h := tel.For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
-		if n := running(); n != 1 {
-			t.Errorf("%v calls run", n)
-		}
+		kit.Equal(t, running(), 1, "calls run")
 		panic("it breaks")
 	}))
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = h.Invoke(t.Context(), &tool.Call{Caller: tool.Principal{Door: "nats"}}, tool.Discard)
 	}()
-	if n := running(); n != 0 {
-		t.Errorf("%v calls run after the last", n)
-	}
+	kit.Equal(t, running(), 0, "calls run after the last")
 	_, families := scrape(t, tel) // the stage that turns a panic into an error is outside
 	if m := labelled(families["toolpost_calls_total"], "outcome=error", "code=internal"); m.GetCounter().GetValue() != 1 {
 		t.Error("a call that panicked was not counted")
