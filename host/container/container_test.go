@@ -97,9 +97,8 @@ func TestAFolderBecomesWalls(t *testing.T) {
 			t.Errorf("%s: %v, %v", network, got.Network, err)
 		}
 	}
-	if _, err := (Options{Image: "alpine:3"}).Walls(walls.Options{}); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("the name of an image: %v", err)
-	}
+	kit.Refused(t, kit.Err((Options{Image: "alpine:3"}).Walls(walls.Options{})),
+		tool.CodeInvalidInput, "", "the name of an image")
 }
 
 // The program that runs containers, and the folder that becomes the root of one, are off limits like any other file that

@@ -59,9 +59,7 @@ func TestAChangeIsSeen(t *testing.T) {
 			dir := tree(t)
 			paths := []string{filepath.Join(dir, "app.ai"), filepath.Join(dir, "skills") + "/", filepath.Join(dir, ".namel3ss") + "/"}
 			before := notice.Look(paths)
-			if again := notice.Look(paths); again != before {
-				t.Error("nothing changed, and something was seen")
-			}
+			kit.Equal(t, notice.Look(paths), before, "nothing changed, and something was seen")
 			change(t, dir)
 			if notice.Look(paths) == before {
 				t.Error("it was not seen")
@@ -81,9 +79,7 @@ func TestGeneratedFilesAreIgnored(t *testing.T) {
 	}
 	kit.Write(t, filepath.Join(dir, "skills/one/empty"), "")
 	kit.OK(t, os.Mkdir(filepath.Join(dir, "skills/empty"), 0o755))
-	if notice.Look([]string{dir, filepath.Join(dir, ".venv")}) != before {
-		t.Error("it was seen")
-	}
+	kit.Equal(t, notice.Look([]string{dir, filepath.Join(dir, ".venv")}), before, "it was seen")
 }
 
 func TestLookIsBoundedOnAnyTree(t *testing.T) {

@@ -72,17 +72,13 @@ func TestSweepSparesTheConfinedChildAlone(t *testing.T) {
 		for range 4 { // three pids in the room's numbering, and the message that it is done
 			p.next()
 		}
-		if len(inRoom(p)) != 3 {
-			t.Errorf("%d processes run beside it", len(inRoom(p)))
-		}
+		kit.Equal(t, len(inRoom(p)), 3, "processes run beside it")
 		p.Sweep()
 		mustBeGone(t, inRoom(p)...)
 		mustRun(t, p.Pid())
 	}
 	p.CloseStdin()
-	if e := p.Wait(); e != (Exit{}) {
-		t.Errorf("it ended with %v", e)
-	}
+	kit.Equal(t, p.Wait(), Exit{}, "it ended with")
 }
 
 func TestConfinedAndOtherTreesDoNotHarmEachOther(t *testing.T) {
@@ -98,9 +94,7 @@ func TestConfinedAndOtherTreesDoNotHarmEachOther(t *testing.T) {
 	below := other.pids(3)
 	other.next()
 	other.Sweep()
-	if len(inRoom(walled)) != 3 {
-		t.Errorf("%d processes are left of the confined tree", len(inRoom(walled)))
-	}
+	kit.Equal(t, len(inRoom(walled)), 3, "processes are left of the confined tree")
 	mustBeGone(t, below...)
 	third := start(t, walledIn("until-eof"))
 	third.next()

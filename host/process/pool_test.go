@@ -67,8 +67,7 @@ func (f *factory) set(fail error) {
 // get calls Get, which must succeed.
 func get(t *testing.T, p *Pool[*fake]) *fake {
 	t.Helper()
-	w := kit.Must(p.Get(t.Context()))(t)
-	return w
+	return kit.Must(p.Get(t.Context()))(t)
 }
 
 func closePool(t *testing.T, p *Pool[*fake]) {
@@ -91,9 +90,7 @@ func TestAWarmWorkerIsUsedAgain(t *testing.T) {
 		} else {
 			p.Put(got, true)
 		}
-		if n := len(f.starts()); n != 2 {
-			t.Errorf("%d workers were started", n)
-		}
+		kit.Equal(t, len(f.starts()), 2, "workers started")
 		closePool(t, p)
 		if !a.closed.Load() || !b.closed.Load() {
 			t.Error("Close left a worker")
@@ -211,9 +208,7 @@ func TestLateTicketIsGivenBack(t *testing.T) {
 	w := get(t, p)
 	p.Put(w, true)
 	late() // a warm worker
-	if got := get(t, p); got != w {
-		t.Error("the worker is lost")
-	}
+	kit.Equal(t, get(t, p), w, "the worker is lost")
 	p.Retire(w)
 	closePool(t, p)
 }
@@ -228,9 +223,8 @@ func TestFailedStartsBackOffAndThenOpenTheBreaker(t *testing.T) {
 				t.Errorf("the error of the start is not returned as it is: %v", err)
 			}
 		}
-		if want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(f.starts(), want) {
-			t.Errorf("starts were tried at %v", f.starts())
-		}
+		kit.EqualSlices(t, f.starts(),
+			[]time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}, "starts were tried at")
 		_, err := p.Get(t.Context())
 		kit.MustEqual(t, tool.CodeOf(err), tool.CodeBreakerOpen, "the breaker is not open: %v", err)
 		until := time.Now().Add(time.Minute).Format(time.RFC3339)
@@ -241,9 +235,8 @@ func TestFailedStartsBackOffAndThenOpenTheBreaker(t *testing.T) {
 		if _, err := p.Get(t.Context()); err != f.fail {
 			t.Errorf("after its time one start is not tried: %v", err)
 		}
-		if _, err := p.Get(t.Context()); tool.CodeOf(err) != tool.CodeBreakerOpen {
-			t.Errorf("after another failure the breaker is not open: %v", err)
-		}
+		kit.Refused(t, kit.Err(p.Get(t.Context())),
+			tool.CodeBreakerOpen, "", "after another failure the breaker is not open")
 		time.Sleep(time.Minute)
 		f.set(nil)
 		p.Put(get(t, p), true)
@@ -313,9 +306,7 @@ func TestAWarmWorkerIsGivenAlthoughTheBreakerIsOpen(t *testing.T) {
 		a, b := get(t, p), get(t, p)
 		p.Put(a, true)
 		p.Put(b, false)
-		if got := get(t, p); got != a {
-			t.Error("another one was given")
-		}
+		kit.Equal(t, get(t, p), a, "another one was given")
 		kit.Refused(t, kit.Err(p.Get(t.Context())), tool.CodeBreakerOpen, "", "the breaker is not open")
 		p.Retire(a)
 		closePool(t, p)
@@ -352,9 +343,7 @@ func TestCloseWaitsForWorkersInUse(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		kit.Refused(t, p.Close(ctx), tool.CodeTimeout, "1 workers", "it does not say what it waits for")
-		if err := <-waiting; tool.CodeOf(err) != tool.CodeUnavailable {
-			t.Errorf("who waited got %v", err)
-		}
+		kit.Refused(t, <-waiting, tool.CodeUnavailable, "", "who waited")
 		kit.Refused(t, kit.Err(p.Get(t.Context())), tool.CodeUnavailable, "", "a closed pool gives")
 		go func() { time.Sleep(time.Second); p.Put(w, true) }()
 		closePool(t, p)

@@ -47,9 +47,7 @@ func TestBothWaysToFindChildrenAgree(t *testing.T) {
 	for _, p := range []procfs{listed, scanned} {
 		children := p.children()
 		for pid, want := range want {
-			if got := slices.Sorted(slices.Values(children(pid))); !slices.Equal(got, want) {
-				t.Errorf("the children of %d are %v and not %v", pid, got, want)
-			}
+			kit.EqualSlices(t, slices.Sorted(slices.Values(children(pid))), want, "the children of %d", pid)
 		}
 	}
 }

@@ -164,13 +164,10 @@ func TestChildInheritsNothingElse(t *testing.T) {
 		Argv           []string
 	}
 	kit.OK(t, json.Unmarshal([]byte(p.next()), &got))
-	if e := p.Wait(); e != (Exit{}) {
-		t.Errorf("it ended with %v", e)
-	}
+	kit.Equal(t, p.Wait(), Exit{}, "it ended with")
 	delete(got.Env, "LC_CTYPE") // python sets this one itself
-	if diff := cmp.Diff(map[string]string{"A": "1", "B": "x=y", "EMPTY": "", Marker: p.marker}, got.Env); diff != "" {
-		t.Errorf("the environment differs: %s", diff)
-	}
+	kit.Equal(t, cmp.Diff(map[string]string{"A": "1", "B": "x=y", "EMPTY": "", Marker: p.marker}, got.Env),
+		"", "the environment differs")
 	kit.Equal(t, cmp.Diff([]int{0, 1, 2, 3, 4}, got.Fds), "", "the descriptors differ")
 	if got.Pid != p.Pid() || got.Sid != p.Pid() || got.Pgid != p.Pid() {
 		t.Errorf("it is not alone in a session and a group of its own: %+v", got)
@@ -206,9 +203,7 @@ func TestTheLadder(t *testing.T) {
 			tooltest.NoLeaks(t)
 			p := start(t, command(test.behaviour))
 			p.next()
-			if got := p.Stop(test.ladder); got != test.want {
-				t.Errorf("it ended with %v and not with %v", got, test.want)
-			}
+			kit.Equal(t, p.Stop(test.ladder), test.want, "it ended with")
 			mustBeGone(t, p.Pid())
 		})
 	}
@@ -278,9 +273,7 @@ func TestFeedReachesAChildThatReads(t *testing.T) {
 	if err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
-	if e := p.Wait(); e != (Exit{}) {
-		t.Error(e)
-	}
+	kit.Equal(t, p.Wait(), Exit{})
 }
 
 func TestFeedToAChildThatNeverReads(t *testing.T) {

@@ -100,16 +100,12 @@ func TestAFloodOnStderrTakesNoMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	p := start(t, cmd)
-	if e := p.Wait(); e != (Exit{}) {
-		t.Errorf("it ended with %v", e)
-	}
+	kit.Equal(t, p.Wait(), Exit{}, "it ended with")
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; used > 4<<20 {
 		t.Errorf("64 MiB took %d bytes", used)
 	}
-	if handed != stderrLimit {
-		t.Errorf("%d bytes were handed on", handed)
-	}
+	kit.Equal(t, handed, stderrLimit, "bytes were handed on")
 	if tail := p.Tail(); len(tail) != tailSize {
 		t.Errorf("the tail has %d bytes", len(tail))
 	}

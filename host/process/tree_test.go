@@ -118,9 +118,7 @@ func TestSweepSparesTheChildAlone(t *testing.T) {
 		mustRun(t, p.Pid())
 	}
 	p.CloseStdin()
-	if e := p.Wait(); e != (Exit{}) {
-		t.Errorf("it ended with %v", e)
-	}
+	kit.Equal(t, p.Wait(), Exit{}, "it ended with")
 }
 
 func TestOrphansThatDieAreReaped(t *testing.T) {
@@ -234,9 +232,8 @@ func TestASignalNeverReachesAnotherProcessWithTheSamePid(t *testing.T) {
 	p := start(t, command("until-eof"))
 	p.next()
 	s, _ := ours.proc.stat(p.Pid())
-	if err := ours.send(p.Pid(), s.start-1, unix.SIGKILL); err == nil {
-		t.Error("the signal was sent, although the process was started later")
-	}
+	kit.Fails(t, ours.send(p.Pid(), s.start-1, unix.SIGKILL),
+		"", "the signal was sent, although the process was started later")
 	p.CloseStdin()
 	if e := p.Wait(); e.Code != 7 {
 		t.Errorf("it ended with %v", e)

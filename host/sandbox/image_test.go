@@ -54,9 +54,7 @@ func inImage(t *testing.T, p sandbox.Profile, line string) string {
 	out, exit := run(t, process.Command{
 		Argv: []string{"sh", "-c", "{ " + line + "; } 2>&1; exit 0"}, Dir: "/", Env: []string{"PATH=/usr/local/bin:/bin"}, Confine: &sandbox.Confinement{Profile: p},
 	})
-	if exit != (process.Exit{}) {
-		t.Errorf("%s: %v: %s", line, exit, out)
-	}
+	kit.Equal(t, exit, process.Exit{}, "%s: %v: %s", line, exit, out)
 	return out
 }
 

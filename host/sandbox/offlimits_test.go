@@ -137,9 +137,7 @@ func (i *installation) check(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if whole != 5 {
-		t.Errorf("of 5 files that are off limits %d are whole", whole)
-	}
+	kit.Equal(t, whole, 5, "files off limits that are whole")
 }
 
 func (i *installation) vandal(t *testing.T, p sandbox.Profile) (attempts int) {

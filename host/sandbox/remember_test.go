@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -45,8 +46,6 @@ func TestTooFewOpenFilesAreNotTheMachinesFault(t *testing.T) {
 		if again := broken == unix.EMFILE; again != (asked == 2) || again && m.broken != nil {
 			t.Errorf("%s: asked %d times, %v", what, asked, m.broken)
 		}
-		if find() != m {
-			t.Errorf("%s: what was found is not remembered", what)
-		}
+		kit.Equal(t, find(), m, "%s: what was found is not remembered", what)
 	}
 }

@@ -358,9 +358,7 @@ func TestReportsOfAttemptsAreBounded(t *testing.T) {
 	if out, exit := run(t, cmd); exit != (process.Exit{}) {
 		t.Errorf("%v: %s", exit, out)
 	}
-	if n != 64 {
-		t.Errorf("%d were reported", n)
-	}
+	kit.Equal(t, n, 64, "reported")
 }
 
 func TestARoomsNetworkIsItsOwn(t *testing.T) {

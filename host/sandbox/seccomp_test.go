@@ -15,19 +15,13 @@ import (
 
 // judge runs a filter over a call as the kernel would. The virtual machine of package bpf reads big-endian words, so they
 // are written that way; the low half of an argument comes first, as in the kernel's layout.
-func judge(t interface{ Fatal(...any) }, rules []rule, arch, nr uint32, args ...uint64) uint32 {
-	raw, err := filter(rules, allow)
-	if err != nil {
-		t.Fatal(err)
-	}
+func judge(t kit.TB, rules []rule, arch, nr uint32, args ...uint64) uint32 {
+	raw := kit.Must(filter(rules, allow))(t)
 	code, ok := bpf.Disassemble(raw)
 	if !ok {
-		t.Fatal("the filter cannot be read")
+		t.Fatalf("the filter cannot be read")
 	}
-	vm, err := bpf.NewVM(code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	vm := kit.Must(bpf.NewVM(code))(t)
 	data := make([]byte, 64)
 	binary.BigEndian.PutUint32(data[offNumber:], nr)
 	binary.BigEndian.PutUint32(data[offArch:], arch)
@@ -35,10 +29,7 @@ func judge(t interface{ Fatal(...any) }, rules []rule, arch, nr uint32, args ...
 		binary.BigEndian.PutUint32(data[offArg(i):], uint32(a))
 		binary.BigEndian.PutUint32(data[offArg(i)+4:], uint32(a>>32))
 	}
-	answer, err := vm.Run(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := kit.Must(vm.Run(data))(t)
 	return uint32(answer)
 }
 

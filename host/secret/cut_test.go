@@ -69,9 +69,7 @@ func TestAValueIsReplacedByItsNameInHTML(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"&", "&;", "&amp", "&#;", "&#x;", "&#x110000;", "&#99999999999;", "&nosuch;", "fish &amp; chips", "&#65", "a&b"} {
-		if got := r.String(text); got != text {
-			t.Errorf("%q became %q", text, got)
-		}
+		kit.Equal(t, r.String(text), text)
 	}
 }
 
@@ -231,9 +229,7 @@ func TestPublicPartOfASecretIsKept(t *testing.T) {
 		"postgres://app", "it is at 'postgres://app'", "https://hooks.example.org/services/", "@db.example.org/main", "-----BEGIN PRIVATE KEY-----\n",
 		"-----END PRIVATE KEY-----\n", "\n-----END PRIVATE KEY-----\n",
 	} {
-		if got := r.String(text); got != text {
-			t.Errorf("%q became %q", text, got)
-		}
+		kit.Equal(t, r.String(text), text)
 	}
 	for text, want := range map[string]string{
 		"postgres://app:01234567…": "[secret DB]…", "89abcdef@db.example.org/main": "[secret DB]", "https://hooks.example.org/services/?key=01234567": "[secret HOOK]",

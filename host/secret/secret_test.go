@@ -220,9 +220,8 @@ func TestADescriptorHasTheValueAndCannotBeChanged(t *testing.T) {
 		}
 		kit.Check(t, files[i].Close())
 	}
-	if _, err := (secret.Grant{SecretFiles: []string{"A", "C"}, Vault: v}).Give(&cmd, nil); err == nil {
-		t.Error("a secret that is not there was handed over")
-	}
+	kit.Fails(t, kit.Err((secret.Grant{SecretFiles: []string{"A", "C"}, Vault: v}).Give(&cmd, nil)),
+		"", "a secret that is not there was handed over")
 }
 
 func TestTheSectionIsReadWithThePlaceOfEachFault(t *testing.T) {

@@ -186,10 +186,8 @@ func TestContainerSeesFilesNamedInTmp(t *testing.T) {
 	kit.OK(t, os.MkdirAll(image+"/tmp", 0o755))
 	kit.OK(t, os.WriteFile(image+"/tmp/tool", nil, 0o755))
 	o := spawn.Options{Dir: "/tmp", Container: container.Options{Image: image, Runtime: "sandbox"}}
-	if _, err := o.Program("/", spawn.Command{Argv: []string{"./tool"}}); err == nil ||
-		!strings.Contains(err.Error(), "names /tmp/tool") {
-		t.Errorf("a program in the /tmp of an image: %v", err)
-	}
+	kit.Fails(t, kit.Err(o.Program("/", spawn.Command{Argv: []string{"./tool"}})),
+		"names /tmp/tool", "a program in the /tmp of an image")
 }
 
 // When a program in a container is ended, the container ends, and not only the engine's client.

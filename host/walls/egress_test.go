@@ -390,9 +390,7 @@ func (d *dialled) dial(_ context.Context, _, address string) (net.Conn, error) {
 
 func (d *dialled) want(t *testing.T, addresses ...string) {
 	t.Helper()
-	if !slices.Equal(d.all, addresses) {
-		t.Errorf("%v was dialled, and not %v", d.all, addresses)
-	}
+	kit.EqualSlices(t, d.all, addresses, "dialled")
 	d.all = nil
 }
 
@@ -750,9 +748,7 @@ func TestAnAnswerThatBreaksOffDoesNotLookWhole(t *testing.T) {
 	}
 	old := r.dial()
 	fmt.Fprintf(old, "GET http://%s/stream?break=1 HTTP/1.0\r\n\r\n", address)
-	if back, err := io.ReadAll(old); err == nil {
-		t.Errorf("%q looks whole", back)
-	}
+	kit.Fails(t, kit.Err(io.ReadAll(old)), "", "looks whole")
 	for _, bad := range []string{garbage, endless, upgrade} {
 		if code, body := get(t, c, "http://"+bad+"/"); code != 502 || !strings.Contains(body, "no answer") {
 			t.Error(code, body)
@@ -822,9 +818,7 @@ func TestATunnelThatBreaksDoesNotLookWhole(t *testing.T) {
 	readUntil(t, in, "first")
 	kit.OK(t, c.SetLinger(0))
 	c.Close()
-	if err := <-seen; err == nil {
-		t.Error("the host saw the end")
-	}
+	kit.Fails(t, <-seen, "", "the host saw the end")
 	r.quiet()
 }
 
@@ -973,9 +967,7 @@ func TestTwoHundredAtOnceLeaveNothing(t *testing.T) {
 	}
 	crowd.Wait()
 	r.quiet()
-	if n := len(watch.Checks()); n != 50 {
-		t.Errorf("%d attempts were seen", n)
-	}
+	kit.Equal(t, len(watch.Checks()), 50, "attempts seen")
 }
 
 func TestReportsOfRefusedHostsAreBounded(t *testing.T) {

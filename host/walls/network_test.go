@@ -58,9 +58,7 @@ func TestAHostIsANameOrAnAddress(t *testing.T) {
 		strings.Repeat("a.", 126):   {name: strings.TrimSuffix(strings.Repeat("a.", 126), ".")},
 		"xn--mnchen-3ya.example:81": {name: "xn--mnchen-3ya.example", port: 81},
 	} {
-		if got, err := parseHost(text); err != nil || got != want {
-			t.Errorf("%q is %+v: %v", text, got, err)
-		}
+		kit.Equal(t, kit.Must(parseHost(text))(t), want, text)
 	}
 }
 

@@ -125,9 +125,7 @@ func TestARootThatWasMadeAgainWorksAgain(t *testing.T) {
 			t.Fatalf("round %d: a root that was made again: %q, %v", round, text, err)
 		}
 		kit.OK(t, w.view().Write("new.txt", []byte("new"), WriteOptions{}))
-		if _, err := os.Stat(filepath.Join(w.root, "new.txt")); err != nil {
-			t.Fatal("it was written into the old folder")
-		}
+		kit.OK(t, kit.Err(os.Stat(filepath.Join(w.root, "new.txt"))), "it was written into the old folder")
 	}
 	before := descriptors(t)
 	for range 100 {

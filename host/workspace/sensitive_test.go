@@ -8,8 +8,7 @@ import (
 
 func defaults(t testing.TB, o Sensitive) *sensitive {
 	t.Helper()
-	s := kit.Must(newSensitive(o))(t)
-	return s
+	return kit.Must(newSensitive(o))(t)
 }
 
 func TestNamesThatHoldSecretsAreSensitiveAndOthersNot(t *testing.T) {
@@ -68,9 +67,7 @@ func FuzzFold(f *testing.F) {
 	s := defaults(f, Sensitive{})
 	f.Fuzz(func(t *testing.T, name string) {
 		folded := fold(name)
-		if fold(folded) != folded {
-			t.Errorf("%q folds to %q, and that to %q", name, folded, fold(folded))
-		}
+		kit.Equal(t, fold(folded), folded, "%q folds to", name)
 		if isPlain(name) && folded != name {
 			t.Errorf("%q is called plain and folds to %q", name, folded)
 		}

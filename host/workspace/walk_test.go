@@ -53,9 +53,8 @@ func TestAWalkComesInTheOrderOfThePaths(t *testing.T) {
 		t.Errorf("not sorted: %q", got)
 	}
 	for _, parallel := range []int{2, 5} {
-		if diff := cmp.Diff(got, w.walked(w.view(), "", WalkOptions{Recursive: true, Parallel: parallel})); diff != "" {
-			t.Errorf("%d at once (-one +several):\n%s", parallel, diff)
-		}
+		kit.Equal(t, cmp.Diff(got, w.walked(w.view(), "", WalkOptions{Recursive: true, Parallel: parallel})),
+			"", "%d at once (-one +several)", parallel)
 	}
 }
 
@@ -150,8 +149,7 @@ func TestAWalkEndsWhenItIsTold(t *testing.T) {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
-	entries := kit.Must(os.ReadDir("/proc/self/fd"))(t)
-	return len(entries)
+	return len(kit.Must(os.ReadDir("/proc/self/fd"))(t))
 }
 
 func TestWalkToleratesAFolderRemovedMeanwhile(t *testing.T) {
@@ -225,9 +223,8 @@ func TestIgnoreFilesCountFromTheRootDown(t *testing.T) {
 		"build":    "x", // an ignored folder is walked if it is requested
 	}
 	for path, want := range want {
-		if got := strings.Join(w.walked(w.view(), path, WalkOptions{Recursive: true, Ignore: true}), " "); got != want {
-			t.Errorf("%q: %s; want %s", path, got, want)
-		}
+		kit.Equal(t, strings.Join(w.walked(w.view(), path, WalkOptions{Recursive: true, Ignore: true}), " "),
+			want, path)
 	}
 }
 

@@ -125,9 +125,8 @@ func TestOnlyRootsThatSaySoAreWritten(t *testing.T) {
 
 func TestCreateOnlyNeverReplaces(t *testing.T) {
 	w := newWorld(t)
-	if err := w.view().Write("notes.txt", nil, WriteOptions{CreateOnly: true}); tool.CodeOf(err) != tool.CodeConflict {
-		t.Errorf("err = %v; want conflict", err)
-	}
+	kit.Refused(t, w.view().Write("notes.txt", nil, WriteOptions{CreateOnly: true}),
+		tool.CodeConflict, "", "err = ; want conflict")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	made := 0
@@ -144,9 +143,7 @@ func TestCreateOnlyNeverReplaces(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if made != 1 {
-		t.Errorf("made %d times", made)
-	}
+	kit.Equal(t, made, 1, "times made")
 	w.noTemps()
 }
 

@@ -55,9 +55,8 @@ func TestTheLastRuleThatMatchesDecides(t *testing.T) {
 		{"a?c", "a/c", false, None},
 		{"", "", false, None}, {"/", "x", true, None}, {"!", "x", false, None}, {"   ", "x", false, None},
 	} {
-		if got := Parse([]byte(c.rules)).Match(c.path, path.Base(c.path), c.dir); got != c.want {
-			t.Errorf("%q on %q (folder: %v): %v, want %v", c.rules, c.path, c.dir, got, c.want)
-		}
+		kit.Equal(t, Parse([]byte(c.rules)).Match(c.path, path.Base(c.path), c.dir),
+			c.want, "%q on %q (folder: %v)", c.rules, c.path, c.dir)
 	}
 }
 
