@@ -13,6 +13,7 @@ import (
 
 	"toolpost/engine/approval"
 	"toolpost/engine/ask"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
 	"toolpost/store"
 	"toolpost/tool"
@@ -78,11 +79,7 @@ func (g *gated) call(t *testing.T, version string, o *sdk.ClientOptions) *sdk.Ca
 		t.Fatal(err)
 	}
 	defer s.Close()
-	r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return kit.Must(s.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}}))(t)
 }
 
 func says(action string, content map[string]any) *sdk.ClientOptions {
@@ -141,9 +138,7 @@ func TestClientIsToldToCallAgainAfterApproval(t *testing.T) {
 				if err != nil || len(list) != 1 {
 					t.Fatalf("%+v, %v", list, err)
 				}
-				if _, err := g.Decide(t.Context(), boss, list[0].ID, approval.Decision{Approve: true}); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, kit.Err(g.Decide(t.Context(), boss, list[0].ID, approval.Decision{Approve: true})))
 				if r := g.call(t, version, o); r.IsError || g.ran.Load() != 1 {
 					t.Errorf("%v %s; it ran %d times", r.IsError, allText(r), g.ran.Load())
 				}

@@ -89,21 +89,13 @@ func TestTheOfficialClientIsAskedForSeveralThings(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
 			client.AddRoots(&sdk.Root{URI: "file:///home/ada", Name: "home"})
-			s, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{
+			s := kit.Must(client.Connect(t.Context(), &sdk.StreamableClientTransport{
 				Endpoint: serveAsker(t, everything()), HTTPClient: httpClient(t), MaxRetries: -1,
-			}, &sdk.ClientSessionOptions{ProtocolVersion: version})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}, &sdk.ClientSessionOptions{ProtocolVersion: version}))(t)
 			defer s.Close()
-			r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "ask"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := kit.Must(s.CallTool(t.Context(), &sdk.CallToolParams{Name: "ask"}))(t)
 			for _, want := range []string{`"name":"Ada"`, `"text":"Hello"`, `"uri":"file:///home/ada"`} {
-				if !strings.Contains(textOf(r), want) {
-					t.Errorf("the tool was answered %s", textOf(r))
-				}
+				kit.Contains(t, textOf(r), want, "the tool was answered")
 			}
 		})
 	}
@@ -160,9 +152,7 @@ func TestClientIsAskedWithinItsCapabilities(t *testing.T) {
 			got := askAs(t, serveAsker(t, &tool.Ask{ID: "q", Needs: c.needs}), c.capabilities, "")
 			switch {
 			case c.want == "":
-				if !strings.Contains(got.body, `\"answers\":{}`) {
-					t.Errorf("%s", got.body)
-				}
+				kit.Contains(t, got.body, `\"answers\":{}`)
 			case strings.HasPrefix(c.want, "{"):
 				if got.status != 400 || got.Error.Code != -32021 || !strings.Contains(got.body, `"requiredCapabilities":`+c.want) {
 					t.Errorf("%d %s", got.status, got.body)
@@ -188,13 +178,10 @@ func TestALinkHasItsAddress(t *testing.T) {
 		Key: "page", Kind: tool.NeedLink, Message: "Go there", Params: json.RawMessage(`{"url":"https://example.com","mode":"form"}`),
 	}}})
 	r := roundOf(t, askAs(t, url, allCapabilities, ""))
-	if want := `{"method":"elicitation/create","params":{"mode":"url","message":"Go there","url":"https://example.com"}}`; string(r.Requests["page"]) != want {
-		t.Errorf("%s", r.Requests["page"])
-	}
+	kit.Equal(t, string(r.Requests["page"]),
+		`{"method":"elicitation/create","params":{"mode":"url","message":"Go there","url":"https://example.com"}}`)
 	got := askAs(t, url, allCapabilities, `"inputResponses":{"page":{"action":"accept"}},"requestState":"`+r.State+`",`)
-	if !strings.Contains(got.body, `\"page\":{\"action\":\"accept\"}`) {
-		t.Errorf("%s", got.body)
-	}
+	kit.Contains(t, got.body, `\"page\":{\"action\":\"accept\"}`)
 }
 
 func TestOnlyMissingAnswersAreAskedAgain(t *testing.T) {
@@ -237,19 +224,14 @@ func TestUnfittingAnswersAreRefused(t *testing.T) {
 	}
 	// None of them counted as an answer.
 	got := askAs(t, url, allCapabilities, `"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}},"requestState":"`+r.State+`",`)
-	if !strings.Contains(got.body, `\"name\":\"Ada\"`) {
-		t.Errorf("%s", got.body)
-	}
+	kit.Contains(t, got.body, `\"name\":\"Ada\"`)
 }
 
 // A state that was changed at any place is invalid.
 func TestAForgedStateAnswersNothing(t *testing.T) {
 	url := serveAsker(t, &tool.Ask{ID: "q", Needs: []tool.Need{form("who", "name")}})
 	state := roundOf(t, askAs(t, url, allCapabilities, "")).State
-	closed, err := base64.RawURLEncoding.DecodeString(state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := kit.Must(base64.RawURLEncoding.DecodeString(state))(t)
 	bring := func(state string) said {
 		return askAs(t, url, allCapabilities,
 			`"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}},"requestState":"`+state+`",`)
@@ -281,9 +263,7 @@ func TestAQuestionIsAnsweredInAnotherProgramThatSharesTheStore(t *testing.T) {
 	}
 	r := roundOf(t, askAs(t, serve(), allCapabilities, ""))
 	got := askAs(t, serve(), allCapabilities, `"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}},"requestState":"`+r.State+`",`)
-	if !strings.Contains(got.body, `\"name\":\"Ada\"`) {
-		t.Errorf("%s", got.body)
-	}
+	kit.Contains(t, got.body, `\"name\":\"Ada\"`)
 }
 
 func TestLegacyClientLearnsThatItsQuestionTimedOut(t *testing.T) {
@@ -311,9 +291,7 @@ func TestLegacyClientLearnsThatItsQuestionTimedOut(t *testing.T) {
 	hears(`"method":"notifications/cancelled","params":{"requestId":1}`)
 	hears("did not answer")
 	_ = toDoor.Close()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-ended)
 }
 
 // A response without the state of a question is no answer, since nothing was asked yet: the client is asked.
@@ -331,9 +309,8 @@ func TestAnswersWithoutAQuestionAreIgnored(t *testing.T) {
 func TestNonObjectAnswerIsWrappedInAForm(t *testing.T) {
 	url := serveAsker(t, &tool.Ask{ID: "q", Message: "sure?", Schema: json.RawMessage(`{"type":"boolean"}`)})
 	r := roundOf(t, askAs(t, url, allCapabilities, ""))
-	if !strings.Contains(string(r.Requests["answer"]), `"requestedSchema":{"type":"object","properties":{"answer":{"type":"boolean"}},"required":["answer"]}`) {
-		t.Errorf("%s", r.Requests["answer"])
-	}
+	kit.Contains(t, string(r.Requests["answer"]),
+		`"requestedSchema":{"type":"object","properties":{"answer":{"type":"boolean"}},"required":["answer"]}`)
 	bring := func(content string) said {
 		return askAs(t, url, allCapabilities, `"inputResponses":{"answer":`+content+`},"requestState":"`+r.State+`",`)
 	}
@@ -510,9 +487,7 @@ func TestAnswerDoesNotQueueBehindOtherCalls(t *testing.T) {
 		return `"result":{"action":"decline"}`
 	})
 	client.works("ask")
-	if got := kit.Receive(t, "the other answer", client.replies[other]); !strings.Contains(got, `"result"`) {
-		t.Error(got)
-	}
+	kit.Contains(t, kit.Receive(t, "the other answer", client.replies[other]), `"result"`)
 }
 
 // A modern server gets the answer in a request of its own, which needs a place like any other.
@@ -527,9 +502,7 @@ func TestAnswerToAModernServerTakesAPlace(t *testing.T) {
 				Responses json.RawMessage `json:"inputResponses"`
 			} `json:"params"`
 		}
-		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, json.NewDecoder(r.Body).Decode(&m))
 		result := `"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"elicitation/create","params":` +
 			`{"message":"Which?","requestedSchema":{"type":"object","properties":{}}}}}`
 		switch {
@@ -561,9 +534,7 @@ func TestAnswerToAModernServerTakesAPlace(t *testing.T) {
 	var answers sync.WaitGroup
 	for _, c := range calls {
 		answers.Go(func() {
-			if _, err := e.Invoke(t.Context(), c, tool.Discard); err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, kit.Err(e.Invoke(t.Context(), c, tool.Discard)))
 		})
 	}
 	kit.Receive(t, "the first answer", arrived)
@@ -585,12 +556,9 @@ func TestQuestionsAndAnswersAreUnchanged(t *testing.T) {
 	} {
 		client := newLegacyClient(t, asking(t, ""), `{"elicitation":{"form":{},"url":{}}}`, func(string, json.RawMessage) string { return `"result":` + answer })
 		got := client.call("tools/call", `{"name":"ask","arguments":{"params":`+question+`}}`)
-		if asked := strings.NewReplacer(": ", ":", ", ", ",").Replace(kit.Receive(t, "the question", client.asked)); asked != question {
-			t.Errorf("asked %s", asked)
-		}
-		if text := string(strictjson.Quote(answer)); !strings.Contains(got, text) {
-			t.Errorf("answered %s and not %s", got, text)
-		}
+		kit.Equal(t, strings.NewReplacer(": ", ":", ", ", ",").Replace(kit.Receive(t, "the question", client.asked)),
+			question, "asked")
+		kit.Contains(t, got, string(strictjson.Quote(answer)), "answered")
 	}
 }
 
@@ -602,11 +570,7 @@ func TestRequestThatIsNotStrictIsAnswered(t *testing.T) {
 		return `"result":{"action":"accept","content":{"colour":"\ud83d"}}`
 	})
 	for _, params := range []string{`{"name":"echo","arguments":{"text":"\ud800"}}`, `{"name":"pid","name":"pid"}`} {
-		if got := client.call("tools/call", params); !strings.Contains(got, "-32700") {
-			t.Errorf("%s: %s", params, got)
-		}
+		kit.Contains(t, client.call("tools/call", params), "-32700", params)
 	}
-	if got := client.works("ask"); !strings.Contains(got, `ufffd`) {
-		t.Error(got)
-	}
+	kit.Contains(t, client.works("ask"), `ufffd`)
 }

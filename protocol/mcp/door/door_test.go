@@ -92,19 +92,14 @@ func (b *bench) Specs(ctx context.Context, p tool.Principal) iter.Seq2[*tool.Spe
 // serveHTTP opens the door over HTTP and returns its URL.
 func serveHTTP(t *testing.T, o door.Options, h tool.Handler, c tool.Catalog) string {
 	t.Helper()
-	gate, err := identity.StaticToken(token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gate := kit.Must(identity.StaticToken(token))(t)
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	front := web.New(web.Options{Listen: "127.0.0.1:0", Gate: gate, Ready: func(addr string) { ready <- addr }}, door.NewDoor(o))
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { ended <- front.Serve(ctx, h, c) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, <-ended)
 	})
 	return "http://" + <-ready + door.Path
 }
@@ -143,21 +138,14 @@ func connect(t *testing.T, over, version string, b *bench, o *sdk.ClientOptions)
 		}()
 		t.Cleanup(func() {
 			_ = in.Close()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			kit.Check(t, <-ended)
 		})
 		way = &sdk.IOTransport{Reader: out, Writer: in}
 	}
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
-	s, err := client.Connect(t.Context(), way, &sdk.ClientSessionOptions{ProtocolVersion: version})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(client.Connect(t.Context(), way, &sdk.ClientSessionOptions{ProtocolVersion: version}))(t)
 	t.Cleanup(func() { _ = s.Close() })
-	if got := s.InitializeResult().ProtocolVersion; got != version {
-		t.Fatalf("the client and the door speak %s, not %s", got, version)
-	}
+	kit.MustEqual(t, s.InitializeResult().ProtocolVersion, version, "the client and the door speak")
 	return s
 }
 
@@ -192,10 +180,7 @@ func codeOf(r *sdk.CallToolResult) any {
 
 func TestTheOfficialClientListsAndCalls(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *sdk.ClientSession, _ *bench, modern bool) {
-		list, err := s.ListTools(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := kit.Must(s.ListTools(t.Context(), nil))(t)
 		found := map[string]*sdk.Tool{}
 		for _, one := range list.Tools {
 			found[one.Name] = one
@@ -278,9 +263,7 @@ func TestACallThatIsCancelledEnds(t *testing.T) {
 			answered <- err
 		}()
 		time.AfterFunc(50*time.Millisecond, cancel) // before or after it began: both must work
-		if err := <-answered; err == nil {
-			t.Error("it was answered")
-		}
+		kit.Fails(t, <-answered, "", "it was answered")
 		if r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo", Arguments: map[string]any{}}); err != nil || r.IsError {
 			t.Errorf("the next caller gets %+v, %v", r, err)
 		}

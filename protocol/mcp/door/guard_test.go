@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
 	"toolpost/tool"
 )
@@ -89,19 +90,10 @@ func TestChallengeNamesTheTokenIssuer(t *testing.T) {
 
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := httpClient(t).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
+	resp := kit.Must(httpClient(t).Do(req))(t)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(b)
 }
 
@@ -117,11 +109,8 @@ func TestOtherHostsAndForeignPagesAreRefusedInJSONRPC(t *testing.T) {
 		"our own page":   {"", strings.TrimSuffix(url, door.Path), http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url,
-				strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+aboutMe+`}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url,
+				strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+aboutMe+`}}`)))(t)
 			for name, value := range map[string]string{
 				"Content-Type": "application/json", "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover", "Origin": c.origin,
 			} {
@@ -130,10 +119,7 @@ func TestOtherHostsAndForeignPagesAreRefusedInJSONRPC(t *testing.T) {
 				}
 			}
 			req.Host = c.host
-			resp, err := httpClient(t).Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := kit.Must(httpClient(t).Do(req))(t)
 			defer resp.Body.Close()
 			body, _ := io.ReadAll(resp.Body)
 			if resp.StatusCode != c.status || !strings.Contains(string(body), `"jsonrpc":"2.0"`) {
@@ -176,10 +162,7 @@ func TestCallPropertiesComeFromMetaOrHeaders(t *testing.T) {
 func TestSlowAndHugeBodiesAreRefused(t *testing.T) {
 	b := newBench()
 	url, _ := serveTwo(t, door.Options{}, b, b) // with a time limit of one second for a body
-	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), door.Path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must(net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), door.Path)))(t)
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: "+conn.RemoteAddr().String()+
 		"\r\nAuthorization: Bearer token-ada\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"jsonrpc\"")

@@ -33,30 +33,19 @@ type said struct {
 // post sends a body with headers, which are pairs of a name and a value.
 func post(t *testing.T, url, body string, headers ...string) said {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body)))(t)
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := httpClient(t).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must(httpClient(t).Do(req))(t)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(io.ReadAll(resp.Body))(t)
 	s := said{status: resp.StatusCode, header: resp.Header, body: string(b)}
 	if bytes.HasPrefix(b, []byte("{")) {
-		if err := json.Unmarshal(b, &s); err != nil {
-			t.Errorf("%s: %v", b, err)
-		}
+		kit.Check(t, json.Unmarshal(b, &s), b)
 	}
 	return s
 }
@@ -199,9 +188,7 @@ func TestNonsenseOnStdioIsAnsweredInTheWordsOfTheProtocol(t *testing.T) {
 		`{"jsonrpc":"2.0","id":3,"method":"` + strings.Repeat("x", 9<<20), // a line that is too long
 	}, "")
 	door := &door.Door{In: strings.NewReader(in), Out: &out, Caller: tool.Principal{ID: "ada"}}
-	if err := door.Serve(t.Context(), b, b); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, door.Serve(t.Context(), b, b))
 	said := map[string][]int{}
 	for line := range strings.Lines(out.String()) {
 		var m struct {
@@ -209,9 +196,7 @@ func TestNonsenseOnStdioIsAnsweredInTheWordsOfTheProtocol(t *testing.T) {
 			Result json.RawMessage
 			Error  struct{ Code int }
 		}
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
+		kit.OK(t, json.Unmarshal([]byte(line), &m), line)
 		key := fmt.Sprint(m.ID)
 		said[key] = append(said[key], m.Error.Code)
 	}

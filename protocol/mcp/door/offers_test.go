@@ -96,13 +96,8 @@ func engineOf(t *testing.T, rules string, sources map[string]string) *engine.Eng
 func engineWith(t *testing.T, with engine.Options, rules string, sources map[string]string) *engine.Engine {
 	t.Helper()
 	var o policy.Options
-	if err := config.DecodeYAML("policy.yaml", []byte(rules), &o); err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(o, policy.Env{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, config.DecodeYAML("policy.yaml", []byte(rules), &o))
+	p := kit.Must(policy.New(o, policy.Env{Dir: t.TempDir()}))(t)
 	with.Policy = func() *policy.Policy { return p }
 	e := engine.New(with)
 	var all []engine.Binding
@@ -113,9 +108,7 @@ func engineWith(t *testing.T, with engine.Options, rules string, sources map[str
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), kit.Hang)
 		defer cancel()
-		if err := e.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, e.Close(ctx))
 	})
 	return e
 }
@@ -203,9 +196,7 @@ func useLibrary(t *testing.T, era, version, over string) {
 	t.Run("prompts", func(t *testing.T) { prompted(t, s) })
 	t.Run("completes", func(t *testing.T) { completes(t, s) })
 	t.Run("subscribes", func(t *testing.T) {
-		if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: notes + "note"}); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: notes + "note"}))
 		// This client does not wait for the acknowledgement of its subscription. Changes in the other source are not
 		// reported.
 		untilUpdated(t, s, updated, "two_touch", "touch")
@@ -217,9 +208,7 @@ func useLibrary(t *testing.T, era, version, over string) {
 			case <-resources:
 			}
 		}
-		if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "grow"}); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, kit.Err(s.CallTool(t.Context(), &sdk.CallToolParams{Name: "grow"})))
 		kit.Receive(t, "prompts/list_changed", prompts)
 		kit.Receive(t, "resources/list_changed", resources)
 		if got, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "grown"}); err != nil || len(got.Messages) != 2 {
@@ -229,10 +218,7 @@ func useLibrary(t *testing.T, era, version, over string) {
 }
 
 func listsAll(t *testing.T, s *sdk.ClientSession) {
-	tools, err := s.ListTools(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools := kit.Must(s.ListTools(t.Context(), nil))(t)
 	for _, one := range tools.Tools {
 		if strings.Contains(one.Name, "prompts") || strings.Contains(one.Name, "resources") || strings.Contains(one.Name, "completion") {
 			t.Errorf("%s is listed as a tool", one.Name)
@@ -293,17 +279,13 @@ func readsAll(t *testing.T, s *sdk.ClientSession, logged <-chan *sdk.LoggingMess
 		}
 	}
 	for _, uri := range []string{notes + "none", "toolpost://sources/one/", "toolpost://sources/none/mem://note", "toolpost://sources/one/no uri"} {
-		if _, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri}); err == nil {
-			t.Errorf("%s can be read", uri)
-		}
+		kit.Fails(t, kit.Err(s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri})), "", "%s can be read", uri)
 	}
 	linked, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "link"})
 	if err != nil || len(linked.Content) != 2 {
 		t.Fatalf("%+v, %v", linked, err)
 	}
-	if got := linked.Content[0].(*sdk.ResourceLink).URI; got != notes+"note" {
-		t.Errorf("the link is %s", got)
-	}
+	kit.Equal(t, linked.Content[0].(*sdk.ResourceLink).URI, notes+"note", "the link")
 	if got := linked.Content[1].(*sdk.EmbeddedResource).Resource; got.URI != notes+"notes/1" || got.Text != "one" {
 		t.Errorf("the resource in it is %+v", got)
 	}
@@ -315,13 +297,11 @@ func prompted(t *testing.T, s *sdk.ClientSession) {
 		if err != nil || len(got.Messages) != 2 || got.Messages[0].Role != "assistant" || got.Messages[0].Content.(*sdk.TextContent).Text != "review go" {
 			t.Fatalf("%s: %+v, %v", name, got, err)
 		}
-		if uri := got.Messages[1].Content.(*sdk.EmbeddedResource).Resource.URI; uri != prefix+"note" {
-			t.Errorf("the resource of %s is %s", name, uri)
-		}
+		kit.Equal(t, got.Messages[1].Content.(*sdk.EmbeddedResource).Resource.URI,
+			prefix+"note", "the resource of %s", name)
 	}
-	if _, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review"}); err == nil {
-		t.Error("a prompt is written without an argument that it needs")
-	}
+	kit.Fails(t, kit.Err(s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review"})),
+		"", "a prompt is written without an argument that it needs")
 }
 
 func completes(t *testing.T, s *sdk.ClientSession) {
@@ -377,18 +357,12 @@ func TestPromptsAndResourcesOfTheOfficialServerAreOffered(t *testing.T) {
 				t.Errorf("%+v, %v", names, err)
 			}
 			uri := list.Resources[0].URI
-			if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}))
 			if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"}); err != nil { // one every 5 s
 				t.Fatal(err)
 			}
-			if got := kit.Receive(t, "resources/updated", updated); got != uri {
-				t.Errorf("%s has changed", got)
-			}
-			if _, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"}); err != nil {
-				t.Fatal(err)
-			}
+			kit.Equal(t, kit.Receive(t, "resources/updated", updated), uri, "has changed")
+			kit.OK(t, kit.Err(s.CallTool(t.Context(), &sdk.CallToolParams{Name: "toggle-subscriber-updates"})))
 			roots, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "get-roots-list"}) // listed only for clients with roots
 			if err != nil || !strings.Contains(textOf(roots), "file:///") {
 				t.Errorf("%+v, %v", roots, err)
@@ -412,18 +386,15 @@ func TestServersWithHostileOffers(t *testing.T) {
 					offeredSafely(t, spec.Resources)
 				}
 			}
-			if prompts != 1 {
-				t.Errorf("%d prompts are offered", prompts)
-			}
+			kit.Equal(t, prompts, 1, "prompts offered")
 			updated := make(chan string, 100)
 			s := clientOf(t, "http", "2026-07-28", e, &sdk.ClientOptions{
 				ResourceUpdatedHandler: func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI },
 			})
 			const bad = "toolpost://sources/bad/x://"
 			for _, name := range []string{"shape", "empty", "giant"} {
-				if got, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: bad + name}); err == nil {
-					t.Errorf("%s can be read: %+v", name, got)
-				}
+				kit.Fails(t, kit.Err(s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: bad + name})),
+					"", "%s can be read", name)
 			}
 			if got, err := s.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "good"}); err == nil && len(got.Messages) > 0 {
 				t.Errorf("%+v", got)
@@ -432,12 +403,8 @@ func TestServersWithHostileOffers(t *testing.T) {
 			if got, err := s.Complete(t.Context(), &sdk.CompleteParams{Ref: ref}); err != nil || len(got.Completion.Values) != 100 || !got.Completion.HasMore {
 				t.Errorf("%+v, %v", got, err)
 			}
-			if err := s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: bad + "followed"}); err != nil {
-				t.Fatal(err)
-			}
-			if got := kit.Receive(t, "resources/updated", updated); got != bad+"followed" {
-				t.Errorf("%s has changed", got)
-			}
+			kit.OK(t, s.Subscribe(t.Context(), &sdk.SubscribeParams{URI: bad + "followed"}))
+			kit.Equal(t, kit.Receive(t, "resources/updated", updated), bad+"followed", "has changed")
 			if got, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo"}); err != nil || textOf(got) != "ok" {
 				t.Errorf("%+v, %v", got, err)
 			}
@@ -511,27 +478,18 @@ func TestOffersPassTheChain(t *testing.T) {
 	of := func(name string) *sdk.ClientSession {
 		transport := &http.Transport{}
 		t.Cleanup(transport.CloseIdleConnections)
-		s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+		s := kit.Must(sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
 			PromptListChangedHandler:   func(context.Context, *sdk.PromptListChangedRequest) { changed <- true },
 			ResourceListChangedHandler: func(context.Context, *sdk.ResourceListChangedRequest) { changed <- true },
 		}).Connect(t.Context(), &sdk.StreamableClientTransport{
 			Endpoint: url, HTTPClient: &http.Client{Transport: named{transport, name}}, MaxRetries: -1,
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, nil))(t)
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	}
 	offered := func(s *sdk.ClientSession) int {
-		prompts, err := s.ListPrompts(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resources, err := s.ListResources(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		prompts := kit.Must(s.ListPrompts(t.Context(), nil))(t)
+		resources := kit.Must(s.ListResources(t.Context(), nil))(t)
 		return len(prompts.Prompts) + len(resources.Resources)
 	}
 	ada, bob := of("ada"), of("bob")
@@ -549,9 +507,7 @@ func TestOffersPassTheChain(t *testing.T) {
 	if _, err := bob.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review", Arguments: map[string]string{"language": "go"}}); err == nil {
 		t.Error("bob has a prompt")
 	}
-	if _, err := ada.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: notes + "note"}); err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, kit.Err(ada.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: notes + "note"})))
 	if _, err := ada.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review", Arguments: map[string]string{"language": "go"}}); err != nil {
 		t.Error(err)
 	}
@@ -613,16 +569,12 @@ func TestUpdatesReachOnlySubscribers(t *testing.T) {
 				readers = append(readers, r)
 			}
 			for i, uri := range []string{"note", "note", "notes/1"} {
-				if err := readers[i].Subscribe(t.Context(), &sdk.SubscribeParams{URI: notes + uri}); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, readers[i].Subscribe(t.Context(), &sdk.SubscribeParams{URI: notes + uri}))
 			}
 			touch := func(r reader) { untilUpdated(t, readers[2].ClientSession, r.updated, "touch") }
 			touch(readers[0]) // the client may still be opening its stream
 			touch(readers[1])
-			if err := readers[0].Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: notes + "note"}); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, readers[0].Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: notes + "note"}))
 			kit.Eventually(t, "no update for a client that unsubscribed", func() bool {
 				for len(readers[0].updated) > 0 {
 					<-readers[0].updated // it was sent before, on a stream of its own
@@ -729,9 +681,8 @@ func TestLegacyClientsAskForTasks(t *testing.T) {
 		w.say(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+strings.TrimSpace(version)+
 			`","capabilities":{"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}}`)
 		hello := answeredWith(t, w, 0)
-		if strings.Contains(hello, `"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}`) != (version >= "2025-11-25") {
-			t.Errorf("%s: the server offers %s", version, hello)
-		}
+		kit.Equal(t, strings.Contains(hello, `"tasks":{"cancel":{},"requests":{"tools":{"call":{}}}}`),
+			version >= "2025-11-25", "%s: the server offers %s", version, hello)
 		for i, step := range steps {
 			w.say(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%s}`, i+1, step[0]))
 			if got := answeredWith(t, w, i+1); got != step[1] {

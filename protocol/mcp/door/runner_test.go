@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"toolpost/config"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
 	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
@@ -21,11 +22,7 @@ func runnerOf(t testing.TB, fields string) tool.Runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := runner.Open(t.Context(), cfg.Sources[0], slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return kit.Must(runner.Open(t.Context(), cfg.Sources[0], slog.New(slog.DiscardHandler)))(t)
 }
 
 // before returns a runner in front of a door.

@@ -14,6 +14,7 @@ import (
 
 	"toolpost/codesearch/toolfind"
 	"toolpost/engine"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
 	"toolpost/tool"
 )
@@ -89,17 +90,12 @@ func among(t *testing.T, version string, o door.Options, c *crowd, client *sdk.C
 		ended <- door.Serve(context.Background(), e, e)
 		_ = fromDoor.Close()
 	}()
-	s, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, client).Connect(t.Context(),
-		&sdk.IOTransport{Reader: out, Writer: in}, &sdk.ClientSessionOptions{ProtocolVersion: version})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, client).Connect(t.Context(),
+		&sdk.IOTransport{Reader: out, Writer: in}, &sdk.ClientSessionOptions{ProtocolVersion: version}))(t)
 	t.Cleanup(func() {
 		_ = s.Close()
 		_ = in.Close()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, <-ended)
 	})
 	return s, l
 }
@@ -255,8 +251,6 @@ func TestManyIsANumberOrOff(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "-1", "many", "1.5"} {
-		if err := new(toolfind.Many).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken", text)
-		}
+		kit.Fails(t, new(toolfind.Many).UnmarshalText([]byte(text)), "", "%q is taken", text)
 	}
 }

@@ -152,9 +152,7 @@ func TestOneServerIsAsItIsDirectly(t *testing.T) {
 	} {
 		message := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%s}`, i, text)
 		want, got := direct.ask(t, message, progress), through.ask(t, message, progress)
-		if diff := gocmp.Diff(want, got); diff != "" {
-			t.Errorf("%s differs from what the server says directly (-):\n%s", text, diff)
-		}
+		kit.Equal(t, gocmp.Diff(want, got), "", "%s differs from what the server says directly", text)
 		if i == 0 {
 			for _, one := range []*wired{direct, through} {
 				one.say(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`) //nolint:misspell // the word of the protocol

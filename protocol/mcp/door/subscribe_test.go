@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"toolpost/identity"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
 	"toolpost/tool"
 	"toolpost/web"
@@ -107,9 +108,7 @@ func serveTwo(t *testing.T, o door.Options, h tool.Handler, c tool.Catalog) (url
 	go func() { ended <- front.Serve(ctx, h, c) }()
 	closed = sync.OnceFunc(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, <-ended)
 	})
 	t.Cleanup(closed)
 	return "http://" + <-ready + door.Path, closed
@@ -134,10 +133,7 @@ func follow(t *testing.T, method, url, body string, headers ...string) func() st
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := kit.Must(http.NewRequestWithContext(ctx, method, url, strings.NewReader(body)))(t)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream, application/json")
 	for i := 0; i < len(headers); i += 2 {
@@ -145,10 +141,7 @@ func follow(t *testing.T, method, url, body string, headers ...string) func() st
 	}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := kit.Must((&http.Client{Transport: transport}).Do(req))(t)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		b, _ := io.ReadAll(resp.Body)
@@ -159,9 +152,7 @@ func follow(t *testing.T, method, url, body string, headers ...string) func() st
 		t.Helper()
 		for lines.Scan() {
 			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
-				if err := json.Unmarshal(data, &m); err != nil {
-					t.Fatalf("%s: %v", data, err)
-				}
+				kit.OK(t, json.Unmarshal(data, &m), data)
 				return m
 			}
 		}
@@ -199,9 +190,8 @@ func TestSubscriptionReportsChangesForItsCaller(t *testing.T) {
 	s.sell(&tool.Spec{Name: "new", Skills: []tool.Skill{{Name: "care"}}}) // a new prompt and resource, but no new tools for her
 	heard := []string{prompts().Method, prompts().Method}
 	slices.Sort(heard) // the order is not defined
-	if !slices.Equal(heard, []string{"notifications/prompts/list_changed", "notifications/resources/list_changed"}) {
-		t.Errorf("she hears %v", heard)
-	}
+	kit.EqualSlices(t, heard,
+		[]string{"notifications/prompts/list_changed", "notifications/resources/list_changed"}, "she hears")
 	closed()
 	if m := tools(); m.ID != "sub-1" || m.Result.Meta["io.modelcontextprotocol/subscriptionId"] != "sub-1" {
 		t.Errorf("at the end she hears %+v", m)
@@ -272,9 +262,7 @@ func TestALegacyClientOnStdioHearsThatTheToolsChanged(t *testing.T) {
 		return m
 	}
 	say := func(text string) {
-		if _, err := io.WriteString(toDoor, text+"\n"); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, kit.Err(io.WriteString(toDoor, text+"\n")))
 	}
 	say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
 	next()
@@ -292,9 +280,7 @@ func TestALegacyClientOnStdioHearsThatTheToolsChanged(t *testing.T) {
 	if m := next(); m.ID != "s" {
 		t.Errorf("at the end it hears %+v", m)
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-ended)
 }
 
 func TestSkillsArePromptsAndResources(t *testing.T) {
@@ -329,9 +315,7 @@ func TestSkillsArePromptsAndResources(t *testing.T) {
 			break
 		}
 	}
-	if want := []string{"a b", "care", "echo", "two.care"}; !slices.Equal(names, want) {
-		t.Errorf("the prompts are %q", names)
-	}
+	kit.EqualSlices(t, names, []string{"a b", "care", "echo", "two.care"}, "the prompts")
 	if got := do("prompts/get", `"name":"care",`, "care"); !strings.Contains(got.body, `{"type":"text","text":"Do it well."}`) {
 		t.Error(got.body)
 	}

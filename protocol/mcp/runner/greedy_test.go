@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -75,9 +76,7 @@ func TestToolListAndItsLogLinesAreBounded(t *testing.T) {
 	r, _ = greedy(t, func(string, string) (string, string) {
 		return "", `{"resultType":"complete","tools":[` + strings.Repeat("1,", 30_000) + `1]}`
 	})
-	if _, err := r.Tools(t.Context()); err == nil || !strings.Contains(err.Error(), "more than") {
-		t.Errorf("a list of numbers: %v", err)
-	}
+	kit.Fails(t, kit.Err(r.Tools(t.Context())), "more than", "a list of numbers")
 	r, log := greedy(t, func(string, string) (string, string) {
 		return "", `{"resultType":"complete","tools":[` + strings.Repeat("1,", 500) + `{"name":"good","inputSchema":{}}]}`
 	})
@@ -95,9 +94,7 @@ func TestChattyServerDoesNotFillTheLog(t *testing.T) {
 		}
 		return strings.Repeat(said, 5000), `{"resultType":"complete","tools":[]}`
 	})
-	if _, err := r.Tools(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, kit.Err(r.Tools(t.Context())))
 	if n := log.count("blah"); n > 60 {
 		t.Errorf("%d lines in the log", n)
 	}
@@ -118,8 +115,6 @@ func TestAQuestionThatIsHugeIsNotKept(t *testing.T) {
 			}
 			return "", result
 		})
-		if res, err := r.Invoke(t.Context(), &tool.Call{Tool: "t"}, tool.Discard); tool.CodeOf(err) != tool.CodeProtocol {
-			t.Errorf("%s: %+v, %v", name, res, err)
-		}
+		kit.Refused(t, kit.Err(r.Invoke(t.Context(), &tool.Call{Tool: "t"}, tool.Discard)), tool.CodeProtocol, "", name)
 	}
 }

@@ -27,26 +27,18 @@ import (
 // unharmed checks that the next call works, whatever the server did before.
 func unharmed(t *testing.T, r *runner.Runner) {
 	t.Helper()
-	if got := works(t, r, "deep", `{"root":{"n":1}}`); got != `"{\"root\": {\"n\": 1}}"` {
-		t.Errorf("the next call gives %s", got)
-	}
+	kit.Equal(t, works(t, r, "deep", `{"root":{"n":1}}`), `"{\"root\": {\"n\": 1}}"`, "the next call")
 }
 
 func TestMisbehavingServerDoesNotAffectOtherCalls(t *testing.T) {
 	ways(t, ", max_message: 1000000", func(t *testing.T, r *runner.Runner, modern bool) {
 		http := strings.Contains(t.Name(), "http")
-		if got := works(t, r, "twice", `{}`); got != `"first"` {
-			t.Errorf("twice gives %s", got)
-		}
+		kit.Equal(t, works(t, r, "twice", `{}`), `"first"`, "twice")
 		unharmed(t, r)
-		if got := works(t, r, "unknown", `{}`); got != `"mine"` {
-			t.Errorf("unknown gives %s", got)
-		}
+		kit.Equal(t, works(t, r, "unknown", `{}`), `"mine"`, "unknown")
 		unharmed(t, r)
 		if !http {
-			if got := works(t, r, "noise", `{}`); got != `"noisy"` {
-				t.Errorf("noise gives %s", got)
-			}
+			kit.Equal(t, works(t, r, "noise", `{}`), `"noisy"`, "noise")
 			unharmed(t, r)
 		}
 		if got := works(t, r, "oddkeys", `{}`); got != `"b"` { // the last counts, as for lenient readers
@@ -55,9 +47,7 @@ func TestMisbehavingServerDoesNotAffectOtherCalls(t *testing.T) {
 		unharmed(t, r)
 		fails(t, r, &tool.Call{Tool: "nocontent"}, tool.CodeProtocol, "no content")
 		if !modern {
-			if got := works(t, r, "wrongera", `{}`); got != `"legacy all the same"` {
-				t.Errorf("a word of the other era gives %s", got)
-			}
+			kit.Equal(t, works(t, r, "wrongera", `{}`), `"legacy all the same"`, "a word of the other era")
 		} else {
 			fails(t, r, &tool.Call{Tool: "endless"}, tool.CodeProtocol, "again and again")
 			if http { // an answer cannot be sent there
@@ -115,9 +105,7 @@ func TestTwoCallsWithQuestionsAreKeptApart(t *testing.T) {
 		got := answers(t, r, &tool.Call{Tool: "ask", Caller: tool.Principal{ID: "bob"}}, func(a *tool.Ask) string {
 			return fmt.Sprintf(`{%q:{"action":"accept","content":{"colour":"bobs"}}}`, a.Needs[0].Key)
 		})
-		if !strings.Contains(got, "bobs") {
-			t.Errorf("bob's tool got %s", got)
-		}
+		kit.Contains(t, got, "bobs", "bob's tool")
 		next := *one
 		next.Resume = first.Ask.ID
 		next.Answers = json.RawMessage(fmt.Sprintf(`{%q:{"action":"accept","content":{"colour":"adas"}}}`, first.Ask.Needs[0].Key))
@@ -136,13 +124,9 @@ func TestAServerThatNeverAnswersIsReplaced(t *testing.T) {
 	before := works(t, r, "pid", `{}`)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := r.Invoke(ctx, &tool.Call{Tool: "never"}, tool.Discard); tool.CodeOf(err) != tool.CodeTimeout {
-		t.Errorf("got %v", err)
-	}
+	kit.Refused(t, kit.Err(r.Invoke(ctx, &tool.Call{Tool: "never"}, tool.Discard)), tool.CodeTimeout, "")
 	// It still answers the probe, so it is not replaced.
-	if after := works(t, r, "pid", `{}`); after != before {
-		t.Errorf("a server that answers was replaced: %s, %s", before, after)
-	}
+	kit.Equal(t, works(t, r, "pid", `{}`), before, "a server that answers was replaced")
 }
 
 func TestProtocolEraIsDetected(t *testing.T) {
@@ -161,9 +145,7 @@ func TestProtocolEraIsDetected(t *testing.T) {
 		mcptest.Server(t, "modern") + ", era: legacy": "did not start",
 		"command: [/bin/cat], start_timeout: 2s":      "",
 	} {
-		if _, err := open(t, fields).Tools(t.Context()); err == nil || !strings.Contains(err.Error(), strings.ReplaceAll(says, `\"`, `"`)) {
-			t.Errorf("%s: %v", fields, err)
-		}
+		kit.Fails(t, kit.Err(open(t, fields).Tools(t.Context())), strings.ReplaceAll(says, `\"`, `"`), fields)
 	}
 }
 
@@ -171,10 +153,7 @@ func TestIdleServersAreEndedAndStartedOnDemand(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := open(t, mcptest.Server(t, "modern")+", idle: 300ms")
 	before := works(t, r, "pid", `{}`)
-	pid, err := strconv.Atoi(strings.Trim(before, `"`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pid := kit.Must(strconv.Atoi(strings.Trim(before, `"`)))(t)
 	kit.Eventually(t, "the server is ended", func() bool { return len(tooltest.Descendants(os.Getpid())) == 0 })
 	if after := works(t, r, "pid", `{}`); after == before && pid != 1 && pid != 2 {
 		t.Logf("its own number is the same in another room: %s", after)
@@ -192,9 +171,8 @@ func TestAServerOverHTTPComesBack(t *testing.T) {
 			r := open(t, "url: '"+url+"'")
 			works(t, r, "deep", `{}`)
 			end()
-			if _, err := invoke(t, r, &tool.Call{Tool: "deep"}, tool.Discard); err == nil {
-				t.Error("a dead server gives a result")
-			}
+			kit.Fails(t, kit.Err(invoke(t, r, &tool.Call{Tool: "deep"}, tool.Discard)),
+				"", "a dead server gives a result")
 			fails(t, r, &tool.Call{Tool: "deep"}, tool.CodeUnavailable, "nothing answers")
 			port := strings.TrimSuffix(url[strings.LastIndex(url, ":")+1:], "/mcp")
 			pyHTTP(t, era, port)
@@ -249,9 +227,7 @@ func TestSecretHeaderIsNotSentAfterARedirect(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "moved to") || strings.Contains(err.Error(), "hush") {
 		t.Errorf("got %v", err)
 	}
-	if got := <-seen; got != "k-hush" {
-		t.Errorf("the server got %q", got)
-	}
+	kit.Equal(t, <-seen, "k-hush", "the server")
 	if stolen.Load() != nil {
 		t.Errorf("the thief got %v", stolen.Load())
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"toolpost/host/secret"
+	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/runner"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
@@ -105,10 +106,7 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 	src := sourceOf(t, t.TempDir(), fmt.Sprintf("url: %q", g.URL+"/mcp"), nil)
 	var redactor secret.Redactor
 	src.Redact = redactor.Add
-	r, err := runner.Open(t.Context(), src, discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(runner.Open(t.Context(), src, discard()))(t)
 	defer r.Close(t.Context())
 	if _, err := r.(tool.Source).Tools(t.Context()); err == nil || tool.AsError(err).Reason != runner.ReasonLogin ||
 		!strings.Contains(err.Error(), "toolpost mcp login") {
@@ -162,17 +160,12 @@ func TestLoginsAreKeptAndRenewed(t *testing.T) {
 		t.Errorf("got %v", last)
 	}
 	login() // as another process does it; the open runner uses the new tokens
-	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "t"}, tool.Discard); err != nil {
-		t.Errorf("after another login: %v", err)
-	}
+	kit.Check(t, kit.Err(r.Invoke(t.Context(), &tool.Call{Tool: "t"}, tool.Discard)), "after another login")
 	// The tokens are for this server only.
 	other := newGuarded(t, 4)
 	other.given.Store(g.given.Load())
 	moved := sourceOf(t, src.Dir, fmt.Sprintf("url: %q", other.URL+"/mcp"), nil)
-	r2, err := runner.Open(t.Context(), moved, discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r2 := kit.Must(runner.Open(t.Context(), moved, discard()))(t)
 	defer r2.Close(t.Context())
 	if _, err := r2.(tool.Source).Tools(t.Context()); tool.AsError(err).Reason != runner.ReasonLogin {
 		t.Errorf("another server gets our token: %v", err)
@@ -217,9 +210,7 @@ func TestASecretOfAClientIsForItsIssuerAlone(t *testing.T) {
 			t.Errorf("%s: %v", issuer, err)
 		}
 	}
-	if g.given.Load() != 1 {
-		t.Errorf("%d tokens were given", g.given.Load())
-	}
+	kit.Equal(t, g.given.Load(), 1, "tokens given")
 }
 
 func TestALoginWithoutRegistrationNamesTheOptionThatHelps(t *testing.T) {

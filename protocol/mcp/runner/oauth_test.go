@@ -2,8 +2,9 @@ package runner
 
 import (
 	"net/http"
-	"strings"
 	"testing"
+
+	"toolpost/internal/kit"
 )
 
 // A server may refer us to public addresses, and to those that are no nearer than the server itself.
@@ -32,27 +33,17 @@ func TestServerCannotReferToInnerAddresses(t *testing.T) {
 	if err == nil {
 		_ = resp.Body.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), "may not send us") {
-		t.Errorf("the client goes there: %v", err)
-	}
+	kit.Fails(t, err, "may not send us", "the client goes there")
 }
 
 func TestOnlyDocumentRequestsFollowRedirects(t *testing.T) {
 	request := func(method, url string) *http.Request {
-		r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
+		return kit.Must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 	}
 	doc, form := request(http.MethodGet, "https://a.example/doc"), request(http.MethodPost, "https://a.example/token")
-	if err := checkRedirect(request(http.MethodGet, "https://b.example/doc"), []*http.Request{doc}); err != nil {
-		t.Errorf("a document: %v", err)
-	}
-	if err := checkRedirect(request(http.MethodGet, "http://b.example/doc"), []*http.Request{doc}); err == nil {
-		t.Error("a document that is not protected any more")
-	}
-	if err := checkRedirect(request(http.MethodPost, "https://b.example/token"), []*http.Request{form}); err != http.ErrUseLastResponse {
-		t.Errorf("a token: %v", err)
-	}
+	kit.Check(t, checkRedirect(request(http.MethodGet, "https://b.example/doc"), []*http.Request{doc}), "a document")
+	kit.Fails(t, checkRedirect(request(http.MethodGet, "http://b.example/doc"), []*http.Request{doc}),
+		"", "a document that is not protected any more")
+	kit.Equal(t, checkRedirect(request(http.MethodPost, "https://b.example/token"), []*http.Request{form}),
+		http.ErrUseLastResponse, "a token")
 }

@@ -31,12 +31,9 @@ func TestRealServersFromNPM(t *testing.T) {
 		if all["echo"] == nil || all["get-sum"] == nil {
 			t.Fatalf("the tools are %v", all)
 		}
-		if got := works(t, r, "get-sum", `{"a":2,"b":3}`); !strings.Contains(got, "5") {
-			t.Errorf("the sum is %s", got)
-		}
-		if got := works(t, r, "get-structured-content", `{"location":"New York"}`); !strings.Contains(got, `"temperature"`) {
-			t.Errorf("structured content is %s", got)
-		}
+		kit.Contains(t, works(t, r, "get-sum", `{"a":2,"b":3}`), "5", "the sum")
+		kit.Contains(t, works(t, r, "get-structured-content", `{"location":"New York"}`),
+			`"temperature"`, "structured content")
 		var events kept
 		res, err := invoke(t, r, &tool.Call{Tool: "get-tiny-image", Args: json.RawMessage(`{}`)}, &events)
 		if err != nil || !res.OK || len(events.of(tool.KindAsset)) != 1 {
@@ -55,25 +52,18 @@ func TestRealServersFromNPM(t *testing.T) {
 		got := answers(t, r, &tool.Call{Tool: "trigger-elicitation-request", Args: json.RawMessage(`{}`)}, func(a *tool.Ask) string {
 			return fmt.Sprintf(`{%q:{"action":"accept","content":{"name":"Ada","color":"red"}}}`, a.Needs[0].Key)
 		})
-		if !strings.Contains(got, "Ada") {
-			t.Errorf("the elicitation gives %s", got)
-		}
+		kit.Contains(t, got, "Ada", "the elicitation")
 		got = answers(t, r, &tool.Call{Tool: "trigger-sampling-request", Args: json.RawMessage(`{"prompt":"hi","maxTokens":5}`)}, func(a *tool.Ask) string {
 			return fmt.Sprintf(`{%q:{"role":"assistant","model":"m","content":{"type":"text","text":"a model was here"}}}`, a.Needs[0].Key)
 		})
-		if !strings.Contains(got, "a model was here") {
-			t.Errorf("the sampling gives %s", got)
-		}
+		kit.Contains(t, got, "a model was here", "the sampling")
 	})
 	t.Run("filesystem", func(t *testing.T) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("in a file"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("in a file"), 0o600))
 		r := open(t, mcptest.NPM(t, "@modelcontextprotocol/server-filesystem/dist/index.js", fmt.Sprintf(", write: [%q]", dir), dir))
-		if got := works(t, r, "read_text_file", fmt.Sprintf(`{"path":%q}`, filepath.Join(dir, "a.txt"))); !strings.Contains(got, "in a file") {
-			t.Errorf("read %s", got)
-		}
+		kit.Contains(t, works(t, r, "read_text_file", fmt.Sprintf(`{"path":%q}`, filepath.Join(dir, "a.txt"))),
+			"in a file", "read")
 		works(t, r, "write_file", fmt.Sprintf(`{"path":%q,"content":"new"}`, filepath.Join(dir, "b.txt")))
 		if got, err := os.ReadFile(filepath.Join(dir, "b.txt")); string(got) != "new" {
 			t.Errorf("wrote %s, %v", got, err)
@@ -84,9 +74,7 @@ func TestRealServersFromNPM(t *testing.T) {
 		fields := mcptest.NPM(t, "@modelcontextprotocol/server-memory/dist/index.js", fmt.Sprintf(", write: [%q]", dir))
 		r := open(t, fields+fmt.Sprintf(", env: {MEMORY_FILE_PATH: %q}", filepath.Join(dir, "memory.json")))
 		works(t, r, "create_entities", `{"entities":[{"name":"ada","entityType":"person","observations":["counts"]}]}`)
-		if got := works(t, r, "read_graph", `{}`); !strings.Contains(got, "counts") {
-			t.Errorf("the graph is %s", got)
-		}
+		kit.Contains(t, works(t, r, "read_graph", `{}`), "counts", "the graph")
 	})
 }
 
@@ -105,9 +93,7 @@ func TestServersOfTheTypeScriptSDKs(t *testing.T) {
 			got := answers(t, r, &tool.Call{Tool: "confirm", Args: json.RawMessage(`{}`)}, func(a *tool.Ask) string {
 				return fmt.Sprintf(`{%q:{"action":"accept","content":{"sure":true}}}`, a.Needs[0].Key)
 			})
-			if !strings.Contains(got, `sure\":true`) {
-				t.Errorf("got %s", got)
-			}
+			kit.Contains(t, got, `sure\":true`)
 			changed := r.Changed()
 			works(t, r, "grow", `{}`)
 			kit.Receive(t, "the tools changed", changed)
@@ -187,10 +173,7 @@ func TestGoServerProgram(t *testing.T) {
 
 func TestServersOfTheGoSDK(t *testing.T) {
 	tooltest.NoLeaks(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	s := goServer()
 	for _, era := range []string{"modern", "legacy"} {
 		o := &sdk.StreamableHTTPOptions{Stateless: era == "modern"}

@@ -48,16 +48,11 @@ func pyHTTP(t testing.TB, era, port string) (url string, end func()) {
 // open opens a source, and closes it when the test ends.
 func open(t testing.TB, fields string) *runner.Runner {
 	t.Helper()
-	r, err := runner.Open(t.Context(), sourceOf(t, t.TempDir(), fields, nil), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := kit.Must(runner.Open(t.Context(), sourceOf(t, t.TempDir(), fields, nil), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), kit.Hang)
 		defer cancel()
-		if err := r.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, r.Close(ctx))
 	})
 	return r.(*runner.Runner)
 }
@@ -135,10 +130,7 @@ func list(t testing.TB, r *runner.Runner) map[string]*tool.Spec {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), kit.Hang)
 	defer cancel()
-	specs, err := r.Tools(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs := kit.Must(r.Tools(ctx))(t)
 	all := map[string]*tool.Spec{}
 	for _, s := range specs {
 		all[s.Name] = s
@@ -161,9 +153,7 @@ func TestToolsAreListedAsTheyAre(t *testing.T) {
 		}
 		deep := `{"type": "object", "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "n": {"type": "number"}}}}, ` +
 			`"properties": {"root": {"$ref": "#/$defs/node"}}, "x-mine": {"kept": [1.5, "\u00e9"]}}`
-		if got := string(all["deep"].Input); got != deep {
-			t.Errorf("the schema is %s", got)
-		}
+		kit.Equal(t, string(all["deep"].Input), deep, "the schema")
 		if e := all["echo"]; e.Title != "Echo" || e.Description != "Says it again." || len(e.Output) == 0 {
 			t.Errorf("echo is %+v", e)
 		}
@@ -175,9 +165,8 @@ func TestToolsAreListedAsTheyAre(t *testing.T) {
 
 func TestHintsCountOnlyIfTrusted(t *testing.T) {
 	tooltest.NoLeaks(t)
-	if e := list(t, open(t, mcptest.Server(t, "modern")+", effects: {reads: true}"))["echo"].Effects; e != (tool.Effects{Reads: true}) {
-		t.Errorf("with effects of the config: %+v", e)
-	}
+	kit.Equal(t, list(t, open(t, mcptest.Server(t, "modern")+", effects: {reads: true}"))["echo"].Effects,
+		tool.Effects{Reads: true}, "with effects of the config")
 	all := list(t, open(t, mcptest.Server(t, "modern")+", trust_hints: true"))
 	if e := all["echo"].Effects; !e.ReadOnly() {
 		t.Errorf("a hint that is to be believed was not: %+v", e)
@@ -307,9 +296,7 @@ func TestQuestionsGoToTheCallerAndBack(t *testing.T) {
 				return "{" + strings.Join(all, ",") + "}"
 			})
 			for _, w := range want {
-				if !strings.Contains(got, w) {
-					t.Errorf("%s got %s, without %s", name, got, w)
-				}
+				kit.Contains(t, got, w, name)
 			}
 		}
 		form, link := []tool.NeedKind{tool.NeedForm}, []tool.NeedKind{tool.NeedLink}
@@ -322,9 +309,7 @@ func TestQuestionsGoToTheCallerAndBack(t *testing.T) {
 			each("roots", []tool.NeedKind{tool.NeedRoots}, "", `file:///a`)
 			each("ask", form, `{"action":"accept","content":{"colour":"red"}}`, `secret-ask`)
 		} else {
-			if got := works(t, r, "roots", `{}`); !strings.Contains(got, "-32601") {
-				t.Errorf("a server was told of roots that there are not: %s", got)
-			}
+			kit.Contains(t, works(t, r, "roots", `{}`), "-32601", "a server was told of roots that there are not")
 			each("visitfirst", link, `{"action":"accept"}`, `welcome back`)
 		}
 	})
@@ -357,9 +342,7 @@ func TestAnswerIsBoundToItsQuestion(t *testing.T) {
 		} {
 			bad := good
 			change(&bad)
-			if res, err := invoke(t, r, &bad, tool.Discard); tool.CodeOf(err) != tool.CodeInvalidInput {
-				t.Errorf("%s: %+v, %v", what, res, err)
-			}
+			kit.Refused(t, kit.Err(invoke(t, r, &bad, tool.Discard)), tool.CodeInvalidInput, "", what)
 		}
 		if res, err := invoke(t, r, &good, tool.Discard); err != nil || !strings.Contains(string(res.Output), "red") {
 			t.Errorf("%+v, %v", res, err)
@@ -416,9 +399,7 @@ func TestAWithdrawnQuestionIsNotWaitedFor(t *testing.T) {
 
 func TestTheConfigSaysWhichFoldersThereAre(t *testing.T) {
 	ways(t, ", roots: [/srv/data]", func(t *testing.T, r *runner.Runner, _ bool) {
-		if got := works(t, r, "roots", `{}`); !strings.Contains(got, "file:///srv/data") {
-			t.Errorf("got %s", got)
-		}
+		kit.Contains(t, works(t, r, "roots", `{}`), "file:///srv/data")
 	})
 }
 
@@ -427,9 +408,7 @@ func TestCallsAreCancelled(t *testing.T) {
 		list(t, r)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(300*time.Millisecond, cancel)
-		if _, err := r.Invoke(ctx, &tool.Call{Tool: "sleep"}, tool.Discard); tool.CodeOf(err) != tool.CodeCancelled {
-			t.Errorf("got %v", err)
-		}
+		kit.Refused(t, kit.Err(r.Invoke(ctx, &tool.Call{Tool: "sleep"}, tool.Discard)), tool.CodeCancelled, "")
 		if modern && strings.Contains(t.Name(), "http") {
 			return // there the server sees its stream end
 		}
@@ -445,9 +424,7 @@ func endless(t *testing.T, r *runner.Runner, c *tool.Call, heard string) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := r.Invoke(ctx, c, tool.Discard)
 		cancel()
-		if tool.CodeOf(err) != tool.CodeTimeout {
-			t.Errorf("got %v", err)
-		}
+		kit.Refused(t, err, tool.CodeTimeout, "")
 		if strings.Contains(works(t, r, "seen", `{}`), heard) {
 			return
 		}
@@ -478,27 +455,21 @@ func TestChangesOfTheToolsAreHeardAtOnce(t *testing.T) {
 				t.Errorf("the tools are %v", len(all))
 			}
 		}
-		if got := works(t, r, "late", `{}`); got != `"late"` {
-			t.Errorf("got %s", got)
-		}
+		kit.Equal(t, works(t, r, "late", `{}`), `"late"`)
 		fails(t, r, &tool.Call{Tool: "fail"}, tool.CodeNotFound, "no tool named")
 	})
 }
 
 func TestTasksAreFollowedToTheirEnd(t *testing.T) {
 	ways(t, "", func(t *testing.T, r *runner.Runner, modern bool) {
-		if got := works(t, r, "task", `{}`); !strings.Contains(got, "task done") {
-			t.Errorf("got %s", got)
-		}
+		kit.Contains(t, works(t, r, "task", `{}`), "task done")
 		if !modern {
 			return
 		}
 		got := answers(t, r, &tool.Call{Tool: "task", Args: json.RawMessage(`{"asks":true}`)}, func(*tool.Ask) string {
 			return `{"k":{"action":"accept","content":{"colour":"green"}}}`
 		})
-		if !strings.Contains(got, "green") {
-			t.Errorf("got %s", got)
-		}
+		kit.Contains(t, got, "green")
 		res, err := invoke(t, r, &tool.Call{Tool: "task", Args: json.RawMessage(`{"fails":true}`)}, tool.Discard)
 		if err != nil || res.OK || res.Failure.Message != "task broke" {
 			t.Errorf("%+v, %v", res, err)
