@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,9 +81,7 @@ func TestWaitingChildrenEndWhenIdle(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	must(t, r, "t", `{"do":"1"}`)
-	if n := localOf(r, "t").pools.count().Ahead; n != 0 {
-		t.Errorf("after one call %d children wait for more", n)
-	}
+	kit.Equal(t, localOf(r, "t").pools.count().Ahead, 0, "children that wait after one call")
 	waiter(t, r, `{"do":"1"}`)
 	before := server(t, r)
 	if !soon(func() bool { return localOf(r, "t").pools.count().Ahead == 0 && onlyServer(t, r) }) {
@@ -130,9 +127,7 @@ def run(payload):
 		if n == 0 {
 			first = got.Seen // there was nothing before it
 		}
-		if !reflect.DeepEqual(got.Seen, first) {
-			t.Errorf("call %d finds %v, and the first one %v", n, got.Seen, first)
-		}
+		kit.DeepEqual(t, got.Seen, first, "call %d finds", n)
 		for _, u := range got.Unique {
 			if known[u] {
 				t.Errorf("call %d has %s, which another one had", n, u)
@@ -234,9 +229,7 @@ func TestUnreadCallIsRunByAnotherChild(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond) // whether the request has arrived by then must not matter
 	_ = syscall.Kill(pid, syscall.SIGKILL)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-done)
 }
 
 // A call that was read is never run twice, however its child ends.

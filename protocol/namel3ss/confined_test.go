@@ -399,9 +399,7 @@ func TestLeftoversOfACallEndItsServer(t *testing.T) {
 	} {
 		tell(t, r, "1", tool.Guarantees{}, tool.Discard)
 		tell(t, r, leaves, tool.Guarantees{}, tool.Discard)
-		if servers := interpreters(); servers != want {
-			t.Errorf("after %s there are %d servers and not %d", leaves, servers, want)
-		}
+		kit.Equal(t, interpreters(), want, "after %s", leaves)
 	}
 }
 

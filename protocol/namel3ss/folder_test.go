@@ -134,9 +134,7 @@ func TestAFolderHasNothingOfThisMachine(t *testing.T) {
 	res := must(t, r, "t", `{"do":"greet","name":"Ada"}`)
 	kit.Equal(t, string(res.Output), `"hello Ada"`)
 	for field, want := range map[string]any{"runner": "container", "container_runtime": "sandbox", "image": "/", "container_enforcement": "verified"} {
-		if res.Trace.Details[field] != want {
-			t.Errorf("trace field %s: %v", field, res.Trace.Details[field])
-		}
+		kit.Equal(t, res.Trace.Details[field], want, "trace field %s", field)
 	}
 }
 

@@ -70,8 +70,7 @@ func must(t testing.TB, r tool.Handler, name, args string) *tool.Result {
 // systemPython returns the interpreter of apps without a .venv.
 func systemPython(t testing.TB) string {
 	t.Helper()
-	p := kit.Must(findPython(context.Background(), t.TempDir(), "", process.Environment(nil, nil)))(t)
-	return p.path
+	return kit.Must(findPython(context.Background(), t.TempDir(), "", process.Environment(nil, nil)))(t).path
 }
 
 // server returns a fork server of the tool `t`, which waits for its next call.

@@ -246,9 +246,7 @@ func TestInstalledPacksRunOnlyIfTrusted(t *testing.T) {
 				runs = append(runs, tool)
 			}
 		}
-		if got := strings.Join(runs, " "); got != c.runs {
-			t.Errorf("%s: %s run, want %s", name, got, c.runs)
-		}
+		kit.Equal(t, strings.Join(runs, " "), c.runs, name)
 		if err := r.Unavailable("unsigned"); c.o.Trusted == nil && (tool.AsError(err).Reason != "pack_not_verified" || !strings.Contains(err.Error(), "trusted_packs")) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -130,9 +130,7 @@ def run(payload):
 		}
 		out := strings.Join(streams["stdout"], "\n")
 		for _, want := range []string{`"forged"`, `größer \ud800`, "raw", "\uFFFD bytes", "no newline", "of a child"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("%q is not among the lines of stdout:\n%s", want, out)
-			}
+			kit.Contains(t, out, want, "stdout")
 		}
 		kit.Equal(t, fmt.Sprint(streams["stderr"]), "[to stderr]", "stderr: %q", streams["stderr"])
 	})
@@ -277,9 +275,7 @@ def run(payload):
 	if first[0] != second[0] || first[1] == second[1] || second[2] != second[0] {
 		t.Errorf("want one import and a process for each call, got %v and %v", first, second)
 	}
-	if res.Trace.Details["mode"] != "warm" {
-		t.Errorf("mode %v", res.Trace.Details["mode"])
-	}
+	kit.Equal(t, res.Trace.Details["mode"], "warm", "mode")
 }
 
 func TestAnEditedToolIsSeenAtOnce(t *testing.T) {

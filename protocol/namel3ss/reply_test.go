@@ -59,9 +59,8 @@ func TestRequestHasExactlyTheFieldsOfTheContract(t *testing.T) {
 		},
 	}
 	kit.Equal(t, cmp.Diff(want, got.Request), "")
-	if !strings.Contains(got.Raw, `{"name":"Ada","n":1.50,"big":12345678901234567890}`) {
-		t.Errorf("numbers must stay numbers, with their digits: %s", got.Raw)
-	}
+	kit.Contains(t, got.Raw,
+		`{"name":"Ada","n":1.50,"big":12345678901234567890}`, "numbers must stay numbers, with their digits")
 }
 
 // contract(namel3ss): `trace_id` (string, optional): trace correlation id.
@@ -84,9 +83,7 @@ func TestSandboxIsSentOnlyWhenTrue(t *testing.T) {
 	}{{nil, false, nil}, {&no, false, false}, {&yes, true, true}} {
 		res := must(t, peer(t, Options{Sandbox: c.sandbox}), "greeter", `{}`)
 		kit.Equal(t, strings.Contains(string(res.Output), `"sandbox"`), c.sent, "sandbox %v: sent", c.sandbox)
-		if got := res.Trace.Details["sandbox"]; got != c.traced {
-			t.Errorf("sandbox %v: traced as %v", c.sandbox, got)
-		}
+		kit.Equal(t, res.Trace.Details["sandbox"], c.traced, "sandbox %v: traced as", c.sandbox)
 	}
 }
 
@@ -190,9 +187,8 @@ func TestFailureKeepsTypeAndReasonCode(t *testing.T) {
 	if d["status"] != "error" || d["error_type"] != "ValueError" || d["error_message"] != "Missing input" || d["reason"] != "guarantee_blocked" {
 		t.Errorf("trace %v", d)
 	}
-	if checks := fmt.Sprintf("%s", d["capability_checks"]); !strings.Contains(checks, `"guarantee_source":"user"`) {
-		t.Errorf("capability_checks are not in the trace: %s", checks)
-	}
+	kit.Contains(t, fmt.Sprintf("%s", d["capability_checks"]),
+		`"guarantee_source":"user"`, "capability_checks are not in the trace")
 }
 
 func FuzzReply(f *testing.F) {

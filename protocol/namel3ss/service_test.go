@@ -82,9 +82,7 @@ func TestServiceGetsExactlyTheFieldsOfTheContract(t *testing.T) {
 	for field, want := range map[string]any{
 		"runner": "service", "service_url": url, "service_handshake": false, "resolved_source": "binding", "status": "ok", "timeout_ms": 10000.0, "protocol_version": 1,
 	} {
-		if res.Trace.Details[field] != want {
-			t.Errorf("trace field %s is %v, want %v", field, res.Trace.Details[field], want)
-		}
+		kit.Equal(t, res.Trace.Details[field], want, "trace field %s", field)
 	}
 	if res.Trace.Details["python_path"] != nil {
 		t.Error("a service has no Python of ours")
@@ -108,9 +106,7 @@ func TestServiceRequestEscapesCallerValues(t *testing.T) {
 		}
 	}
 	for _, c := range []tool.Call{{Trace: "\xff"}, {Trace: "a", Session: "\xff"}} {
-		if doc, err := form.fill(&invocation{call: &c, args: json.RawMessage(`{}`)}, 1); err == nil {
-			t.Errorf("%s is not JSON", doc)
-		}
+		kit.Fails(t, kit.Err(form.fill(&invocation{call: &c, args: json.RawMessage(`{}`)}, 1)), "", "is not JSON")
 	}
 }
 
@@ -123,9 +119,7 @@ func TestArgumentsThatAreNoJSONNeverReachAService(t *testing.T) {
 	for _, args := range []string{`{"a":1,"a":2}`, `{`, `{}}`, `{},"trace_id":"x"`, "{\"a\":\"\xff\"}"} {
 		kit.Refused(t, kit.Err(call(r, "t", args, tool.Discard)), tool.CodeInvalidInput, "", args)
 	}
-	if n := asked.Load(); n != 0 {
-		t.Errorf("the service was asked %d times", n)
-	}
+	kit.Equal(t, asked.Load(), 0, "requests to the service")
 }
 
 // contract(namel3ss): { "ok": false, "error": { "type": "ValueError", "message": "Missing input" } }
@@ -255,9 +249,7 @@ func TestHandshakeHoldsForAWhilePerGuarantees(t *testing.T) {
 		must(t, r, "greeter", `{"name":"Ada"}`)
 	}
 	count := func() string { return string(must(t, counter, "handshakes", `{}`).Output) }
-	if n := count(); n != "1" {
-		t.Errorf("%s handshakes for three calls", n)
-	}
+	kit.Equal(t, count(), "1", "handshakes for three calls")
 	tighter := &tool.Spec{Guarantees: tool.Guarantees{NoSubprocess: true}}
 	if _, err := r.Invoke(t.Context(), &tool.Call{Tool: "greeter", Args: []byte(`{"name":"Ada"}`), Spec: tighter}, tool.Discard); err != nil || count() != "2" {
 		t.Errorf("other guarantees are another handshake: %s, %v", count(), err)

@@ -72,9 +72,7 @@ func serveFront(t testing.TB, at web.Options, o ServiceOptions, h tool.Handler, 
 	go func() { ended <- web.New(at, NewServiceDoor(o)).Serve(ctx, h, c) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, <-ended)
 	})
 	return <-ready
 }
@@ -144,9 +142,8 @@ func networkOnlyMissing() bool {
 
 func TestServiceDoorPromisesWallsOnlyForLocalTools(t *testing.T) {
 	cover, no := covered, tool.Guarantees{NoNetwork: true}
-	if here := cover(&tool.Spec{Name: "t", Protocol: "namel3ss", Walls: "none"}, no); tool.CodeOf(here) != tool.CodeOf(sandbox.Cover("t", no)) {
-		t.Errorf("around a tool of ours: %v", here)
-	}
+	kit.Refused(t, cover(&tool.Spec{Name: "t", Protocol: "namel3ss", Walls: "none"}, no),
+		tool.CodeOf(sandbox.Cover("t", no)), "", "around a tool of ours")
 	for _, protocol := range []string{"namel3ss", "singularity", "rest", "builtin", ""} {
 		if err := cover(&tool.Spec{Name: "t", Protocol: protocol}, no); err == nil || tool.AsError(err).Reason != sandbox.CoverageMissing {
 			t.Errorf("%q: %v", protocol, err)

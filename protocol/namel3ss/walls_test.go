@@ -60,9 +60,8 @@ func TestGuaranteeThatCannotBeEnforcedIsRefusedBeforeAnythingStarts(t *testing.T
 					t.Errorf("%s: trace %v, %v", name, d.Trace, err)
 				}
 			}
-			if _, err := os.Stat(filepath.Join(root, "started")); err == nil {
-				t.Errorf("%s, %s: the tool was started", name, mode)
-			}
+			kit.Fails(t, kit.Err(os.Stat(filepath.Join(root, "started"))),
+				"", "%s, %s: the tool was started", name, mode)
 		}
 	}
 }

@@ -106,9 +106,7 @@ func TestMistakesInAppAINameTheLine(t *testing.T) {
 		}
 		delete(tools, "fine")
 		other := slices.Collect(maps.Values(tools))[0]
-		if err := other.Problem; tool.CodeOf(err) != tool.CodeInvalidInput || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: want %q, got %v", c.text, c.want, err)
-		}
+		kit.Refused(t, other.Problem, tool.CodeInvalidInput, c.want, c.text)
 	}
 	if tools, err := Parse([]byte("\ntool \"\":\n  nonsense is 1")); err != nil ||
 		!strings.Contains(fmt.Sprint(tools["app.ai:2"].Problem), `app.ai:2:1: a tool block starts`) {

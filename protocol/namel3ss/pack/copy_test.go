@@ -20,10 +20,7 @@ func TestACopyIsWritableForItsOwnerAlone(t *testing.T) {
 	}
 	kit.OK(t, copyPack(src, to))
 	for name, want := range map[string]os.FileMode{"pack.yaml": 0o644, "run.sh": 0o755, "sub/tool.py": 0o644} {
-		b, err := os.ReadFile(filepath.Join(to, name))
-		if err != nil || string(b) != name {
-			t.Errorf("%s: %q, %v", name, b, err)
-		}
+		kit.Equal(t, string(kit.Must(os.ReadFile(filepath.Join(to, name)))(t)), name)
 		if info, err := os.Stat(filepath.Join(to, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, not %v, %v", name, info.Mode(), want, err)
 		}
