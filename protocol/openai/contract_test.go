@@ -28,9 +28,7 @@ func start(t *testing.T, dir, text string, doors int) map[string]string {
 	go func() { ended <- n.Serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, <-ended)
 		late, end := context.WithTimeout(context.Background(), limit)
 		defer end()
 		kit.Check(t, n.Close(late))

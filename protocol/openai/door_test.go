@@ -78,17 +78,13 @@ func TestToolCallsAreAnsweredWithMessagesInTheirOrder(t *testing.T) {
 		}
 	}
 	for i, code := range []any{nil, "invalid_input", nil, "not_found", "tool_error", nil} {
-		if got := dig(a.Doc, "results", i, "code"); got != code {
-			t.Errorf("%d has the code %v, not %v", i, got, code)
-		}
+		kit.Equal(t, dig(a.Doc, "results", i, "code"), code, "%d has the code", i)
 	}
 	if dig(a.Doc, "results", 5, "ask", "message") != "Which colour?" || dig(a.Doc, "run") != "r-1" {
 		t.Error(a.Text)
 	}
 	log := h.Records()
-	if len(log) != 6 {
-		t.Errorf("%d are on record", len(log))
-	}
+	kit.Equal(t, len(log), 6, "on record")
 	for _, r := range log {
 		if r.Run != "r-1" || r.Door != "openai" {
 			t.Errorf("%+v", r)

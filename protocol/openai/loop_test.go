@@ -30,9 +30,7 @@ func TestAModelReadsAFileAndAnswersUnderOneRun(t *testing.T) {
 		asked[0].Header.Get("Authorization") != "Bearer the-key-itself" || asked[0].Body["model"] != "m-1" {
 		t.Fatal(asked)
 	}
-	if content := dig(asked[1].Body, "messages", 2, "content"); content != `{"name": "demo"}` {
-		t.Error(content)
-	}
+	kit.Equal(t, dig(asked[1].Body, "messages", 2, "content"), `{"name": "demo"}`)
 	log := h.Records()
 	if len(log) != 1 || log[0].Tool != "readFile" || log[0].Run != "run-7" || log[0].Session != "s-1" ||
 		log[0].Caller != "owner" ||
@@ -67,9 +65,7 @@ func TestToolErrorsReachTheModelAndTheAuditLog(t *testing.T) {
 		"ask":  "Which colour?", "good": "demo",
 		"choose": "You stand at a gate.\n[choices; what the user chooses is the next prompt:\n1. Go north\n2. Go south (it is cold)]",
 	} {
-		if !strings.Contains(contents[id], want) {
-			t.Errorf("%s was told as %q, not with %q", id, contents[id], want)
-		}
+		kit.Contains(t, contents[id], want, "%s was told as", id)
 	}
 	log := h.Records()
 	codes := map[string]tool.Code{}
@@ -202,9 +198,7 @@ func TestTheCallersOwnToolsAreLeftToTheCaller(t *testing.T) {
 		dig(a.Doc, "choices", 0, "finish_reason") != "tool_calls" || message["content"] != "Both." {
 		t.Fatal(a.Text)
 	}
-	if got := m.Asked()[0].Tools(); !slices.Equal(got, []string{"paint", "readFile"}) {
-		t.Errorf("%v were offered", got)
-	}
+	kit.EqualSlices(t, m.Asked()[0].Tools(), []string{"paint", "readFile"}, "offered")
 	// The message that the caller sends back carries our call, so that the model remembers what it read.
 	back := mustJSON(t, map[string]any{"model": "demo", "messages": []any{
 		map[string]any{"role": "user", "content": "Read and paint"}, message,
@@ -229,9 +223,7 @@ func TestOnlySelectedToolsRun(t *testing.T) {
 		"function", "name") != "dotted_name" {
 		t.Fatal(a.Text, asked)
 	}
-	if dig(asked[1].Body, "tool_choice") != "auto" {
-		t.Error("it is told to call a tool again and again")
-	}
+	kit.Equal(t, dig(asked[1].Body, "tool_choice"), "auto", "it is told to call a tool again and again")
 	if first, second := dig(asked[1].Body, "messages", 2, "content"), dig(asked[1].Body, "messages", 3,
 		"content"); first != "dotted" ||
 		!strings.HasPrefix(second.(string), "Error: ") {
@@ -438,6 +430,5 @@ func TestLongToolOutputIsTruncatedForTheModel(t *testing.T) {
 
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
-	b := kit.Must(json.Marshal(v))(t)
-	return string(b)
+	return string(kit.Must(json.Marshal(v))(t))
 }

@@ -420,9 +420,7 @@ func TestResponsesToolsAreTranslatedForOtherServers(t *testing.T) {
 			got, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			for _, want := range []string{`"namespace":"git"`, `"name":"log"`, `"type":"custom_tool_call"`, `"input":"*** Begin"`} {
-				if !strings.Contains(string(got), want) {
-					t.Errorf("%s, stream %s: no %s in %s", model, stream, want, got)
-				}
+				kit.Contains(t, string(got), want, "%s, stream %s", model, stream)
 			}
 			kit.Equal(t, resp.Header.Get("Toolpost-Left-Out"), "web_search, image_generation", "left out")
 			a := h.Do("POST", "/v1/responses", `{"model":"`+model+`","input":[{"role":"user","content":"x"},
@@ -455,9 +453,7 @@ func TestASearchForToolsReachesOtherServers(t *testing.T) {
 			again := strings.ReplaceAll(searched, "CALL", "c0") + "," + strings.ReplaceAll(searched, "CALL", "c1")
 			got := ask(`"x"`)
 			for _, want := range []string{`"type":"tool_search_call"`, `"execution":"client"`, `"arguments":{"query":"log"}`, `"call_id":"c1"`} {
-				if !strings.Contains(got, want) {
-					t.Errorf("%s, stream %s: no %s in %s", model, stream, want, got)
-				}
+				kit.Contains(t, got, want, "%s, stream %s", model, stream)
 			}
 			got = ask(`[{"role":"user","content":"x"},` + again + `]`)
 			if !strings.Contains(got, `"namespace":"git"`) || !strings.Contains(got, `"name":"log"`) {
@@ -482,9 +478,7 @@ func TestTokensAndEmbeddingsAreAskedOfTheServer(t *testing.T) {
 		}
 	}
 	for _, asked := range m.Asked() {
-		if asked.Body["model"] != "m-1" {
-			t.Error(asked)
-		}
+		kit.Equal(t, asked.Body["model"], "m-1", asked)
 	}
 }
 
@@ -598,9 +592,7 @@ func TestRequestKeepsItsOwnFieldsBesideOurTools(t *testing.T) {
 							t.Errorf("%s, round %d: %d more were said", name, round, more)
 						}
 					}
-					if !reflect.DeepEqual(have, value) {
-						t.Errorf("%s, stream %s, round %d: %s is %v, not %v", name, stream, round, member, have, value)
-					}
+					kit.DeepEqual(t, have, value, "%s, stream %s, round %d: %s", name, stream, round, member)
 				}
 				kit.Equal(t, asked.Header.Get("Anthropic-Beta"), "one", asked.Header)
 			}
@@ -628,9 +620,8 @@ func TestAModelSearchesAmongManyTools(t *testing.T) {
 			t.Fatalf("%s: %d %s", c.path, a.Status, a.Text)
 		}
 		asked := m.Asked()
-		if got := asked[0].Tools(); !slices.Equal(got, []string{"call_tool", "describe_tool", "echo", "search_tools"}) {
-			t.Errorf("%s: the model was offered %q", c.path, got)
-		}
+		kit.EqualSlices(t, asked[0].Tools(),
+			[]string{"call_tool", "describe_tool", "echo", "search_tools"}, "%s: the model was offered", c.path)
 		for i, want := range []string{"readFile(path: string", "the arguments of search_tools", `path`, "no tool named", `demo`,
 			"nobody fails here", "no tool named", `demo`} {
 			before, after := asked[i].Text, asked[i+1].Text
