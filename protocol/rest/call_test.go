@@ -97,9 +97,8 @@ func TestClientRefusesUnsendableCalls(t *testing.T) {
 		if _, err := c.Invoke(kit.Context(t), &tool.Call{Tool: name, Args: json.RawMessage(`{}`)}, tool.Discard); tool.CodeOf(err) != tool.CodeNotFound {
 			t.Errorf("the tool %q: %v", name, err)
 		}
-		if _, err := c.Lookup(kit.Context(t), tool.Principal{}, name); tool.CodeOf(err) != tool.CodeNotFound {
-			t.Errorf("looking up %q: %v", name, err)
-		}
+		kit.Refused(t, kit.Err(c.Lookup(kit.Context(t), tool.Principal{}, name)),
+			tool.CodeNotFound, "", "looking up %q", name)
 	}
 }
 
@@ -416,9 +415,8 @@ func TestADoorThatCannotOpenSaysWhy(t *testing.T) {
 	auth, _ := identity.StaticToken(token)
 	err := newDoor(web.Options{Listen: h.addr, Gate: auth}).Serve(kit.Context(t), strict, tooltest.Reference{})
 	kit.Refused(t, err, tool.CodeUnavailable, h.addr)
-	if err := newDoor(web.Options{}).Serve(kit.Context(t), strict, tooltest.Reference{}); err == nil {
-		t.Error("a door that lets everybody in was opened")
-	}
+	kit.Fails(t, newDoor(web.Options{}).Serve(kit.Context(t), strict, tooltest.Reference{}),
+		"", "a door that lets everybody in was opened")
 }
 
 func TestServeWithACancelledContextEndsCleanly(t *testing.T) {

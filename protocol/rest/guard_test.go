@@ -173,9 +173,7 @@ func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 		req := h.request("POST", "/v1/tools/echo/call", `{}`)
 		req.Header["Origin"] = []string{origin}
 		a := h.do(req)
-		if a.status != status {
-			t.Errorf("from %q: status %d, %d is wanted", origin, a.status, status)
-		}
+		kit.Equal(t, a.status, status, "from %q: status", origin)
 		if got := a.header.Get("Access-Control-Allow-Origin"); status == 200 && got != origin || status != 200 && got != "" {
 			t.Errorf("from %q: the origin %q is allowed", origin, got)
 		}

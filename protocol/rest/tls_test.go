@@ -48,21 +48,18 @@ func newAuthority(t testing.TB, name string) *authority {
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	return key
+	return kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 }
 
 func serial(t testing.TB) *big.Int {
 	t.Helper()
-	n := kit.Must(rand.Int(rand.Reader, big.NewInt(1<<62)))(t)
-	return n
+	return kit.Must(rand.Int(rand.Reader, big.NewInt(1<<62)))(t)
 }
 
 func (a *authority) sign(template, parent *x509.Certificate, of *ecdsa.PublicKey, by *ecdsa.PrivateKey) *x509.Certificate {
 	a.t.Helper()
 	der := kit.Must(x509.CreateCertificate(rand.Reader, template, parent, of, by))(a.t)
-	cert := kit.Must(x509.ParseCertificate(der))(a.t)
-	return cert
+	return kit.Must(x509.ParseCertificate(der))(a.t)
 }
 
 // issue makes a certificate; change, if given, modifies it.
@@ -229,17 +226,11 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
 	writePair(t, s.files.Cert, s.files.Key, s.ours.issue("the next one", x509.ExtKeyUsageServerAuth, nil))
-	if got := served(); got != "the next one" {
-		t.Errorf("%s is served", got)
-	}
+	kit.Equal(t, served(), "the next one", "what is served")
 	write(t, s.files.Cert, "CERTIFICATE", []byte("half of it"))
-	if got := served(); got != "the next one" {
-		t.Errorf("with a file that cannot be read %s is served", got)
-	}
+	kit.Equal(t, served(), "the next one", "served with a file that cannot be read")
 	writePair(t, s.files.Cert, s.files.Key, s.ours.issue("the third", x509.ExtKeyUsageServerAuth, nil))
-	if got := served(); got != "the third" {
-		t.Errorf("%s is served", got)
-	}
+	kit.Equal(t, served(), "the third", "what is served")
 }
 
 func TestConnectionIsRefusedOnceItsCAIsReplaced(t *testing.T) {

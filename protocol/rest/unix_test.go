@@ -93,9 +93,7 @@ func TestAPeerOfAUnixSocketIsKnownByItsUser(t *testing.T) {
 		}
 	}
 	h.stop()
-	if err := <-h.ended; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-h.ended)
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is left: %v", err)
 	}

@@ -31,16 +31,12 @@ func TestAnswersAreWrittenAsTheirTypesSay(t *testing.T) {
 			*tool.Result
 			Call string `json:"call"`
 		}{r, "id"}))(t)
-		got, err := rest.EncodeAnswer(r, "id")
-		if err != nil || string(got) != string(want) {
-			t.Errorf("%s: %v\n got %s\nwant %s", name, err, got, want)
-		}
+		kit.Equal(t, string(kit.Must(rest.EncodeAnswer(r, "id"))(t)), string(want), name)
 	}
 	for name, raw := range map[string]string{
 		"half": `{"a":`, "a name twice": `{"a":1,"a":2}`, "no UTF-8": "\"\xff\"", "two values": `1 2`,
 	} {
-		if got, err := rest.EncodeAnswer(&tool.Result{OK: true, Output: json.RawMessage(raw)}, "id"); err == nil {
-			t.Errorf("%s was written: %s", name, got)
-		}
+		kit.Fails(t, kit.Err(rest.EncodeAnswer(&tool.Result{OK: true, Output: json.RawMessage(raw)}, "id")),
+			"", "%s was written", name)
 	}
 }
