@@ -212,9 +212,7 @@ func TestTheDoorAnswersEveryRequestOfTheContractAsPrinted(t *testing.T) {
 			stop()
 			same(t, "the answer", answer, x.answer)
 			same(t, "the arguments", string(got.Args), x.args)
-			if want := (tool.Principal{ID: "tester", Door: "nats"}); got.Caller != want {
-				t.Errorf("the caller is %v, want %v", got.Caller, want)
-			}
+			kit.Equal(t, got.Caller, tool.Principal{ID: "tester", Door: "nats"}, "the caller")
 		})
 	}
 }

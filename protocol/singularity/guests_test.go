@@ -191,9 +191,7 @@ func TestACallerCancelsNoCallButItsOwn(t *testing.T) {
 	adas := call(ada, "one")
 	call(bob, "one") // ada uses this name too
 	cancel(bob, "one")
-	if who := kit.Receive(t, "ended", ended); who != "bob one" {
-		t.Fatalf("%s ended when bob cancelled", who)
-	}
+	kit.MustEqual(t, kit.Receive(t, "ended", ended), "bob one", "ended when bob cancelled")
 	call(bob, "two")
 	cancel(bob, "one") // he no longer has a call of that name
 	cancel(bob, "two")
@@ -204,9 +202,7 @@ func TestACallerCancelsNoCallButItsOwn(t *testing.T) {
 		t.Fatal("bob cancelled the call of ada")
 	}
 	cancel(ada, "one")
-	if who := kit.Receive(t, "ended", ended); who != "ada one" {
-		t.Fatalf("%s ended when ada cancelled", who)
-	}
+	kit.MustEqual(t, kit.Receive(t, "ended", ended), "ada one", "ended when ada cancelled")
 }
 
 func TestCallerSeesAndCallsOnlyPermittedTools(t *testing.T) {
@@ -275,9 +271,8 @@ func TestRevokedCallerIsCutOffAndItsCallsEnd(t *testing.T) {
 	l.revoke("token-of-ada")
 	kit.Receive(t, "closed", closed)
 	wantCode(t, kit.Receive(t, "why", why), tool.CodeAccessDenied, "ada")
-	if _, err := nats.Connect(s.ClientURL(), nats.UserInfo("ada", "token-of-ada"), nats.Timeout(patience)); err == nil {
-		t.Error("a token that was revoked opened the door")
-	}
+	kit.Fails(t, kit.Err(nats.Connect(s.ClientURL(), nats.UserInfo("ada", "token-of-ada"), nats.Timeout(patience))),
+		"", "a token that was revoked opened the door")
 	if !bob.IsConnected() || bob.Stats().Reconnects > 0 {
 		t.Error("bob was cut off too")
 	}
@@ -390,9 +385,7 @@ func TestConnectionsAndCallersAreBounded(t *testing.T) {
 	same(t, "ada", ask(t, ada, "tools.execute.who", `{}`), `{"data":{"id":"ada","door":"nats","roles":""},"error":null}`)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if made := s.made; made != 2 {
-		t.Errorf("%d rooms were made", made)
-	}
+	kit.Equal(t, s.made, 2, "rooms made")
 }
 
 func TestConnectionsAreBoundedPerCaller(t *testing.T) {
@@ -652,9 +645,8 @@ func TestExternalServerHasOneConfiguredCaller(t *testing.T) {
 func TestEquivalentRightsShareAnAccount(t *testing.T) {
 	key := func(r *tool.Rights) accountKey { return keyOf(tool.Principal{ID: "ada", Door: "nats", Rights: r}) }
 	same := key(&tool.Rights{Roles: []string{"a", "b"}, Tools: tool.Patterns{"x", "y"}})
-	if same != key(&tool.Rights{Roles: []string{"b", "a"}, Tools: tool.Patterns{"y", "x"}}) {
-		t.Error("the order of rights matters")
-	}
+	kit.Equal(t, same,
+		key(&tool.Rights{Roles: []string{"b", "a"}, Tools: tool.Patterns{"y", "x"}}), "the order of rights matters")
 	different := []accountKey{same, key(nil)}
 	for _, r := range []*tool.Rights{
 		{}, {Tools: tool.Patterns{}}, {Roles: []string{"a b"}}, {Roles: []string{"a", "b"}}, {Roles: []string{`a" "b`}},

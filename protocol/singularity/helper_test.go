@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,9 +58,7 @@ func serve(t testing.TB, o DoorOptions, h tool.Handler, c tool.Catalog) (stop fu
 	}
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
+		kit.Check(t, <-ended, "Serve")
 	})
 	t.Cleanup(stop)
 	return stop
@@ -172,8 +169,7 @@ func open(t testing.TB, fields string) (*Runner, error) {
 
 func mustOpen(t testing.TB, fields string) *Runner {
 	t.Helper()
-	r := kit.Must(open(t, fields))(t)
-	return r
+	return kit.Must(open(t, fields))(t)
 }
 
 // withToken returns the fields of a source that reaches the test server.
@@ -191,9 +187,7 @@ func wantCode(t testing.TB, err error, code tool.Code, words ...string) {
 		return
 	}
 	for _, w := range words {
-		if !strings.Contains(e.Message, w) {
-			t.Errorf("the error %q does not say %q", e.Message, w)
-		}
+		kit.Contains(t, e.Message, w, "the error")
 	}
 }
 

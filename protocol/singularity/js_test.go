@@ -48,9 +48,8 @@ func TestTheJavaScriptClientCallsManyAtOnceAndTakesEvents(t *testing.T) {
 	s := startServer(t, "127.0.0.1:0")
 	serve(t, DoorOptions{Server: s}, tooltest.Reference{}, tooltest.Reference{})
 	p := startJS(t, s)
-	if got := p.Ask(map[string]any{"subject": "tools.execute.echo", "many": 2000}); got != "2000" {
-		t.Errorf("%s of 2000 got their own answer", got)
-	}
+	kit.Equal(t, p.Ask(map[string]any{"subject": "tools.execute.echo", "many": 2000}),
+		"2000", "of 2000 got their own answer")
 	var streamed struct {
 		Reply  json.RawMessage `json:"reply"`
 		Events []tool.Event    `json:"events"`

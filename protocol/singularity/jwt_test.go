@@ -14,12 +14,10 @@ import (
 func jwtServer(t *testing.T, operator, account, user nkeys.KeyPair) (server.Options, string) {
 	t.Helper()
 	public := func(k nkeys.KeyPair) string {
-		p := kit.Must(k.PublicKey())(t)
-		return p
+		return kit.Must(k.PublicKey())(t)
 	}
 	encode := func(c jwt.Claims, by nkeys.KeyPair) string {
-		text := kit.Must(c.Encode(by))(t)
-		return text
+		return kit.Must(c.Encode(by))(t)
 	}
 	op := jwt.NewOperatorClaims(public(operator))
 	op.Encode(operator) // fills in the issuer

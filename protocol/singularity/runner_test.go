@@ -101,8 +101,7 @@ func TestAServerThatGoesAwayAndComesBack(t *testing.T) {
 	tooltest.NoLeaks(t)
 	listen := freePort(t)
 	start := func() *Server {
-		s := kit.Must(StartServer(ServerOptions{Listen: listen, Gate: auth}))(t)
-		return s
+		return kit.Must(StartServer(ServerOptions{Listen: listen, Gate: auth}))(t)
 	}
 	withToken(t, "", "")
 	connect := Connect{URL: "nats://" + listen, TokenEnv: "SINGULARITY_TEST_TOKEN"}
@@ -177,9 +176,7 @@ func TestADoorWaitsForAServerThatIsNotThereYet(t *testing.T) {
 	})
 	_ = r.Close(context.Background())
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-ended)
 	stop()
 
 	cancelled, cancel := context.WithCancel(context.Background())
@@ -187,9 +184,7 @@ func TestADoorWaitsForAServerThatIsNotThereYet(t *testing.T) {
 		ended <- NewDoor(DoorOptions{Connect: Connect{URL: "nats://" + listen}}).Serve(cancelled, nil, nil)
 	}()
 	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("a door that waits for its server is closed: %v", err)
-	}
+	kit.Check(t, <-ended, "a door that waits for its server is closed")
 }
 
 func TestCallPropertiesReachTheOtherNode(t *testing.T) {
@@ -380,9 +375,8 @@ func TestWallsThatTheOtherSideHasNotPromisedAreRefused(t *testing.T) {
 		}
 	}
 	r.foreign = map[string]Declared{"x": {Name: "x"}}
-	if err := r.covered(&tool.Call{Tool: "x", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoNetwork: true}}}); err == nil {
-		t.Error("a foreign server promises nothing")
-	}
+	kit.Fails(t, r.covered(&tool.Call{Tool: "x", Spec: &tool.Spec{Guarantees: tool.Guarantees{NoNetwork: true}}}),
+		"", "a foreign server promises nothing")
 }
 
 func TestSourcesThatCannotWorkAreRefused(t *testing.T) {

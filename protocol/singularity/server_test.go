@@ -219,9 +219,8 @@ func TestConnectOptionsThatCannotWorkAreRefused(t *testing.T) {
 			wantCode(t, NewDoor(DoorOptions{Connect: c.connect}).Serve(context.Background(), nil, nil), c.code, c.says)
 		})
 	}
-	if got := (Connect{URL: "nats://user:secret@host:4222, tls://other@b"}).shown(); got != "nats://host:4222,tls://b" {
-		t.Errorf("shown as %s", got)
-	}
+	kit.Equal(t, (Connect{URL: "nats://user:secret@host:4222, tls://other@b"}).shown(),
+		"nats://host:4222,tls://b", "shown as")
 }
 
 func write(t *testing.T, path string, content []byte) {

@@ -21,9 +21,7 @@ func TestATokenStandsForExactlyOneName(t *testing.T) {
 		if strings.ContainsAny(token, ".*> \t\r\n") || strings.IndexFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) >= 0 {
 			t.Fatalf("%q is no safe token", token)
 		}
-		if back, err := DecodeName(token); err != nil || back != name {
-			t.Fatalf("%q became %q became %q (%v)", name, token, back, err)
-		}
+		kit.MustEqual(t, kit.Must(DecodeName(token))(t), name, "%q became %q", name, token)
 		if !mayAnswer("x."+token) || !plainSubject("x."+token) {
 			t.Fatalf("%q is no subject", token)
 		}
@@ -35,9 +33,7 @@ func TestATokenStandsForExactlyOneName(t *testing.T) {
 		kit.Equal(t, EncodeName(name), token, "%q became", name)
 	}
 	for _, bad := range []string{"%", "%2", "a%zz", "%2G"} {
-		if name, err := DecodeName(bad); err == nil {
-			t.Errorf("%q became %q", bad, name)
-		}
+		kit.Fails(t, kit.Err(DecodeName(bad)), "", "%q is a name", bad)
 	}
 }
 
@@ -144,9 +140,7 @@ func FuzzEvent(f *testing.F) {
 
 func TestTidyChangesOnlyNullsAndCamelCase(t *testing.T) {
 	for _, args := range []string{`{}`, `{ "a" : 1.50,	"b":{"codebaseId":null} }`, `{"\u0061":1}`} {
-		if got, err := tidy(json.RawMessage(args)); err != nil || string(got) != args {
-			t.Errorf("%s became %s (%v)", args, got, err)
-		}
+		kit.Equal(t, string(kit.Must(tidy(json.RawMessage(args)))(t)), args)
 	}
 	kit.Equal(t, string(kit.Must(tidy(json.RawMessage(`{"a":null,"ignoreCase":{"x":null},"\n":1}`)))(t)), `{"ignore_case":{"x":null},"\n":1}`)
 }
