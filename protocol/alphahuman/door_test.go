@@ -238,20 +238,12 @@ func TestCallsAreAnsweredAsTheyFinish(t *testing.T) {
 	}}, shelf{"echo": nil, "slow": nil})
 	p.send(`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"slow"}}`)
 	p.send(`{"jsonrpc":"2.0","id":"b","method":"tools/call","params":{"name":"echo"}}`)
-	if got := p.receive()["id"]; got != "b" {
-		t.Errorf("the first answer is to %v", got)
-	}
+	kit.Equal(t, p.receive()["id"], "b", "the first answer is to")
 	p.send(`{"jsonrpc":"2.0","id":"c","method":"shutdown"}`)
 	close(hold)
-	if got := p.receive()["id"]; got != "a" {
-		t.Errorf("the second answer is to %v", got)
-	}
-	if got := p.receive()["id"]; got != "c" {
-		t.Errorf("the last answer is to %v", got)
-	}
-	if err := <-p.ended; err != nil {
-		t.Error(err)
-	}
+	kit.Equal(t, p.receive()["id"], "a", "the second answer is to")
+	kit.Equal(t, p.receive()["id"], "c", "the last answer is to")
+	kit.Check(t, <-p.ended)
 }
 
 func TestEventsGoToAHostOfTheSecondGeneration(t *testing.T) {
@@ -339,9 +331,7 @@ func TestTheEndOfInputEndsTheDoor(t *testing.T) {
 	_ = p.in.Close()
 	for p.lines.Scan() {
 	}
-	if err := <-p.ended; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-p.ended)
 }
 
 func TestACallCanBeCancelled(t *testing.T) {

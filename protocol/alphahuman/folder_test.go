@@ -382,8 +382,7 @@ func TestInstallMakesAnEnvironmentThatTheRunnerUses(t *testing.T) {
 }
 
 func read(t testing.TB, path string) string {
-	b := kit.Must(os.ReadFile(path))(t)
-	return string(b)
+	return kit.Read(t, path)
 }
 
 // wheel makes a Python package that has one empty module.

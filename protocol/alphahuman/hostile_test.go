@@ -89,9 +89,7 @@ func TestGarbageIsLoggedAndTheSecondAnswerIsDropped(t *testing.T) {
 	r, log := hostile(t, "garbage", Options{})
 	says(t, r, "bad", `{}`, `"answer to {}"`)
 	for _, words := range []string{"Traceback", "is not JSON", "not a message", "to a notification", "unknown request", "to nobody"} {
-		if !strings.Contains(log.String(), words) {
-			t.Errorf("%q is not in the log:\n%s", words, log)
-		}
+		kit.Contains(t, log.String(), words)
 	}
 	r, log = hostile(t, "twice", Options{})
 	says(t, r, "bad", `{}`, `"answer to {}"`)
@@ -235,9 +233,7 @@ func TestALateAnswerIsDropped(t *testing.T) {
 	_, err := callWithin(t, r, "ok", `{"sleep":0.5}`, 100*time.Millisecond)
 	refused(t, err, tool.CodeTimeout)
 	says(t, r, "ok", `{}`, `"answer to {}"`) // held until the late answer shows that the worker is alive
-	if w := r.current(t); w != first {
-		t.Error("the worker was replaced")
-	}
+	kit.Equal(t, r.current(t), first, "the worker was replaced")
 	kit.Check(t, busy(r, 0))
 }
 

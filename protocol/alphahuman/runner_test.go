@@ -274,8 +274,7 @@ func TestTheStateOfASessionIsTheSkillsOwnPart(t *testing.T) {
 
 func decoded(t *testing.T, doc string) map[string]any {
 	t.Helper()
-	v := kit.Must(strictjson.Decode([]byte(doc)))(t)
-	return v.(map[string]any)
+	return kit.Must(strictjson.Decode([]byte(doc)))(t).(map[string]any)
 }
 
 func TestEventsOfASkillAreEventsOfTheCall(t *testing.T) {
@@ -343,9 +342,7 @@ func TestContentBecomesOutput(t *testing.T) {
 		}
 	}
 	for _, result := range []string{`{}`, `[]`, `"x"`, `null`, `{"isError":true}`, `{"content":"x","isError":"yes"}`, `{"content":"x","isError":1}`} {
-		if r, err := decodeResult([]byte(result)); err == nil {
-			t.Errorf("%s passes as %+v", result, r)
-		}
+		kit.Fails(t, kit.Err(decodeResult([]byte(result))), "", "%s passes", result)
 	}
 }
 
@@ -583,16 +580,10 @@ func TestASessionEndsWhenItIsQuiet(t *testing.T) {
 func TestMessagesAndStatusOfTheSecondGeneration(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r, _ := open(t, Options{Skill: "testdata/second"})
-	if got := r.BeforeMessage(t.Context(), "asleep"); got != "asleep" {
-		t.Errorf("a skill that does not run made %q of it", got)
-	}
+	kit.Equal(t, r.BeforeMessage(t.Context(), "asleep"), "asleep", "a skill that does not run")
 	kit.Must(r.Tools(t.Context()))(t)
-	if got := r.BeforeMessage(t.Context(), "hello"); got != "HELLO" {
-		t.Errorf("skill/beforeMessage made %q of it", got)
-	}
-	if got := r.AfterResponse(t.Context(), "bye"); got != "bye" {
-		t.Errorf("skill/afterResponse made %q of it", got)
-	}
+	kit.Equal(t, r.BeforeMessage(t.Context(), "hello"), "HELLO", "skill/beforeMessage")
+	kit.Equal(t, r.AfterResponse(t.Context(), "bye"), "bye", "skill/afterResponse")
 	if got := r.Status(t.Context()); len(got) != 1 || string(got["second"]) != `{"state": "fine"}` {
 		t.Errorf("skill/status gave %s", got)
 	}
