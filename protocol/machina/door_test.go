@@ -143,9 +143,7 @@ func TestServeAnswersEveryLine(t *testing.T) {
 		empty,
 	}
 	got := serve(t, 0, lines...)
-	if len(got) != len(want) {
-		t.Fatalf("%d answers to %d lines", len(got), len(want))
-	}
+	kit.MustEqual(t, len(got), len(want), "answers")
 	for i := range want {
 		equal(t, got[i], want[i])
 	}
@@ -462,9 +460,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	fmt.Fprintln(feed, ask("AID.TOOLTEST.HANG.v1", `{}`))
 	cancel()
 	rest, _ := io.ReadAll(answered)
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-served)
 	if len(rest) > 0 && !bytes.Contains(rest, []byte("cancelled")) {
 		t.Errorf("%s", rest)
 	}
@@ -488,9 +484,7 @@ func TestEventsAndBadInputAreLogged(t *testing.T) {
 	d := &machina.Door{Mode: machina.Serve, Source: "tooltest", In: in, Out: &out, Log: &log}
 	kit.OK(t, d.Serve(kit.Context(t), s, s))
 	for _, want := range []string{"info: event 1\n", "info: event 2\n", "invalid JSON: "} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("%q is not in the log:\n%s", want, log.String())
-		}
+		kit.Contains(t, log.String(), want, "the log")
 	}
 }
 

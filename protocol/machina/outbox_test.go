@@ -52,9 +52,7 @@ func TestAnAnswerDoesNotWaitForTheNextCall(t *testing.T) {
 			t.Fatalf("answer %d: %v %s", i, err, line)
 		}
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-ended)
 }
 
 type broken struct{ after int }

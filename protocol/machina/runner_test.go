@@ -216,8 +216,7 @@ func TestAMissingToolhostIsAStructuredError(t *testing.T) {
 
 func script(t testing.TB) string {
 	t.Helper()
-	abs := kit.Must(filepath.Abs("testdata/toolhost.py"))(t)
-	return abs
+	return kit.Must(filepath.Abs("testdata/toolhost.py"))(t)
 }
 
 func TestAToolThatTheToolhostDoesNotHaveIsNotFound(t *testing.T) {
@@ -266,9 +265,7 @@ func TestATooLongReplyIsNotAskedForTwice(t *testing.T) {
 	c.Key = "k" // without a key no call is repeated
 	_, err := invoke(r, c, tool.Discard)
 	structured(t, err, tool.CodeProtocol, "parse_error", "AID.PROBE.HUGE.v1", "1048576 bytes")
-	if n := len(recorded(t, record)); n != 1 {
-		t.Errorf("asked %d times", n)
-	}
+	kit.Equal(t, len(recorded(t, record)), 1, "times asked")
 }
 
 // Known toolhosts put anything that their tool returned into output_json, and known hosts pass it on.
@@ -368,9 +365,7 @@ func TestCallsShareTwoWarmSessions(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(sessions) != 2 {
-		t.Errorf("%d sessions answered: %v", len(sessions), sessions)
-	}
+	kit.Equal(t, len(sessions), 2, sessions)
 }
 
 func TestACallIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
@@ -548,9 +543,7 @@ func TestIdempotencyKeysAreSeparatePerCaller(t *testing.T) {
 		for _, line := range recorded(t, record) {
 			seen[line["idempotency_key"]] = true
 		}
-		if len(seen) != len(calls) {
-			t.Errorf("%d keys for %d calls: %v", len(seen), len(calls), seen)
-		}
+		kit.Equal(t, len(seen), len(calls), seen)
 	})
 }
 

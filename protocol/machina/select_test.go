@@ -106,10 +106,8 @@ func TestTheInputsOfASelection(t *testing.T) {
 	for _, c := range []struct{ inputs, patch, want string }{
 		{"", "", "{}"}, {`{"a":1}`, "", `{"a":1}`}, {"", `{"a":1}`, `{"a":1}`}, {`{"a":1,"b":2}`, `{"a":{"c":3}}`, `{"a":{"c":3},"b":2}`}, {" {} ", "", " {} "},
 	} {
-		got, err := machina.Selection{InputPatchJSON: c.patch}.Inputs(json.RawMessage(c.inputs))
-		if err != nil || string(got) != c.want {
-			t.Errorf("%q with %q: %s, %v", c.inputs, c.patch, got, err)
-		}
+		kit.Equal(t, string(kit.Must(machina.Selection{InputPatchJSON: c.patch}.Inputs(json.RawMessage(c.inputs)))(t)),
+			c.want, "%q with %q", c.inputs, c.patch)
 	}
 	for _, bad := range []string{"5", "[]", "{", `{"a":1,"a":2}`} {
 		for _, patch := range []string{"", "{}"} {

@@ -15,8 +15,7 @@ func sources(t *testing.T, dir, text string) []config.Source {
 	t.Helper()
 	path := filepath.Join(dir, "toolpost.yaml")
 	kit.OK(t, os.WriteFile(path, []byte("sources:\n"+text), 0o600))
-	cfg := kit.Must(config.Load(path))(t)
-	return cfg.Sources
+	return kit.Must(config.Load(path))(t).Sources
 }
 
 // Existing hosts name the file that a toolhost is to load by its full path.

@@ -211,9 +211,7 @@ func TestSideEffectWordsMapToEffects(t *testing.T) {
 		}
 	}
 	for _, e := range []tool.Effects{{}, {Reads: true}, {Reads: true, Writes: true}, {Writes: true, Network: true}, {Exec: true}, {Destructive: true}} {
-		if got := (listed{SideEffects: sideEffects(e)}).effects(); got != e {
-			t.Errorf("%+v came back as %+v", e, got)
-		}
+		kit.Equal(t, (listed{SideEffects: sideEffects(e)}).effects(), e, "came back as")
 	}
 	for doc, want := range map[string]string{
 		`{"ok":false,"error":"no"}`: "no", `{"ok":true,"tools":[{}]}`: "without an aid", `[]`: "", `{"ok":true,"tools":[{"aid":"A"},{"aid":"A"}]}`: "two tools",
