@@ -44,8 +44,7 @@ func python(script string, args ...string) narratoria.Options {
 
 func newRunner(t testing.TB, o narratoria.Options) *narratoria.Runner {
 	t.Helper()
-	r := kit.Must(narratoria.New(o.Dir, o))(t)
-	return r
+	return kit.Must(narratoria.New(o.Dir, o))(t)
 }
 
 // An outcome is the complete outcome of a call.
@@ -423,9 +422,7 @@ func TestEventsAfterDoneMustNotBeAcceptedAndAreCounted(t *testing.T) {
 	got := say(t, narratoria.Options{}, lines(hello, doneOK, hello, `garbage`, `{"version":"0","type":"done","ok":false}`))
 	wantOK(t, got)
 	wantEvents(t, got.events, `log {"level":"info","message":"hello"}`)
-	if n := got.result.Trace.Details["events_after_done"]; n != 3 {
-		t.Errorf("events_after_done is %v", n)
-	}
+	kit.Equal(t, got.result.Trace.Details["events_after_done"], 3, "events_after_done")
 }
 
 func TestMissingDoneIsAFailureAlsoWithExitZero(t *testing.T) {
@@ -490,9 +487,7 @@ func TestLenientRecordsAndSkipsBadLines(t *testing.T) {
 			t.Errorf("got %s", e.Data)
 		}
 	}
-	if n := got.result.Trace.Details["bad_lines"]; n != 5 {
-		t.Errorf("bad_lines is %v", n)
-	}
+	kit.Equal(t, got.result.Trace.Details["bad_lines"], 5, "bad_lines")
 }
 
 func TestLenientStillNeedsDone(t *testing.T) {
