@@ -35,9 +35,8 @@ func TestEveryProtocolRefusesAFieldThatItDoesNotKnow(t *testing.T) {
 
 func TestDoorsAreThoseOfTheConfig(t *testing.T) {
 	cfg := config.Default(t.TempDir())
-	if _, err := all.Doors(cfg, all.DoorOptions{}); tool.CodeOf(err) != tool.CodeInternal {
-		t.Errorf("doors where nobody asks who comes in: %v", err)
-	}
+	kit.Refused(t, kit.Err(all.Doors(cfg, all.DoorOptions{})),
+		tool.CodeInternal, "", "doors where nobody asks who comes in")
 	nobody := func(context.Context, identity.Credentials) (tool.Principal, error) {
 		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "nobody comes in")
 	}

@@ -27,8 +27,7 @@ const limit = time.Minute // only guards against a hang
 
 func parse(t *testing.T, text string) *config.Config {
 	t.Helper()
-	cfg := kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t)
-	return cfg
+	return kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t)
 }
 
 // byToken identifies callers by tokens that are their names, and admits anonymous callers as the door configures.
@@ -224,9 +223,7 @@ func TestTheCommandLineMovesAnAddressAsAWhole(t *testing.T) {
 		t.Errorf("%s and %s", one.URL, other.URL)
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-ended)
 }
 
 func TestTheServiceDoorStandsOnAUnixSocketToo(t *testing.T) {

@@ -28,8 +28,7 @@ func open(t *testing.T, o cassette.Options) *cassette.Runner {
 	dir := t.TempDir()
 	kit.OK(t, os.WriteFile(filepath.Join(dir, "run.jsonl"), []byte(recorded), 0o600))
 	o.File, o.Source = "run.jsonl", "s"
-	r := kit.Must(cassette.New(dir, o))(t)
-	return r
+	return kit.Must(cassette.New(dir, o))(t)
 }
 
 // look makes a call, and returns its output or its error.

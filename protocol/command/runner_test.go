@@ -50,8 +50,7 @@ func indent(fields string) (text string) {
 
 func open(t testing.TB, dir, fields string) *Runner {
 	t.Helper()
-	r := kit.Must(source(dir, fields))(t)
-	return r
+	return kit.Must(source(dir, fields))(t)
 }
 
 // An outcome is the complete outcome of a call.
@@ -99,9 +98,7 @@ func wantError(t *testing.T, err error, code tool.Code, words ...string) {
 		return
 	}
 	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("the error does not say %q: %v", w, err)
-		}
+		kit.Contains(t, err.Error(), w)
 	}
 }
 
@@ -429,9 +426,7 @@ func TestAMistakeInTheConfigIsFoundBeforeACall(t *testing.T) {
 			continue
 		}
 		for _, w := range words {
-			if !strings.Contains(err.Error(), w) {
-				t.Errorf("%s\ndoes not say %q: %v", fields, w, err)
-			}
+			kit.Contains(t, err.Error(), w, fields)
 		}
 	}
 }

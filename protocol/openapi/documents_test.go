@@ -107,9 +107,7 @@ func TestSchemasThatReferToThemselvesStayFinite(t *testing.T) {
 		"dropTree": {Reads: true, Writes: true, Network: true, Idempotent: true, Destructive: true},
 	}
 	for name, effects := range want {
-		if s.specs[name].Effects != effects {
-			t.Errorf("%s: %+v", name, s.specs[name].Effects)
-		}
+		kit.Equal(t, s.specs[name].Effects, effects, name)
 	}
 }
 
@@ -145,10 +143,8 @@ func TestALargeDocumentIsReadWithAFilter(t *testing.T) {
 		t.Error("the schema behind two references does not hold")
 	}
 	for _, operations := range []string{``, `, operations: ["GET /things*"]`} {
-		if _, err := try(t, fmt.Sprintf(`document: %q, server: "http://127.0.0.1:1"`, path)+operations); err == nil ||
-			!strings.Contains(err.Error(), "operations") {
-			t.Errorf("all of it was read: %v", err)
-		}
+		kit.Fails(t, kit.Err(try(t, fmt.Sprintf(`document: %q, server: "http://127.0.0.1:1"`, path)+operations)),
+			"operations", "all of it was read")
 	}
 }
 
@@ -193,9 +189,7 @@ func TestAThousandOperationsAreTools(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "large.yaml")
 	kit.OK(t, os.WriteFile(path, []byte(doc.String()), 0o600))
 	s := open(t, `document: %q, server: %q`, path, startAPI(t))
-	if len(s.names) != 1000 {
-		t.Fatalf("%d tools", len(s.names))
-	}
+	kit.MustEqual(t, len(s.names), 1000, "tools")
 	for _, name := range s.names {
 		kit.MustEqual(t, s.why(name), "")
 	}
@@ -309,9 +303,8 @@ func TestServersAreThoseOfTheDocument(t *testing.T) {
 	} {
 		kit.Contains(t, s.why(name), want, name)
 	}
-	if why := open(t, `document: servers.yaml, variables: {base: v3}`).why("where"); !strings.Contains(why, `cannot be "v3"`) {
-		t.Errorf("a variable outside its enum: %q", why)
-	}
+	kit.Contains(t, open(t, `document: servers.yaml, variables: {base: v3}`).why("where"),
+		`cannot be "v3"`, "a variable outside its enum")
 }
 
 func TestOnlyOperationsBecomeTools(t *testing.T) {
