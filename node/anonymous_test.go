@@ -221,7 +221,5 @@ func TestReloadChangesTheRightsOfAnonymousCallers(t *testing.T) {
 	s.n.Reload(t.Context(), parse(t, dir, twoTools+"callers: {list: {ci: {tools: [writes]}}}\n"+doors))
 	kit.Equal(t, kit.Must(s.n.Admit(t.Context(), shown))(t).ID, "guest", "a config that names nobody was taken")
 	s.n.Reload(t.Context(), parse(t, dir, twoTools+"callers: {list: {ci: {tools: [writes]}}}\n"))
-	if p, err := s.n.Admit(t.Context(), shown); tool.CodeOf(err) != tool.CodeAccessDenied {
-		t.Errorf("a caller that is gone came in: %+v, %v", p, err)
-	}
+	kit.Refused(t, kit.Err(s.n.Admit(t.Context(), shown)), tool.CodeAccessDenied, "", "a caller that is gone came in")
 }

@@ -108,9 +108,8 @@ policy: {rules: [{name: readers, effect: deny, roles: reader, tools: writes}]}
 		kit.Equal(t, s.sees(t, token), want, "%.10s sees", token)
 		for _, name := range []string{"reads", "writes"} {
 			status, body := s.ask(t, http.MethodPost, "/v1/tools/"+name+"/call", token, "{}")
-			if (status == http.StatusOK) != strings.Contains(want, name) {
-				t.Errorf("%.10s calls %s: %d %s", token, name, status, body)
-			}
+			kit.Equal(t, status == http.StatusOK,
+				strings.Contains(want, name), "%.10s calls %s: %d %s", token, name, status, body)
 		}
 	}
 }
@@ -154,9 +153,8 @@ func TestReloadChangesCallersAtTheNextRequest(t *testing.T) {
 		"":                                                                                      {"401", "reads writes"},
 	} {
 		s.n.Reload(t.Context(), parse(t, dir, twoTools+text+"\n"))
-		if got := [2]string{s.sees(t, token), s.sees(t, "sixteen-letters-or-more")}; got != want {
-			t.Errorf("%s: ci and the owner see %q, want %q", text, got, want)
-		}
+		kit.Equal(t, [2]string{s.sees(t, token), s.sees(t, "sixteen-letters-or-more")},
+			want, "%s: ci and the owner see", text)
 	}
 	s.n.Reload(t.Context(), before)
 	s.n.Reload(t.Context(), parse(t, dir, twoTools+"callers: {list: {ci: {roles: nosuch}}}\n")) // cannot be read
@@ -178,9 +176,8 @@ func TestTokensAreIssuedByOperatorsAlone(t *testing.T) {
 	}
 	n := open(t, parse(t, t.TempDir(), twoTools+"store: {url: none}\n"), node.Options{Protocols: newFake().protocol()})
 	defer shut(t, n)
-	if _, err := n.Catalog().Lookup(t.Context(), tool.Principal{ID: "local", Door: "cli"}, "token.issue"); tool.CodeOf(err) != tool.CodeNotFound {
-		t.Errorf("where no token lasts the tool is there: %v", err)
-	}
+	kit.Refused(t, kit.Err(n.Catalog().Lookup(t.Context(), tool.Principal{ID: "local", Door: "cli"}, "token.issue")),
+		tool.CodeNotFound, "", "where no token lasts the tool is there")
 }
 
 func TestTheOwnersTokenIsKeptUntilAnotherIsAskedFor(t *testing.T) {

@@ -33,9 +33,7 @@ func served(t *testing.T, n *node.Node, until func(ctx context.Context)) {
 	go func() { ended <- n.Serve(ctx) }()
 	until(ctx)
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-ended)
 }
 
 // outcomeOf waits for a job.

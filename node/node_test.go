@@ -105,14 +105,12 @@ func (r *runner) Close(context.Context) error {
 
 func parse(t *testing.T, dir, text string) *config.Config {
 	t.Helper()
-	c := kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))(t)
-	return c
+	return kit.Must(config.Parse(filepath.Join(dir, "toolpost.yaml"), []byte(text)))(t)
 }
 
 func open(t *testing.T, cfg *config.Config, o node.Options) *node.Node {
 	t.Helper()
-	n := kit.Must(node.Open(t.Context(), cfg, o))(t)
-	return n
+	return kit.Must(node.Open(t.Context(), cfg, o))(t)
 }
 
 func shut(t *testing.T, n *node.Node) {
@@ -188,9 +186,8 @@ func TestImpatientCallDoesNotAbortOpeningASource(t *testing.T) {
 		defer shut(t, n)
 		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := n.Handler().Invoke(hasty, &tool.Call{Tool: "slow"}, tool.Discard); err == nil {
-			t.Error("who did not wait got an answer")
-		}
+		kit.Fails(t, kit.Err(n.Handler().Invoke(hasty, &tool.Call{Tool: "slow"}, tool.Discard)),
+			"", "who did not wait got an answer")
 		kit.Check(t, call(n, "slow"), "who waits")
 	})
 }
@@ -276,9 +273,7 @@ func TestSourcesOpenAtOnceAndNoneTakesLongerThanItsTime(t *testing.T) {
 		}
 		start := time.Now()
 		n := open(t, parse(t, t.TempDir(), "sources: [{name: slow1, protocol: fake}, {name: stuck, protocol: fake}, {name: slow2, protocol: fake}]"), node.Options{Protocols: f.protocol()})
-		if took := time.Since(start); took != 10*time.Second {
-			t.Errorf("opening took %v, want the 10 s of the one that is stuck", took)
-		}
+		kit.Equal(t, time.Since(start), 10*time.Second, "opening takes the 10 s of the one that is stuck")
 		if s := n.Sources(); s[1].Err == nil || !strings.Contains(s[1].Err.Error(), "did not open within 10s") {
 			t.Errorf("%+v", s[1])
 		}
@@ -495,9 +490,7 @@ func TestServeOpensTheDoorAndEndsInPeace(t *testing.T) {
 		t.Errorf("%v, %v", r, err)
 	}
 	cancel()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	kit.Check(t, <-served)
 	kit.Equal(t, kit.Must(os.Stat(filepath.Join(dir, ".toolpost")))(t).Mode().Perm(), 0o700, "the state folder")
 }
 

@@ -211,15 +211,11 @@ func TestReloadReopensSourcesWithChangedSecrets(t *testing.T) {
 	put("a", "value-a-2")
 	n.Reload(t.Context(), cfg)
 	for name, want := range map[string]int{"a": 2, "b": 1, "none": 1} {
-		if got := l.count(l.opened, name); got != want {
-			t.Errorf("%s was opened %d times, not %d", name, got, want)
-		}
+		kit.Equal(t, l.count(l.opened, name), want, "%s was opened", name)
 	}
 	_, err := n.Handler().Invoke(t.Context(), &tool.Call{Tool: "value-a-1 value-a-2 value-b-1"}, tool.Discard)
 	kit.Fails(t, err, `"[secret A] [secret A] [secret B]"`) // a running call may still reveal the old value
 	n.Reload(t.Context(), parse(t, dir, sources+"secrets: {A: {file: a, env: B}}"))
 	n.Reload(t.Context(), parse(t, dir, sources+"secrets: {A: {file: a}, B: {file: b}, C: {file: a}}"))
-	if got := l.count(l.opened, "a") + l.count(l.opened, "b"); got != 3 {
-		t.Errorf("they were opened %d times", got)
-	}
+	kit.Equal(t, l.count(l.opened, "a")+l.count(l.opened, "b"), 3, "times opened")
 }

@@ -95,9 +95,7 @@ func TestTwoNodesShareAStore(t *testing.T) {
 			ids = append(ids, startJob(t, from, ada, fmt.Sprintf(`{"tool":"on_b","arguments":{"n":%d}}`, n)))
 		}
 		for _, id := range ids {
-			if got := outcomeOf(kit.Context(t), t, a, ada, id); !strings.Contains(got, `"state":"done"`) {
-				t.Error(got)
-			}
+			kit.Contains(t, outcomeOf(kit.Context(t), t, a, ada, id), `"state":"done"`)
 		}
 	})
 	t.Run("AJobOfAProgramThatDoesNotServeBeginsAtOnce", func(t *testing.T) {
@@ -173,9 +171,7 @@ func mcpAtBoth(t *testing.T, urls []map[string]string, ran *sync.Map) {
 			both(func(at int) { // the client cannot tell which of its answers counted
 				answers := `"taskId":"` + id + `","inputResponses":{"1-answer":` + sure + `}`
 				got := mcpAt(t, urls[at], "tasks/update", id, answers, withTasks)
-				if !strings.Contains(got, `"resultType":"complete"`) {
-					t.Error(got)
-				}
+				kit.Contains(t, got, `"resultType":"complete"`)
 			})
 			for at := range urls {
 				kit.Contains(t, get(at, "completed"), `\"run\":1`)
@@ -194,9 +190,7 @@ func mcpAtBoth(t *testing.T, urls []map[string]string, ran *sync.Map) {
 		both(func(at int) {
 			got, _ := send(at, session, fmt.Sprintf(
 				`"method":"tools/call","params":{"name":"both","arguments":{"session":%d}}`, at))
-			if !strings.Contains(got, `\"run\":1`) {
-				t.Error(got)
-			}
+			kit.Contains(t, got, `\"run\":1`)
 		})
 		if got, _ := send(1, session+"x", `"method":"ping"`); !strings.Contains(got, "error") {
 			t.Errorf("a session that no program made: %s", got)

@@ -162,8 +162,7 @@ callers: {list: {ada: {tools: "*", tokens: ["%x"]}}}`, sha256.Sum256([]byte(ada)
 
 func readFile(t *testing.T, dir, name string) string {
 	t.Helper()
-	b := kit.Must(os.ReadFile(filepath.Join(dir, name)))(t)
-	return string(b)
+	return kit.Read(t, filepath.Join(dir, name))
 }
 
 // serve opens the node's doors and returns a function that closes them and waits for that.
@@ -174,9 +173,7 @@ func serve(t *testing.T, n *node.Node) (stop func()) {
 	go func() { ended <- n.Serve(ctx) }()
 	return func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		kit.Check(t, <-ended)
 	}
 }
 

@@ -45,9 +45,7 @@ func TestCallsAreRecordedAndTheRecordsOutliveTheNode(t *testing.T) {
 	kit.Refused(t, call(n, "nosuch"), tool.CodeNotFound, "")
 	shut(t, n)
 	got := records(t, dir, text)
-	if len(got) != 3 {
-		t.Fatalf("%d records", len(got))
-	}
+	kit.MustEqual(t, len(got), 3, "records")
 	if r := got[0]; r.Caller != "ada" || r.Outcome != tool.OutcomeOK || r.Decision != "allow" || r.Tool != "echo" || r.Source != "echo" || r.Run != "r" ||
 		r.Parent != "" {
 		t.Errorf("%+v", r)
@@ -64,9 +62,8 @@ func TestAStoreIsOpenedWhenItIsNeeded(t *testing.T) {
 	dir := t.TempDir()
 	n := open(t, parse(t, dir, "sources: [{name: echo, protocol: fake}]\nstore: {}"), node.Options{Protocols: newFake().protocol()})
 	kit.Check(t, kit.Err(n.Catalog().Lookup(t.Context(), tool.Principal{}, "echo")))
-	if _, err := os.Stat(filepath.Join(dir, ".toolpost")); err == nil {
-		t.Error("looking at the catalogue left something behind")
-	}
+	kit.Fails(t, kit.Err(os.Stat(filepath.Join(dir, ".toolpost"))),
+		"", "looking at the catalogue left something behind")
 	kit.Check(t, call(n, "echo"))
 	kit.Equal(t, kit.Must(os.Stat(filepath.Join(dir, ".toolpost", "toolpost.db")))(t).Mode().Perm(), 0o600)
 	kit.Equal(t, kit.Must(os.Stat(filepath.Join(dir, ".toolpost", "audit.key")))(t).Mode().Perm(), 0o600)
@@ -200,9 +197,8 @@ func TestWithoutAStoreStagesKeepInMemoryAndNothingIsWritten(t *testing.T) {
 	}
 	again := *c
 	again.Key = ""
-	if _, err := n.Handler().Invoke(t.Context(), &again, tool.Discard); tool.CodeOf(err) != tool.CodeLeaseRejected {
-		t.Errorf("with the used lease: %v", err)
-	}
+	kit.Refused(t, kit.Err(n.Handler().Invoke(t.Context(), &again, tool.Discard)),
+		tool.CodeLeaseRejected, "", "with the used lease")
 	if left, _ := filepath.Glob(filepath.Join(dir, ".toolpost", "*")); len(left) > 0 { // walls need the folder itself
 		t.Errorf("written: %v", left)
 	}

@@ -430,9 +430,7 @@ func TestFilesAreTakenWhenTheyHaveComeToRest(t *testing.T) {
 			t.Errorf("taken %d times while it was written\n%s", n, p.logged)
 		}
 		time.Sleep(time.Second)
-		if n := p.lines("files of a source changed"); n != 1 {
-			t.Errorf("taken %d times when it was written", n)
-		}
+		kit.Equal(t, p.lines("files of a source changed"), 1, "times taken when it was written")
 		time.Sleep(time.Minute)
 		for range 100 { // without a rest
 			text += "x"
