@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -37,9 +38,7 @@ func TestALazyContextEndsWithItsParent(t *testing.T) {
 	why := errors.New("why")
 	parent, stop := context.WithCancelCause(context.WithValue(t.Context(), tool.ClockKey{}, "a value"))
 	c, unseen := &tool.LazyContext{Parent: parent}, &tool.LazyContext{Parent: parent}
-	if c.Value(tool.ClockKey{}) != "a value" {
-		t.Error("the values of the parent are lost")
-	}
+	kit.Equal(t, c.Value(tool.ClockKey{}), "a value", "the values of the parent are lost")
 	stop(why)
 	<-c.Done()
 	for _, one := range []context.Context{c, unseen} {

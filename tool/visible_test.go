@@ -37,9 +37,7 @@ func FuzzVisible(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		shown := tool.Visible(text)
-		if again := tool.Visible(shown); again != shown {
-			t.Errorf("%q is shown as %q, and that as %q", text, shown, again)
-		}
+		kit.Equal(t, tool.Visible(shown), shown, "%q is shown as", text)
 		for _, r := range strings.ReplaceAll(shown, "\u200d", "") {
 			if unicode.Is(unicode.Cf, r) {
 				t.Errorf("%q is shown with %U", text, r)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/tool"
 )
 
@@ -43,9 +44,7 @@ func TestBrokenHandlersAreFound(t *testing.T) {
 			r := &recorder{TB: t}
 			s := Subject{New: func(testing.TB) tool.Handler { return h }, Grace: 300 * time.Millisecond}
 			s.verify(r, checks()[i])
-			if got := r.finish(); !strings.Contains(got, b.want) {
-				t.Errorf("the suite should say %q; it says %q", b.want, got)
-			}
+			kit.Contains(t, r.finish(), b.want, "the suite")
 		})
 	}
 }

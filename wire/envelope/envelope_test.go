@@ -50,10 +50,7 @@ func TestEveryHeaderIsReadInAnyCaseAndWritten(t *testing.T) {
 			h[recase(header)] = values
 		}
 		c := new(tool.Call)
-		timeout, err := envelope.Read(h, c)
-		if err != nil || timeout != 90*time.Second {
-			t.Errorf("%s: %v, %v", name, timeout, err)
-		}
+		kit.Equal(t, kit.Must(envelope.Read(h, c))(t), 90*time.Second, name)
 		kit.Equal(t, cmp.Diff(whole(), c), "", name)
 	}
 	web, bus := http.Header{}, nats.Header{}

@@ -222,9 +222,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c := NewConn(Options{Writer: NewStream(io.Discard, nil)})
-	if err := c.Read(ctx, lines{bufio.NewScanner(r)}); err != context.Canceled {
-		t.Errorf("got %v", err)
-	}
+	kit.Equal(t, c.Read(ctx, lines{bufio.NewScanner(r)}), context.Canceled)
 }
 
 // Messages beyond the bound of a waiting request are refused, and the rest is served.

@@ -37,16 +37,11 @@ func midValue() string {
 }
 
 // oracle is the library that this package replaced.
-func oracle(t interface{ Fatal(...any) }, raw string) (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(raw)))
-	if err != nil {
-		t.Fatal(err)
-	}
+func oracle(t kit.TB, raw string) (*jsonschema.Schema, error) {
+	doc := kit.Must(jsonschema.UnmarshalJSON(bytes.NewReader([]byte(raw))))(t)
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
-	if err := c.AddResource("schema:///", doc); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.AddResource("schema:///", doc))
 	return c.Compile("schema:///")
 }
 

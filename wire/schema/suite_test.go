@@ -66,9 +66,7 @@ func TestOfficialSuite(t *testing.T) {
 				}
 			}
 		}
-		if got != want[draft] {
-			t.Errorf("%s: %+v, want %+v", draft, got, want[draft])
-		}
+		kit.Equal(t, got, want[draft], draft)
 	}
 }
 

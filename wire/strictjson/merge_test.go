@@ -66,9 +66,8 @@ func TestMergeLaws(t *testing.T) {
 		state := strictjson.Merge(nil, objects().Draw(t, "state"))
 		patch := objects().Draw(t, "patch")
 		once := strictjson.Merge(state, patch)
-		if d := cmp.Diff(once, strictjson.Merge(once, patch)); d != "" {
-			t.Fatalf("a patch merged twice is not the patch merged once: %s", d)
-		}
+		kit.MustEqual(t, cmp.Diff(once, strictjson.Merge(once, patch)),
+			"", "a patch merged twice is not the patch merged once")
 		kit.MustEqual(t, cmp.Diff(state, strictjson.Merge(state, nil)), "", "no patch changes something")
 		if holdsNull(once) {
 			t.Fatalf("a null is stored: %v", once)

@@ -80,9 +80,8 @@ func TestNamesMatchInExactCase(t *testing.T) {
 	if err := strictjson.Unmarshal([]byte(`{"METHOD":"evil","Method":"evil"}`), &v); err != nil || v.Method != "" {
 		t.Errorf("got %q, %v; another case must not match", v.Method, err)
 	}
-	if err := strictjson.UnmarshalClosed([]byte(`{"METHOD":"evil"}`), &v); err == nil {
-		t.Error("UnmarshalClosed accepted an unknown name")
-	}
+	kit.Fails(t, strictjson.UnmarshalClosed([]byte(`{"METHOD":"evil"}`), &v),
+		"", "UnmarshalClosed accepted an unknown name")
 }
 
 func TestDepthLimitIsExact(t *testing.T) {
@@ -118,10 +117,8 @@ func TestObjectStopsWhenToldTo(t *testing.T) {
 }
 
 func TestMarshalIsDeterministic(t *testing.T) {
-	got, err := strictjson.Marshal(map[string]any{"b": 1, "a": []string{"<&>"}})
-	if err != nil || string(got) != `{"a":["<&>"],"b":1}` {
-		t.Errorf("got %s, %v", got, err)
-	}
+	kit.Equal(t, string(kit.Must(strictjson.Marshal(map[string]any{"b": 1, "a": []string{"<&>"}}))(t)),
+		`{"a":["<&>"],"b":1}`)
 }
 
 // A document that one reader of this package accepts is accepted by all, with the same meaning.
@@ -140,9 +137,7 @@ func FuzzReadersAgree(f *testing.F) {
 				found[string(name)], err = strictjson.Decode(value)
 				return err
 			})
-			if isObject != (err == nil) {
-				t.Fatalf("object %v, but Object says %v", isObject, err)
-			}
+			kit.MustEqual(t, isObject, err == nil, "Object says %v", err)
 			if isObject && !reflect.DeepEqual(any(found), v) {
 				t.Fatalf("Object finds %v, Decode %v", found, v)
 			}
@@ -207,15 +202,10 @@ func TestReplaceFindsNamesAtAnyDepthAndNothingElse(t *testing.T) {
 		" {\n\"y\": \"x\" } ": " {\n\"y\": \"x\" } ",
 		`{"x":-1.5e3}`:        `{"x":0}`,
 	} {
-		got, err := strictjson.Replace([]byte(doc), zeroX)
-		if err != nil || string(got) != want {
-			t.Errorf("%s: %s, %v", doc, got, err)
-		}
+		kit.Equal(t, string(kit.Must(strictjson.Replace([]byte(doc), zeroX))(t)), want, doc)
 	}
 	for _, doc := range []string{``, `[]`, `"x"`, `{"x":1`, `{"x":1,"x":2}`, `{"x":1} 2`} {
-		if got, err := strictjson.Replace([]byte(doc), zeroX); err == nil {
-			t.Errorf("%s: %s", doc, got)
-		}
+		kit.Fails(t, kit.Err(strictjson.Replace([]byte(doc), zeroX)), "", doc)
 	}
 }
 
