@@ -227,9 +227,7 @@ func compare(t *testing.T, d driver, agent, model *recorder) {
 		}
 		got := arrived[at]
 		arrived = slices.Delete(arrived, at, at+1)
-		if got.path != sent.path {
-			t.Errorf("%s became %s", sent.path, got.path)
-		}
+		kit.Equal(t, got.path, sent.path)
 		same(t, "a header of a request", sent.header, got.header)
 		for _, ours := range []string{"Toolpost-Call", "Cache-Control", "X-Content-Type-Options"} {
 			sent.answered.Del(ours) // guards for browsers, and the ID of the call
@@ -259,8 +257,6 @@ func same(t *testing.T, what string, from, to http.Header) {
 		case "Authorization", "X-Api-Key", "Connection", "Keep-Alive", "Transfer-Encoding", "Host", "Content-Length", "Accept-Encoding", "Date":
 			continue
 		}
-		if !slices.Equal(from[name], to[name]) {
-			t.Errorf("%s was changed: %s: %q became %q", what, name, from[name], to[name])
-		}
+		kit.EqualSlices(t, from[name], to[name], "%s was changed: %s", what, name)
 	}
 }

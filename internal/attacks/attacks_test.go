@@ -102,8 +102,7 @@ func (r room) attack(t *testing.T, s *served.Server, o order) string {
 		args = r.args(o)
 	}
 	text := kit.Must(json.Marshal(args))(t)
-	said := kit.Must(s.Raw(t.Context(), r.name, string(text)))(t)
-	return said
+	return kit.Must(s.Raw(t.Context(), r.name, string(text)))(t)
 }
 
 // tries counts the attempts that were made, whatever the form of the reports.

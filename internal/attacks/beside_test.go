@@ -333,8 +333,7 @@ func (s *street) try(t *testing.T, server *served.Server, path, content string, 
 func call(t *testing.T, s *served.Server, name string, args any) string {
 	t.Helper()
 	text := kit.Must(json.Marshal(args))(t)
-	said := kit.Must(s.Raw(t.Context(), name, string(text)))(t)
-	return said
+	return kit.Must(s.Raw(t.Context(), name, string(text)))(t)
 }
 
 // trees returns the contents of the folders of the victims, except their data.

@@ -156,14 +156,10 @@ func approvalStandsWhereTheCallIs(t *testing.T, w world) {
 	p.WaitText("This is written below approved:")
 	check(t, p, axeSource(t), "a rule before it is written")
 	p.Wait("document.querySelector('.rule pre').innerText.includes('caller: ci')")
-	if text := string(kit.Must(os.ReadFile(path))(t)); text != config {
-		t.Errorf("the rule was written before it was agreed to:\n%s", text)
-	}
+	kit.Equal(t, string(kit.Must(os.ReadFile(path))(t)), config, "the rule was written before it was agreed to")
 	p.Click("button", "Write the rule and allow")
 	p.WaitText("owner allowed it always")
-	if text := string(kit.Must(os.ReadFile(path))(t)); !strings.Contains(text, "approved:") {
-		t.Errorf("the rule was not written:\n%s", text)
-	}
+	kit.Contains(t, string(kit.Must(os.ReadFile(path))(t)), "approved:", "the rule was not written")
 
 	// On the overview what was decided stays, with what became of it.
 	p.Eval("void (location.hash = '#/overview')", nil)

@@ -17,9 +17,8 @@ func TestBundleMatchesItsSources(t *testing.T) {
 	node(t, "node_modules/vite/bin/vite.js", "build", "--outDir", built, "--emptyOutDir")
 	want, have := filesOf(t, built), filesOf(t, filepath.Join(app(), "..", "dist"))
 	for path, text := range want {
-		if have[path] != text {
-			t.Errorf("web/console/dist/%s is not what the sources give: run `make console` and commit it", path)
-		}
+		kit.Equal(t, have[path],
+			text, "web/console/dist/%s is not what the sources give: run `make console` and commit it", path)
 	}
 	for path := range have {
 		if _, ok := want[path]; !ok {

@@ -290,6 +290,5 @@ doors: {http: {}}
 
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
-	b := kit.Must(strictjson.Marshal(v))(t)
-	return string(b)
+	return string(kit.Must(strictjson.Marshal(v))(t))
 }

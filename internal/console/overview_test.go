@@ -196,9 +196,7 @@ func sourceIsAdded(t *testing.T, w world) {
 	p.Type("textbox", "Tool", "says")
 	p.Click("button", "Preview")
 	p.WaitText("protocol: command")
-	if text := string(kit.Must(os.ReadFile(path))(t)); text != plain {
-		t.Errorf("it was written before it was agreed to:\n%s", text)
-	}
+	kit.Equal(t, string(kit.Must(os.ReadFile(path))(t)), plain, "it was written before it was agreed to")
 	check(t, p, axeSource(t), "a source to be added")
 	p.Click("button", "Add it")
 	p.WaitText("with 1 tool")

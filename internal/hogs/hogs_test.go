@@ -216,8 +216,7 @@ func (s *server) hold(ctx context.Context, t *testing.T, h hog, stopped func()) 
 // alone calls the innocent tool while nothing else runs.
 func (s *server) alone(t *testing.T) time.Duration {
 	t.Helper()
-	p99 := kit.Must(s.echo(t.Context(), nil))(t)
-	return p99
+	return kit.Must(s.echo(t.Context(), nil))(t)
 }
 
 // echo calls the innocent tool a hundred times, or fewer if the time is only logged, and continues until all is closed.

@@ -253,9 +253,7 @@ func (m *model) checkLog(t *testing.T, db *store.DB) {
 		return nil
 	}))
 	for id := range m.calls {
-		if rows[id] != 1 {
-			t.Errorf("an acknowledged call has %d rows", rows[id])
-		}
+		kit.Equal(t, rows[id], 1, "rows of an acknowledged call")
 	}
 	report, err := db.Audit().Verify(t.Context())
 	if err != nil || len(report.Findings) > 0 {

@@ -153,9 +153,7 @@ func TestAPlanWithinAPlanIsLostWithTheServer(t *testing.T) {
 		}
 		return states["lost"] == 1 && states["failed"] == 1
 	})
-	if runs := runsOf(t, dir)["c"]; runs != 1 {
-		t.Errorf("it ran %d times", runs)
-	}
+	kit.Equal(t, runsOf(t, dir)["c"], 1, "runs")
 	o := kit.Must(s.Call(t.Context(), "listJobs", `{}`))(t)
 	if jobs, _ := o.Output["jobs"].([]any); len(jobs) != 1 {
 		t.Errorf("only the outer plan goes on as a job: %v", jobs)

@@ -81,8 +81,7 @@ func mcpPost(t *testing.T, s *served.Server, token, method, name, params string)
 			req.Header.Set(header, value)
 		}
 	}
-	resp := kit.Must(http.DefaultClient.Do(req))(t)
-	return resp
+	return kit.Must(http.DefaultClient.Do(req))(t)
 }
 
 // mcpAsk makes a request about tasks, and returns the result, or the error unchanged.

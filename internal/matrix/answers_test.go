@@ -318,16 +318,14 @@ func (d *desk) send(ctx context.Context, t *testing.T, who, url, body string, he
 	for name, value := range headers {
 		r.Header.Set(name, value)
 	}
-	resp := kit.Must(http.DefaultClient.Do(r))(t)
-	return resp
+	return kit.Must(http.DefaultClient.Do(r))(t)
 }
 
 func (d *desk) post(t *testing.T, who, url, body string, headers map[string]string) string {
 	t.Helper()
 	resp := d.send(t.Context(), t, who, url, body, headers)
 	defer resp.Body.Close()
-	all := kit.Must(io.ReadAll(resp.Body))(t)
-	return string(all)
+	return string(kit.Must(io.ReadAll(resp.Body))(t))
 }
 
 var jobID = regexp.MustCompile(`"job":"([^"]+)"`)

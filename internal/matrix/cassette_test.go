@@ -54,9 +54,7 @@ func TestRecordedCallsReplayForEveryRunner(t *testing.T) {
 	for _, c := range calls {
 		recorded = append(recorded, playOnce(t, h.node, c.name, c.args)...)
 	}
-	if n, err := recorder.Close(); err != nil || n != len(recorded) {
-		t.Fatalf("%d of %d calls are recorded: %v", n, len(recorded), err)
-	}
+	kit.MustEqual(t, kit.Must(recorder.Close())(t), len(recorded), "calls recorded")
 	n := openCassette(t, file)
 	for _, c := range calls {
 		again = append(again, playOnce(t, n, c.name, c.args)...)

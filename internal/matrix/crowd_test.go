@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool/tooltest"
 	"toolpost/wire/strictjson"
@@ -35,9 +36,7 @@ func TestEachOfACrowdOfCallersGetsItsOwnAnswer(t *testing.T) {
 				callers.Go(func() { problems[i] = ownAnswer(i, ask) })
 			}
 			callers.Wait()
-			if err := errors.Join(problems...); err != nil {
-				t.Errorf("%.2000v", err)
-			}
+			kit.Check(t, errors.Join(problems...))
 		})
 	}
 }

@@ -139,9 +139,7 @@ func (h *house) open(t *testing.T, folder, text string) (*node.Node, addresses) 
 	go func() { ended <- n.Serve(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("serving ended badly: %v", err)
-		}
+		kit.Check(t, <-ended, "serving ended badly")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		kit.Check(t, n.Close(ctx), "the node did not end in good order")

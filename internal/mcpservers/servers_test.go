@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -321,9 +320,7 @@ func (s server) row(t *testing.T, direct, through listing) string {
 			"title": {want.Title, got.Title}, "description": {want.Description, got.Description},
 			"inputSchema": {want.InputSchema, got.InputSchema}, "outputSchema": {want.OutputSchema, got.OutputSchema},
 		} {
-			if !reflect.DeepEqual(pair[0], pair[1]) {
-				t.Errorf("%s has another %s through us: %v, not %v", name, what, pair[1], pair[0])
-			}
+			kit.DeepEqual(t, pair[0], pair[1], "%s has another %s through us", name, what)
 		}
 	}
 	if len(direct.tools)+len(through.tools) == 0 && s.why == "" {

@@ -63,9 +63,7 @@ func (h *house) serve(t *testing.T) string {
 	go func() { ended <- n.Serve(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("serving ended badly: %v", err)
-		}
+		kit.Check(t, <-ended, "serving ended badly")
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		kit.Check(t, n.Close(ctx), "the node did not end in good order")
@@ -114,8 +112,7 @@ func (h *house) front(t *testing.T, ln net.Listener, to string) string {
 func (h *house) config(t *testing.T, more string) *config.Config {
 	t.Helper()
 	text := strings.Replace(h.text, "doors:\n", more+"doors:\n", 1)
-	cfg := kit.Must(config.Parse(filepath.Join(h.dir, config.FileName), []byte(text)))(t)
-	return cfg
+	return kit.Must(config.Parse(filepath.Join(h.dir, config.FileName), []byte(text)))(t)
 }
 
 // keep edits the config: when a tool leaves a note, it adds a source or removes it again, as an editor would. A tool

@@ -151,9 +151,7 @@ func checkFailed(t *testing.T, c sdkCase, want, got outcome, same bool) {
 			t.Errorf("%+v", got)
 		}
 	case same && c.status != 502:
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v\nwithout us: %+v", got, want)
-		}
+		kit.DeepEqual(t, got, want, "without us")
 	case got.Status != c.status:
 		t.Errorf("%+v", got)
 	}
@@ -163,9 +161,7 @@ func checkFailed(t *testing.T, c sdkCase, want, got outcome, same bool) {
 // ones.
 func checkAsked(t *testing.T, c sdkCase, direct, asked []scripted.Request, upstream, api string) {
 	t.Helper()
-	if len(asked) != len(direct) {
-		t.Fatalf("the model was asked %d times, and without us %d times", len(asked), len(direct))
-	}
+	kit.MustEqual(t, len(asked), len(direct), "requests to the model, and without us")
 	for i, r := range asked {
 		if upstream == api && !reflect.DeepEqual(r.Body, direct[i].Body) {
 			t.Errorf("the model is told %s\nwithout us: %s", r.Text, direct[i].Text)

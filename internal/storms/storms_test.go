@@ -203,9 +203,7 @@ func TestAStormOfReloadsHarmsNoCall(t *testing.T) {
 		return nil
 	})
 	s.Stop(t)
-	if n := w.workers(); n != 0 {
-		t.Errorf("%d programs of skills are left", n)
-	}
+	kit.Equal(t, w.workers(), 0, "programs of skills are left")
 }
 
 // load calls the steady tools from many callers, up to a number of calls or until it is over, and counts the calls. None
@@ -251,8 +249,7 @@ func (w *weather) workers() (n int) {
 
 func descriptors(t *testing.T, s *served.Server) int {
 	t.Helper()
-	files := kit.Must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Pid())))(t)
-	return len(files)
+	return len(kit.Must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Pid())))(t))
 }
 
 // offered lists the tools of the server that can be called.
