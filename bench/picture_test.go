@@ -40,9 +40,7 @@ func TestPictureIsWellFormedAndSaysWhatWasMeasured(t *testing.T) {
 		">12 k/s<", ">11.7 k/s<", ">11.6 k/s<", ">p99 2.2 ms<", ">10,000<", ">1,000,000<", ">64 MiB<", ">120 MiB<", ">1 KiB<",
 		"prefers-color-scheme: dark", "target: 0.8 of the first", "target: twice the output + 16 MiB",
 	} {
-		if !strings.Contains(svg, want) {
-			t.Errorf("%s is missing", want)
-		}
+		kit.Contains(t, svg, want)
 	}
 	for _, bad := range []string{"NaN", "Inf", "%!"} {
 		if strings.Contains(svg, bad) {

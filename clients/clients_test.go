@@ -63,8 +63,7 @@ func (w *world) run(t *testing.T, dir string, words ...string) string {
 
 func absolute(t *testing.T, path string) string {
 	t.Helper()
-	path = kit.Must(filepath.Abs(path))(t)
-	return path
+	return kit.Must(filepath.Abs(path))(t)
 }
 
 func TestClients(t *testing.T) {

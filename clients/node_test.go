@@ -62,8 +62,7 @@ func (w *world) testTypeScript(t *testing.T) {
 // Both clients are published together with the same version.
 func TestTheClientsHaveOneVersion(t *testing.T) {
 	read := func(name string) string {
-		text := kit.Must(os.ReadFile(name))(t)
-		return string(text)
+		return kit.Read(t, name)
 	}
 	var about struct {
 		Version string            `json:"version"`

@@ -359,9 +359,8 @@ func (m *model) check(t *testing.T, printed string) {
 		!strings.Contains(lines[2], "error") || len(m.went) > 0 {
 		t.Errorf("the agent printed %q; the model found %q", printed, m.went)
 	}
-	if want := []string{"Bearer key-of-the-model", "Bearer key-of-the-model"}; !slices.Equal(m.keys, want) {
-		t.Errorf("the model was asked with the keys %q", m.keys)
-	}
+	kit.EqualSlices(t, m.keys,
+		[]string{"Bearer key-of-the-model", "Bearer key-of-the-model"}, "the model was asked with the keys")
 	m.keys = nil
 }
 

@@ -60,8 +60,7 @@ doors: {http: {listen: "127.0.0.1:0", hosts: [box.local]}}
 
 func mustParse(t *testing.T, text string) *config.Config {
 	t.Helper()
-	c := kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t)
-	return c
+	return kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t)
 }
 
 func TestAWholeFileIsRead(t *testing.T) {

@@ -86,10 +86,7 @@ func TestRemoveSourceRemovesOnlyTheNamedOne(t *testing.T) {
 		"b": "sources:\n  # the first\n  - name: a\n    protocol: x # why\n\n  # the second\n  - {name: c, protocol: z}\n",
 		"c": "sources:\n  # the first\n  - name: a\n    protocol: x # why\n\n  # the second\n  - name: b\n    protocol: y\n",
 	} {
-		got, err := RemoveSource("t.yaml", []byte(text), name)
-		if err != nil || string(got) != want {
-			t.Errorf("%s: %v\n%s", name, err, got)
-		}
+		kit.Equal(t, string(kit.Must(RemoveSource("t.yaml", []byte(text), name))(t)), want, name)
 	}
 	kit.Fails(t, kit.Err(RemoveSource("t.yaml", []byte(text), "d")), `no source "d"`)
 	got, err := RemoveSource("t.yaml", []byte("sources: [{name: a, protocol: x}, {name: b, protocol: y}, {name: c, protocol: z}]"), "b")

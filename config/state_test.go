@@ -17,8 +17,7 @@ import (
 
 func parsed(t *testing.T, path, text string) *config.Config {
 	t.Helper()
-	c := kit.Must(config.Parse(path, []byte(text)))(t)
-	return c
+	return kit.Must(config.Parse(path, []byte(text)))(t)
 }
 
 // found returns the state folder of a config after FindState, which every source has too.
@@ -72,9 +71,7 @@ func asAnybody(t *testing.T, path, text string) (dir string) {
 		}
 		done <- c.FindState("")
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, <-done)
 	return c.StateDir()
 }
 
@@ -109,7 +106,6 @@ func TestAServiceKeepsItsStateInItsOwnFolder(t *testing.T) {
 		t.Errorf("with the config in the folder of the service: %s", got)
 	}
 	t.Setenv("STATE_DIRECTORY", "")
-	if got := found(t, parsed(t, "/etc/toolpost/toolpost.yaml", someSource), ""); got != "/var/lib/toolpost" {
-		t.Errorf("from a shell: %s", got)
-	}
+	kit.Equal(t, found(t, parsed(t, "/etc/toolpost/toolpost.yaml", someSource), ""),
+		"/var/lib/toolpost", "from a shell")
 }

@@ -32,9 +32,8 @@ func TestConfigPageIsWhatTheSchemaSays(t *testing.T) {
 		kit.OK(t, os.WriteFile(page, want, 0o644))
 	}
 	got := kit.Must(os.ReadFile(page))(t)
-	if d := cmp.Diff(strings.Split(string(got), "\n"), strings.Split(string(want), "\n")); d != "" {
-		t.Errorf("config.md is stale; write it anew with `go test ./docs -run ConfigPage -update`:\n%s", d)
-	}
+	kit.Equal(t, cmp.Diff(strings.Split(string(got), "\n"), strings.Split(string(want), "\n")),
+		"", "config.md is stale; write it anew with `go test ./docs -run ConfigPage -update`")
 }
 
 // Defaults are written by hand in tags: each must be valid for its own field.
@@ -70,8 +69,7 @@ func TestDefaultsOfTheSchemaAreValuesOfTheirFields(t *testing.T) {
 func compiled(t *testing.T, v any) *schema.Schema {
 	t.Helper()
 	b := kit.Must(strictjson.Marshal(v))(t)
-	s := kit.Must(schema.Compile(b))(t)
-	return s
+	return kit.Must(schema.Compile(b))(t)
 }
 
 // A part is a JSON Schema, with the keywords that the schema of the config uses.

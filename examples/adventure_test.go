@@ -92,9 +92,8 @@ func TestEveryWayThroughTheAdventureComesToAnEnding(t *testing.T) {
 			t.Errorf("no way leads to the ending %q", ending)
 		}
 	}
-	if want := []string{"audio/wav", "image/svg+xml", "text/plain"}; !slices.Equal(slices.Sorted(maps.Keys(media)), want) {
-		t.Errorf("assets of %v", media)
-	}
+	kit.EqualSlices(t, slices.Sorted(maps.Keys(media)),
+		[]string{"audio/wav", "image/svg+xml", "text/plain"}, "assets of %v", media)
 }
 
 // A way is the path of a player to a prompt.

@@ -62,9 +62,7 @@ func TestTheGalleryOfCommandsWorks(t *testing.T) {
 	tooltest.NoLeaks(t)
 	dir := gallery(t)
 	cfg := kit.Must(node.Load(filepath.Join(dir, config.FileName)))(t)
-	if len(cfg.Sources) != 10 {
-		t.Errorf("the gallery has %d sources", len(cfg.Sources))
-	}
+	kit.Equal(t, len(cfg.Sources), 10, "sources of the gallery")
 	var log bytes.Buffer
 	n := kit.Must(node.Open(t.Context(), cfg, node.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}))(t)
 	defer func() {

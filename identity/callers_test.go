@@ -39,8 +39,7 @@ func parsed(t testing.TB, text string, env Env) (*Callers, error) {
 
 func of(t testing.TB, text string, env Env) *Callers {
 	t.Helper()
-	c := kit.Must(parsed(t, text, env))(t)
-	return c
+	return kit.Must(parsed(t, text, env))(t)
 }
 
 func digest(token string) string {
@@ -93,9 +92,8 @@ func TestACallerHasTheRightsOfItsRolesAndItsOwn(t *testing.T) {
 	if got := shown(c.Admit(t.Context(), Credentials{Token: "the token of the owner"})); got != "refused" || c.HasOwner() {
 		t.Errorf("the owner, who should be nobody: %s", got)
 	}
-	if got := shown(of(t, "", Env{Owner: owner}).Admit(t.Context(), Credentials{Token: "the token of the owner"})); got != "owner" {
-		t.Errorf("without the section: %s", got)
-	}
+	kit.Equal(t, shown(of(t, "", Env{Owner: owner}).Admit(t.Context(), Credentials{Token: "the token of the owner"})),
+		"owner", "without the section")
 }
 
 func TestInvalidCallersAreErrorsWithTheirPlace(t *testing.T) {
@@ -175,8 +173,7 @@ func certificate(t testing.TB, change func(*x509.Certificate)) *x509.Certificate
 	change(template)
 	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	der := kit.Must(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))(t)
-	cert := kit.Must(x509.ParseCertificate(der))(t)
-	return cert
+	return kit.Must(x509.ParseCertificate(der))(t)
 }
 
 func TestCertificateIdentifiesItsCaller(t *testing.T) {
@@ -211,9 +208,8 @@ func TestCertificateIdentifiesItsCaller(t *testing.T) {
 		if err != nil && tool.AsError(err).Reason != Reason {
 			t.Error(err)
 		}
-		if _, err := c.Admit(t.Context(), Credentials{Certificate: cert, Token: "wrong"}); err == nil {
-			t.Error("a certificate made up for a wrong token")
-		}
+		kit.Fails(t, kit.Err(c.Admit(t.Context(), Credentials{Certificate: cert, Token: "wrong"})),
+			"", "a certificate made up for a wrong token")
 	}
 }
 
@@ -359,9 +355,7 @@ func TestTokenCacheExpires(t *testing.T) {
 			t.Errorf("%s, %s", a, b)
 		}
 	}
-	if b.asked != 2 {
-		t.Errorf("the store was asked %d times", b.asked)
-	}
+	kit.Equal(t, b.asked, 2, "questions to the store")
 	b.change(func() {
 		b.rows = map[string]Grant{digest(issuedToken(2)): {Caller: "eve", Tools: tool.Patterns{"y"}, Expires: clock.now().Add(time.Second)}}
 	})

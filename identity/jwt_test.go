@@ -136,8 +136,7 @@ func (p pen) signBytes(t testing.TB, payload []byte) string {
 	}
 	signer := kit.Must(jose.NewSigner(jose.SigningKey{Algorithm: p.algorithm, Key: p.private}, o))(t)
 	signed := kit.Must(signer.Sign(payload))(t)
-	token := kit.Must(signed.CompactSerialize())(t)
-	return token
+	return kit.Must(signed.CompactSerialize())(t)
 }
 
 // A clock moves only when a test moves it.
@@ -183,8 +182,7 @@ func (d *issuerTest) made(t testing.TB, change func(*Options), before *Callers) 
 	for i := range o.JWT {
 		kit.OK(t, o.JWT[i].Validate())
 	}
-	c := kit.Must(New(o, Env{now: d.clock.now, Before: before}))(t)
-	return c
+	return kit.Must(New(o, Env{now: d.clock.now, Before: before}))(t)
 }
 
 // claims returns valid claims, with some changes; nil removes one.
@@ -349,8 +347,7 @@ func hs256(secret []byte, kid, body string) string {
 
 func decode(t testing.TB, part string) string {
 	t.Helper()
-	b := kit.Must(base64.RawURLEncoding.DecodeString(part))(t)
-	return string(b)
+	return string(kit.Must(base64.RawURLEncoding.DecodeString(part))(t))
 }
 
 func TestBadJWTIsRefusedWithoutAReason(t *testing.T) {
@@ -391,33 +388,25 @@ func TestUnknownKeyReloadsTheKeysAtALimitedRate(t *testing.T) {
 	old, next := edPen(t, "1"), edPen(t, "2")
 	d.house.publish(old)
 	d.lets(t, old.sign(t, d.claims(nil)))
-	if n := d.house.asked.Load(); n != 1 {
-		t.Errorf("asked %d times", n)
-	}
+	kit.Equal(t, d.house.asked.Load(), 1, "times asked")
 	d.house.publish(next)
 	for range 50 { // too soon after the last load
 		d.refuses(t, next.sign(t, d.claims(nil)))
 	}
-	if n := d.house.asked.Load(); n != 1 {
-		t.Errorf("asked %d times for a key that is not known", n)
-	}
+	kit.Equal(t, d.house.asked.Load(), 1, "questions for a key that is not known")
 	d.clock.wait(keysPause)
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() { d.lets(t, next.sign(t, d.claims(nil))) })
 	}
 	wg.Wait()
-	if n := d.house.asked.Load(); n != 2 {
-		t.Errorf("asked %d times by many at once", n)
-	}
+	kit.Equal(t, d.house.asked.Load(), 2, "questions by many at once")
 	d.refuses(t, old.sign(t, d.claims(nil))) // it is withdrawn
 	d.house.publish(old, next)
 	d.clock.wait(keysAge) // and loaded again after a while, in any case
 	d.lets(t, next.sign(t, d.claims(nil)))
 	d.lets(t, old.sign(t, d.claims(nil)))
-	if n := d.house.asked.Load(); n != 3 {
-		t.Errorf("asked %d times", n)
-	}
+	kit.Equal(t, d.house.asked.Load(), 3, "times asked")
 }
 
 func TestWhileTheIssuerIsDownItsLastKeysCount(t *testing.T) {
@@ -492,9 +481,7 @@ func FuzzJWT(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, token string) {
-		if p, err := d.admit(t, token); err == nil {
-			t.Errorf("%q is let in as %+v", token, p)
-		}
+		kit.Fails(t, kit.Err(d.admit(t, token)), "", "%q is let in", token)
 	})
 }
 
@@ -528,9 +515,8 @@ func TestNamesOfAnIssuerAreReserved(t *testing.T) {
 	b := &tokenStore{rows: map[string]Grant{digest(issuedToken(1)): {Caller: "acme:bob", Tools: tool.Patterns{"x"}}, digest(issuedToken(2)): {Caller: "acm", Tools: tool.Patterns{"x"}}}}
 	c, err := New(Options{JWT: d.callers.o.JWT, Roles: d.callers.o.Roles}, Env{Tokens: b.find, now: d.clock.now})
 	kit.OK(t, err)
-	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(1)}); err == nil {
-		t.Errorf("a token that was issued before there was the issuer lets in %v", who)
-	}
+	kit.Fails(t, kit.Err(c.Admit(t.Context(), Credentials{Token: issuedToken(1)})),
+		"", "a token that was issued before there was the issuer lets in")
 	kit.Equal(t, kit.Must(c.Admit(t.Context(), Credentials{Token: issuedToken(2)}))(t).ID, "acm")
 	if c.Apart("acme:") == nil || c.Apart("local") != nil {
 		t.Error("what is apart from the names of the issuer?")
@@ -550,11 +536,9 @@ func TestCallerCannotBearTheNameOfAnotherRole(t *testing.T) {
 		digest(issuedToken(1)): {Caller: "admin", Roles: []string{"reader"}}, digest(issuedToken(2)): {Caller: "admin", Roles: []string{"admin"}},
 	}}
 	c := kit.Must(New(Options{Roles: d.callers.o.Roles}, Env{Tokens: b.find, now: d.clock.now}))(t)
-	if who, err := c.Admit(t.Context(), Credentials{Token: issuedToken(1)}); err == nil {
-		t.Errorf("a token that was issued before there was the role lets in %v", who)
-	}
+	kit.Fails(t, kit.Err(c.Admit(t.Context(), Credentials{Token: issuedToken(1)})),
+		"", "a token that was issued before there was the role lets in")
 	kit.Equal(t, kit.Must(c.Admit(t.Context(), Credentials{Token: issuedToken(2)}))(t).ID, "admin")
-	if _, err := c.CheckToken("admin", []string{"reader"}, nil); tool.CodeOf(err) != tool.CodeInvalidInput {
-		t.Errorf("a token for somebody who is called as a role: %v", err)
-	}
+	kit.Refused(t, kit.Err(c.CheckToken("admin", []string{"reader"}, nil)),
+		tool.CodeInvalidInput, "", "a token for somebody who is called as a role")
 }

@@ -69,9 +69,7 @@ func TestConcurrentStartsMakeOneToken(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(fresh) != 1 {
-		t.Fatalf("%d tokens were made", len(fresh))
-	}
+	kit.MustEqual(t, len(fresh), 1, "tokens made")
 	for _, auth := range auths {
 		kit.Check(t, kit.Err(auth(t.Context(), identity.Credentials{Token: fresh[0]})))
 	}
@@ -125,9 +123,8 @@ func TestAFixedTokenIsNotTooShort(t *testing.T) {
 	if p, err := auth(t.Context(), identity.Credentials{Token: "sixteen letters!"}); err != nil || p.ID == "" {
 		t.Error(p, err)
 	}
-	if _, err := auth(t.Context(), identity.Credentials{Token: "sixteen letters?"}); err == nil {
-		t.Error("another token was let in")
-	}
+	kit.Fails(t, kit.Err(auth(t.Context(), identity.Credentials{Token: "sixteen letters?"})),
+		"", "another token was let in")
 }
 
 func TestOpenGateTakesANewToken(t *testing.T) {

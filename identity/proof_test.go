@@ -75,9 +75,7 @@ func TestAProofOfClaimsEndsWithThemAndWithTheirIssuer(t *testing.T) {
 	if err != nil || strings.Contains(token, p.Proof) || strings.Contains(p.Proof, token[strings.LastIndexByte(token, '.')+1:]) {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	if who := again(t, d.callers, p); who != "acme:bob" {
-		t.Errorf("%q comes in again", who)
-	}
+	kit.Equal(t, again(t, d.callers, p), "acme:bob", "who comes in again")
 	kit.Equal(t, again(t, d.made(t, func(o *Options) { o.JWT = nil }, nil), p), "", "without the issuer")
 	d.clock.wait(2 * time.Hour)
 	kit.Equal(t, again(t, d.callers, p), "", "after their end")
@@ -87,14 +85,11 @@ func TestAProofIsNoToken(t *testing.T) {
 	c := of(t, "callers: {}", Env{Owner: mustOwner(t, "the-owners-token-0123")})
 	p := kit.Must(c.Admit(t.Context(), Credentials{Token: "the-owners-token-0123"}))(t)
 	for _, text := range []string{p.Proof, strings.TrimPrefix(p.Proof, digestProof)} {
-		if p, err := c.Admit(t.Context(), Credentials{Token: text}); err == nil {
-			t.Errorf("%+v", p)
-		}
+		kit.Fails(t, kit.Err(c.Admit(t.Context(), Credentials{Token: text})), "")
 	}
 }
 
 func mustOwner(t *testing.T, token string) Gate {
 	t.Helper()
-	gate := kit.Must(StaticToken(token))(t)
-	return gate
+	return kit.Must(StaticToken(token))(t)
 }

@@ -23,6 +23,5 @@ func fileRSS(t *testing.T) int {
 	t.Helper()
 	status := kit.Must(os.ReadFile("/proc/self/status"))(t)
 	_, rest, _ := strings.Cut(string(status), "RssFile:")
-	kB := kit.Must(strconv.Atoi(strings.Fields(rest)[0]))(t)
-	return kB
+	return kit.Must(strconv.Atoi(strings.Fields(rest)[0]))(t)
 }

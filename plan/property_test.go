@@ -175,8 +175,6 @@ func TestFiveHundredToolsInOnePlan(t *testing.T) {
 		if err != nil || !r.Success || len(r.ToolResults) != 500 || string(resultOf(r, "t499").Output) != `{"sum":9}` || w.most < 2 {
 			t.Fatalf("%v, %d at once, %d results", err, w.most, len(r.ToolResults))
 		}
-		if n := strings.Count(string(r.AggregatedState), `:1`); n != 500 {
-			t.Errorf("%d patches", n)
-		}
+		kit.Equal(t, strings.Count(string(r.AggregatedState), `:1`), 500, "patches")
 	})
 }

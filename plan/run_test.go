@@ -139,9 +139,8 @@ func failureCases() map[string]runCase {
 				`{'toolId':'c','tool':'do','input':{'as':'c'},'dependencies':['b'],'required':false},{'toolId':'x','tool':'do','input':{'as':'x'}}`,
 			states: "a:failed b:skipped c:skipped x:success", fails: plan.ToolFailure, began: "a x",
 			also: func(t *testing.T, r *plan.Result, _ *recorder, _ *world) {
-				if fmt.Sprintln(r.FailedTools, r.DisabledSkills, r.CanReplan, r.Error.Code) != "[a] [do] true tool_failed\n" {
-					t.Errorf("%+v", r)
-				}
+				kit.Equal(t, fmt.Sprintln(r.FailedTools, r.DisabledSkills, r.CanReplan, r.Error.Code),
+					"[a] [do] true tool_failed\n", r)
 			},
 		},
 		"an optional failure lets dependents run": {

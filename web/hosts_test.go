@@ -22,9 +22,7 @@ func TestOnlyADoorOnEveryAddressAnswersToEveryAddress(t *testing.T) {
 	} {
 		names := []string{"tools.example.org"}
 		got := [2]bool{hostsOf(everywhere, "0.0.0.0:8700", names).have(host), hostsOf(here, "127.0.0.1:8700", names).have(host)}
-		if got != want {
-			t.Errorf("%q: %v, want %v", host, got, want)
-		}
+		kit.Equal(t, got, want, host)
 	}
 	if !hostsOf(&net.UnixAddr{Net: "unix"}, "unix:x", nil).have("anything") {
 		t.Error("a Unix socket asks for a host")

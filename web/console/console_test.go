@@ -150,8 +150,7 @@ func (d *desk) code(p tool.Principal) string {
 
 func (d *desk) ada() tool.Principal {
 	d.t.Helper()
-	p := kit.Must(d.o.Gate(d.t.Context(), identity.Credentials{Token: issuedToken}))(d.t)
-	return p
+	return kit.Must(d.o.Gate(d.t.Context(), identity.Credentials{Token: issuedToken}))(d.t)
 }
 
 func TestALinkSignsInOnceAndWithinAMinute(t *testing.T) {
@@ -331,16 +330,12 @@ func TestSessionsAreBounded(t *testing.T) {
 		d.clock.Add(1)
 		d.begin(d.ada(), "toolpost-80")
 	}
-	if len(d.sessions) != mostOf {
-		t.Errorf("%d sessions of one caller", len(d.sessions))
-	}
+	kit.Equal(t, len(d.sessions), mostOf, "sessions of one caller")
 	first.want(401, "over", "GET", "/v1/look", "")
 	for i := range most {
 		d.begin(tool.Principal{ID: string(rune('a'+i%26)) + time.Duration(i).String(), Proof: "user:1"}, "toolpost-80")
 	}
-	if len(d.sessions) != most {
-		t.Errorf("%d sessions", len(d.sessions))
-	}
+	kit.Equal(t, len(d.sessions), most, "sessions")
 	for i := range mostAddresses + 1 {
 		d.failed(&http.Request{RemoteAddr: time.Duration(i).String()})
 	}
@@ -409,9 +404,8 @@ func TestThePageNeedsNoCallerAndLoadsNothingElse(t *testing.T) {
 			t.Errorf("/%s: %d %v", path, resp.StatusCode, h)
 		}
 		isClosed(t, "/"+path, h)
-		if lasting := strings.Contains(h.Get("Cache-Control"), "immutable"); lasting != strings.HasPrefix(path, "assets/") {
-			t.Errorf("/%s is kept: %v", path, lasting)
-		}
+		kit.Equal(t, strings.Contains(h.Get("Cache-Control"), "immutable"),
+			strings.HasPrefix(path, "assets/"), "/%s is kept", path)
 		c.want(304, "", "GET", "/"+path, "", "Accept", "text/html", "If-None-Match", h.Get("ETag"))
 		c.want(405, "", "POST", "/"+path, "")
 	}
