@@ -157,12 +157,12 @@ func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 		"main.js":      nodeServer, "helper": "#!/bin/sh\n",
 	})
 	n.toolpost("init")
-	before := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+	before := kit.Read(t, filepath.Join(n.dir, "toolpost.yaml"))
 	if told := n.toolpost("mcp", "add", "--", "npx", "-y", "./demo.tgz"); !strings.Contains(told, "added demo") ||
 		!strings.Contains(told, "the install scripts of mcp-server-demo were not run") {
 		t.Error(told)
 	}
-	text := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+	text := kit.Read(t, filepath.Join(n.dir, "toolpost.yaml"))
 	if !strings.Contains(text, "- name: demo # from npm: mcp-server-demo 1.2.3\n") || !strings.Contains(text, "dir: .toolpost/npm/demo\n") {
 		t.Error(text)
 	}
@@ -183,13 +183,8 @@ func TestAServerFromNPMIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 		t.Errorf("another tool reads the package: %s", got)
 	}
 	n.toolpost("mcp", "remove", "demo")
-	kit.Equal(t, textOf(t, filepath.Join(n.dir, "toolpost.yaml")), before, "the config is not what it was")
+	kit.Equal(t, kit.Read(t, filepath.Join(n.dir, "toolpost.yaml")), before, "the config is not what it was")
 	if left, _ := os.ReadDir(filepath.Join(n.dir, ".toolpost/npm")); len(left) > 0 {
 		t.Errorf("%v is left", left)
 	}
-}
-
-func textOf(t *testing.T, path string) string {
-	t.Helper()
-	return kit.Read(t, path)
 }

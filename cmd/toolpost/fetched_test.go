@@ -148,10 +148,10 @@ func TestAServerFromPyPIIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 			secret := filepath.Join(n.home, "secret")
 			kit.Write(t, secret, "private")
 			n.toolpost("init")
-			before := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+			before := kit.Read(t, filepath.Join(n.dir, "toolpost.yaml"))
 			told := n.toolpost("mcp", "add", "--env", "SEEN="+secret, "--", "uvx", "mcp-server-demo@1.2.3", "a", "b")
 			kit.Contains(t, told, "added demo")
-			text := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+			text := kit.Read(t, filepath.Join(n.dir, "toolpost.yaml"))
 			kit.Contains(t, text, "- name: demo # from pypi: mcp-server-demo 1.2.3\n")
 			kit.Contains(t, text, "dir: .toolpost/pypi/demo\n")
 			index.Close() // later starts fetch nothing
@@ -164,7 +164,7 @@ func TestAServerFromPyPIIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 				}
 			}
 			n.toolpost("mcp", "remove", "demo")
-			kit.Equal(t, textOf(t, filepath.Join(n.dir, "toolpost.yaml")), before)
+			kit.Equal(t, kit.Read(t, filepath.Join(n.dir, "toolpost.yaml")), before)
 			if left, _ := os.ReadDir(filepath.Join(n.dir, ".toolpost/pypi")); len(left) > 0 {
 				t.Errorf("%v is left", left)
 			}
@@ -175,7 +175,7 @@ func TestAServerFromPyPIIsInstalledOnceAndRunsBehindWalls(t *testing.T) {
 	n.env = append(n.env, "PIP_INDEX_URL="+index.URL+"/simple", "PIP_RETRIES=0")
 	n.toolpost("init")
 	n.toolpost("mcp", "add", "--", "uvx", "--from", "mcp-server-demo", "mcp-server-demo") // the latest version
-	kit.Contains(t, textOf(t, filepath.Join(n.dir, "toolpost.yaml")), "# from pypi: mcp-server-demo 1.3.0\n")
+	kit.Contains(t, kit.Read(t, filepath.Join(n.dir, "toolpost.yaml")), "# from pypi: mcp-server-demo 1.3.0\n")
 	for words, want := range map[string]string{
 		"uvx --from mcp-server-demo nosuch":  "has the programs mcp-server-demo, other; name one of them: `uvx --from mcp-server-demo PROGRAM`",
 		"uvx plain":                          "has no program to start",
@@ -271,11 +271,11 @@ func TestAServerInAContainerIsPinnedAndHasNothingOfThisMachine(t *testing.T) {
 	secret := filepath.Join(n.home, "secret")
 	kit.Write(t, secret, "private")
 	n.toolpost("init")
-	before := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+	before := kit.Read(t, filepath.Join(n.dir, "toolpost.yaml"))
 	told := n.toolpost("mcp", "add", "--name", "box", "--", "podman", "run", "-i", "--rm", "--network=none", "-e", "BOX_KEY", "-e", "SEEN="+secret, image, "a", "b")
 	kit.Contains(t, told, "added box")
 	kit.Contains(t, told, "container: it has nothing of this machine and no network")
-	text := textOf(t, filepath.Join(n.dir, "toolpost.yaml"))
+	text := kit.Read(t, filepath.Join(n.dir, "toolpost.yaml"))
 	kit.Contains(t, text, "- name: box # from "+image+"\n")
 	id := regexp.MustCompile(`image: "?((?:sha256:)?[0-9a-f]{64})\b`).FindStringSubmatch(text)
 	if id == nil || strings.Contains(text, "hunter2") {
@@ -288,7 +288,7 @@ func TestAServerInAContainerIsPinnedAndHasNothingOfThisMachine(t *testing.T) {
 	}
 	kit.Contains(t, n.toolpost("call", "box.look"), "args=a,b key=15 seen=false write=false interfaces=1")
 	n.toolpost("mcp", "remove", "box")
-	kit.Equal(t, textOf(t, filepath.Join(n.dir, "toolpost.yaml")), before)
+	kit.Equal(t, kit.Read(t, filepath.Join(n.dir, "toolpost.yaml")), before)
 	for words, want := range map[string]string{
 		"podman run --privileged x":                      "podman run --privileged is not supported",
 		"docker run --network host x":                    "docker run --network is not supported",

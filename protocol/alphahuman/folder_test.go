@@ -197,8 +197,8 @@ func TestIncompleteSkillIsListedWithTheReason(t *testing.T) {
 		"node_modules/x/index.js":  "",
 		".git/skill.py":            "",
 		"lib/strings.py":           "",
-		"works/manifest.json":      read(t, "testdata/first/manifest.json"),
-		"works/skill.py":           read(t, "testdata/first/skill.py"),
+		"works/manifest.json":      kit.Read(t, "testdata/first/manifest.json"),
+		"works/skill.py":           kit.Read(t, "testdata/first/skill.py"),
 		"works-too/SKILL.md":       "---\nname: say\ndescription: d\n---\nbody",
 		"works-too/manifest.json":  `{`,
 		"a file that is no folder": "",
@@ -366,7 +366,7 @@ func TestInstallMakesAnEnvironmentThatTheRunnerUses(t *testing.T) {
 	copySkill(t, "first", dir)
 	wheel(t, filepath.Join(dir, "greeting-1.0-py3-none-any.whl"))
 	kit.Write(t, filepath.Join(dir, requirementsFile), "./greeting-1.0-py3-none-any.whl\n")
-	kit.Write(t, filepath.Join(dir, "skill.py"), "import greeting\n"+read(t, "testdata/first/skill.py"))
+	kit.Write(t, filepath.Join(dir, "skill.py"), "import greeting\n"+kit.Read(t, "testdata/first/skill.py"))
 	r, _ := open(t, Options{Skill: dir})
 	_, err := r.Tools(t.Context())
 	refused(t, err, tool.CodeCrash, "No module named 'greeting'") // never silently
@@ -379,10 +379,6 @@ func TestInstallMakesAnEnvironmentThatTheRunnerUses(t *testing.T) {
 	}
 	r, _ = open(t, Options{Skill: dir})
 	says(t, r, "say", `{"text":"x"}`, `"x"`)
-}
-
-func read(t testing.TB, path string) string {
-	return kit.Read(t, path)
 }
 
 // wheel makes a Python package that has one empty module.

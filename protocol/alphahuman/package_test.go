@@ -66,7 +66,7 @@ func TestScriptSkillIsRunAsAScript(t *testing.T) {
 	copySkill(t, "first", dir)
 	kit.Write(t, filepath.Join(dir, "helper.py"), "")
 	kit.Write(t, filepath.Join(dir, "__init__.py"), "from .skill import dispatch\n")
-	kit.Write(t, filepath.Join(dir, "skill.py"), "import helper\n\"\"\"\nfrom .nowhere import nothing\n\"\"\"\n"+read(t, "testdata/first/skill.py"))
+	kit.Write(t, filepath.Join(dir, "skill.py"), "import helper\n\"\"\"\nfrom .nowhere import nothing\n\"\"\"\n"+kit.Read(t, "testdata/first/skill.py"))
 	r, _ := open(t, Options{Skill: dir})
 	says(t, r, "say", `{"text":"x"}`, `"x"`)
 }
@@ -168,7 +168,7 @@ func host(t testing.TB) (root string) {
 	t.Helper()
 	root = t.TempDir()
 	copySkill(t, "host", root)
-	alone := read(t, "testdata/host/dev/runtime/server.py")
+	alone := kit.Read(t, "testdata/host/dev/runtime/server.py")
 	for _, name := range shipped {
 		skill, word := filepath.Join(root, "skills", name), strings.ReplaceAll(name, "-", "_")
 		kit.Write(t, filepath.Join(skill, manifestFile), fmt.Sprintf(`{"id":%q,"name":%q,"version":"1.0.0",`+
@@ -179,7 +179,7 @@ func host(t testing.TB) (root string) {
 		imports := "from dev.runtime.server import SkillServer, look\nfrom dev.types.skill_types import SkillDefinition, SkillTool\n"
 		if name == "server-ping" { // the one without dependencies
 			kit.Write(t, filepath.Join(skill, "server.py"), strings.ReplaceAll(alone, "from dev.types.skill_types", "from .skill_types"))
-			kit.Write(t, filepath.Join(skill, "skill_types.py"), read(t, "testdata/host/dev/types/skill_types.py"))
+			kit.Write(t, filepath.Join(skill, "skill_types.py"), kit.Read(t, "testdata/host/dev/types/skill_types.py"))
 			imports = "from .server import SkillServer, look\nfrom .skill_types import SkillDefinition, SkillTool\n"
 		}
 		kit.Write(t, filepath.Join(skill, "skill.py"), imports+"from .tools import NAME\n\n"+

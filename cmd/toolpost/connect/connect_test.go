@@ -20,17 +20,6 @@ func nobody(string) string { return "" }
 
 func noProgram(string) (string, error) { return "", errors.New("none") }
 
-func read(t *testing.T, path string) string {
-	t.Helper()
-	return kit.Read(t, path)
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	kit.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	kit.OK(t, os.WriteFile(path, []byte(text), 0o644))
-}
-
 // do applies a change; it returns false if there was nothing to do.
 func do(t *testing.T, ch *Change, err error) bool {
 	t.Helper()
@@ -63,7 +52,7 @@ func TestEveryClientIsConnectedOnceAndUndoneExactly(t *testing.T) {
 			before = strings.ReplaceAll(before, "KEY", c.Key)
 			file := filepath.Join(t.TempDir(), "sub", filepath.Base(c.paths.linux))
 			if before != "" {
-				write(t, file, before)
+				kit.Write(t, file, before)
 			}
 			for _, s := range []Server{program, address} {
 				if s.URL != "" && c.http == nil {
@@ -73,9 +62,9 @@ func TestEveryClientIsConnectedOnceAndUndoneExactly(t *testing.T) {
 				if !do(t, ch, err) {
 					t.Fatalf("%s, %s: nothing was written", c.ID, name)
 				}
-				text := read(t, file)
-				if ch, err := Connect(c, file, s); do(t, ch, err) || read(t, file) != text {
-					t.Errorf("%s, %s: the second time changed something:\n%s", c.ID, name, read(t, file))
+				text := kit.Read(t, file)
+				if ch, err := Connect(c, file, s); do(t, ch, err) || kit.Read(t, file) != text {
+					t.Errorf("%s, %s: the second time changed something:\n%s", c.ID, name, kit.Read(t, file))
 				}
 				for _, kept := range []string{"mine", "// and this", "// last", "# why", "# the end", "1.50"} {
 					if strings.Contains(before, kept) && !strings.Contains(text, kept) {
@@ -88,8 +77,8 @@ func TestEveryClientIsConnectedOnceAndUndoneExactly(t *testing.T) {
 				t.Errorf("%s, %s: nothing was taken out", c.ID, name)
 			}
 			left, _ := os.ReadDir(filepath.Dir(file))
-			if before == "" && len(left) != 0 || before != "" && (len(left) != 1 || read(t, file) != before) {
-				t.Errorf("%s, %s: %v is left:\n%q\nof\n%q", c.ID, name, left, read(t, file), before)
+			if before == "" && len(left) != 0 || before != "" && (len(left) != 1 || kit.Read(t, file) != before) {
+				t.Errorf("%s, %s: %v is left:\n%q\nof\n%q", c.ID, name, left, kit.Read(t, file), before)
 			}
 			if ch, err := Disconnect(c, file, "toolpost"); do(t, ch, err) {
 				t.Errorf("%s, %s: undone twice", c.ID, name)
@@ -114,14 +103,14 @@ func TestUndoKeepsLaterChanges(t *testing.T) {
 		client, _ := Find(id)
 		file := filepath.Join(t.TempDir(), "settings")
 		if c.before != "" {
-			write(t, file, c.before)
+			kit.Write(t, file, c.before)
 		}
 		ch, err := Connect(client, file, program)
 		do(t, ch, err)
-		write(t, file, strings.Replace(read(t, file), c.change, c.to, 1))
+		kit.Write(t, file, strings.Replace(kit.Read(t, file), c.change, c.to, 1))
 		ch, err = Disconnect(client, file, "toolpost")
-		if do(t, ch, err); read(t, file) != c.after {
-			t.Errorf("%s: %q", id, read(t, file))
+		if do(t, ch, err); kit.Read(t, file) != c.after {
+			t.Errorf("%s: %q", id, kit.Read(t, file))
 		}
 	}
 }
@@ -129,14 +118,14 @@ func TestUndoKeepsLaterChanges(t *testing.T) {
 func TestATomlTableIsFoundAmongOthers(t *testing.T) {
 	codex, _ := Find("codex")
 	file := filepath.Join(t.TempDir(), "config.toml")
-	write(t, file, "[mcp_servers.toolpost]\ncommand = \"/old\"\nargs = [\n  \"as\", # x\n  \"mcp\"\n]\n\n[mcp_servers.toolpost.env]\nA = \"1\"\n\n# about b\n[b]\nc = 1\n")
+	kit.Write(t, file, "[mcp_servers.toolpost]\ncommand = \"/old\"\nargs = [\n  \"as\", # x\n  \"mcp\"\n]\n\n[mcp_servers.toolpost.env]\nA = \"1\"\n\n# about b\n[b]\nc = 1\n")
 	ch, err := Connect(codex, file, program)
 	do(t, ch, err)
 	const want = "[mcp_servers.toolpost]\ncommand = \"/opt/toolpost\"\nargs = [\"as\", \"mcp\", \"--config\", \"/w/toolpost.yaml\"]\n\n# about b\n[b]\nc = 1\n"
-	kit.Equal(t, read(t, file), want)
+	kit.Equal(t, kit.Read(t, file), want)
 	ch, err = Disconnect(codex, file, "toolpost")
-	if do(t, ch, err); read(t, file) != "# about b\n[b]\nc = 1\n" {
-		t.Errorf("%q", read(t, file))
+	if do(t, ch, err); kit.Read(t, file) != "# about b\n[b]\nc = 1\n" {
+		t.Errorf("%q", kit.Read(t, file))
 	}
 	for text, why := range map[string]string{
 		"mcp_servers = { toolpost = { command = \"x\", args = [\"as\", \"mcp\"] } }\n": "by hand",
@@ -145,10 +134,10 @@ func TestATomlTableIsFoundAmongOthers(t *testing.T) {
 		"a = 1\na = 2\n":                      "line 2",
 		"[mcp_servers.toolpost]\ncommand = x": "line 2",
 	} {
-		write(t, file, text)
+		kit.Write(t, file, text)
 		kit.Fails(t, kit.Err(Connect(codex, file, program)), why, text)
 		kit.Fails(t, kit.Err(Disconnect(codex, file, "toolpost")), why, text)
-		kit.Equal(t, read(t, file), text, "was changed")
+		kit.Equal(t, kit.Read(t, file), text, "was changed")
 	}
 }
 
@@ -162,17 +151,17 @@ func TestBrokenSettingsAndForeignEntriesAreRefused(t *testing.T) {
 		"{\"servers\": {\"toolpost\": 7}}":                        "did not write",
 	} {
 		file := filepath.Join(t.TempDir(), "mcp.json")
-		write(t, file, text)
+		kit.Write(t, file, text)
 		for _, err := range []error{second(Connect(vscode, file, program)), second(Disconnect(vscode, file, "toolpost"))} {
 			kit.Fails(t, err, want, text)
 		}
-		if left, _ := os.ReadDir(filepath.Dir(file)); read(t, file) != text || len(left) != 1 {
+		if left, _ := os.ReadDir(filepath.Dir(file)); kit.Read(t, file) != text || len(left) != 1 {
 			t.Errorf("%q was changed", text)
 		}
 	}
 	claude, _ := Find("claude-code")
 	file := filepath.Join(t.TempDir(), ".claude.json")
-	write(t, file, "{} // no")
+	kit.Write(t, file, "{} // no")
 	kit.Fails(t, kit.Err(Connect(claude, file, program)), "", "Claude Code reads no comments")
 	desktop, _ := Find("claude-desktop")
 	kit.Refused(t, kit.Err(Connect(desktop, file, address)), tool.CodeUnsupported, "")
@@ -183,7 +172,7 @@ func second(_ *Change, err error) error { return err }
 func TestFileWithATokenIsPrivate(t *testing.T) {
 	cursor, _ := Find("cursor")
 	file := filepath.Join(t.TempDir(), "mcp.json")
-	write(t, file, "{}")
+	kit.Write(t, file, "{}")
 	ch := kit.Must(Connect(cursor, file, address))(t)
 	defer ch.Close()
 	kit.OK(t, ch.Apply(true))
@@ -247,9 +236,9 @@ func TestAClientIsFoundByItsFileItsFolderOrItsProgram(t *testing.T) {
 	if ids := found(m); ids != nil {
 		t.Error(ids)
 	}
-	write(t, m.Home+"/.claude.json", "{}")
-	write(t, m.Home+"/.cursor/extensions.json", "{}")
-	write(t, m.Home+"/.junie/AGENTS.md", "")
+	kit.Write(t, m.Home+"/.claude.json", "{}")
+	kit.Write(t, m.Home+"/.cursor/extensions.json", "{}")
+	kit.Write(t, m.Home+"/.junie/AGENTS.md", "")
 	m.Look = func(name string) (string, error) {
 		if name == "codex" {
 			return "/bin/codex", nil
@@ -302,7 +291,7 @@ func TestFilesOfEarlierVersionsAreUsed(t *testing.T) {
 	} {
 		c, _ := Find(id)
 		for _, file := range files {
-			write(t, filepath.Join(m.Home, file), "{}")
+			kit.Write(t, filepath.Join(m.Home, file), "{}")
 			kit.Equal(t, c.File(m), filepath.Join(m.Home, file), id)
 		}
 	}
@@ -323,7 +312,7 @@ func TestTheDifferenceShowsNoValuesOfOthers(t *testing.T) {
 				continue
 			}
 			file := filepath.Join(t.TempDir(), "settings")
-			write(t, file, text)
+			kit.Write(t, file, text)
 			ch := kit.Must(Connect(c, file, program))(t)
 			all := strings.Join(ch.Diff(), "\n")
 			if strings.Contains(all, secret) || !strings.Contains(all, "/opt/toolpost") || !strings.Contains(all, "/w/toolpost.yaml") {
