@@ -54,7 +54,7 @@ func New(a Approvals, followers *follow.Followers) *define.Set {
 			Description: "Approves or denies a call that waits for your approval, with a reason, once or for further calls.",
 		}, t.decide),
 		define.New(tool.Spec{
-			Name: Revoke, Description: "Revokes an approval that is remembered: further calls have to be approved again.",
+			Name: Revoke, Description: "Revokes a remembered approval: further calls have to be approved again.",
 		}, t.revoke),
 		define.New(tool.Spec{
 			Name: Watch, Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
@@ -109,7 +109,7 @@ type DecideArgs struct {
 	ID      string `json:"id" schema:"required minLength=1 maxLength=64" doc:"the id of the approval"`
 	Approve bool   `json:"approve" schema:"required" doc:"true: the call may run; false: it is denied"`
 	Reason  string `json:"reason" schema:"maxLength=1000" doc:"reason, for the caller and the record"`
-	For     string `json:"for" schema:"enum=call|session|arguments|hour|always default=call" doc:"what is approved: this call, or also further calls of the tool by the same caller: in this session, with these arguments, for an hour, or always, which adds the entry that the approval shows to the config"`
+	For     string `json:"for" schema:"enum=call|session|arguments|hour|always default=call" doc:"approve only this call, or also further calls of the tool by the same caller: in this session, with these arguments, for an hour, or always, which adds the entry in the approval to the config"`
 }
 
 func (t tools) decide(ctx context.Context, c *define.Call, a DecideArgs) (approval.Approval, error) {
@@ -126,7 +126,7 @@ func (t tools) revoke(ctx context.Context, c *define.Call, a ShowArgs) (approval
 
 // Watched is the output of approvals.watch.
 type Watched struct {
-	Seen int `json:"seen" doc:"how often the list was given"`
+	Seen int `json:"seen" doc:"how often the list was sent"`
 }
 
 // lookEvery is how often a watcher checks the store: another program may ask and decide too.
@@ -134,7 +134,7 @@ const lookEvery = time.Second
 
 // WatchArgs are the arguments of approvals.watch.
 type WatchArgs struct {
-	State string `json:"state" schema:"enum=waiting|all default=waiting" doc:"all: also the last ones that were decided, and what became of them"`
+	State string `json:"state" schema:"enum=waiting|all default=waiting" doc:"all: also the latest decisions, and how the calls ended"`
 }
 
 func (t tools) watch(ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower) (w Watched, err error) {

@@ -81,7 +81,7 @@ type startArgs struct {
 	Tool      string          `json:"tool" schema:"required minLength=1 maxLength=1024" doc:"the tool to call"`
 	Arguments json.RawMessage `json:"arguments" schema:"type=object" doc:"its arguments; default: none"`
 	Session   string          `json:"session" schema:"maxLength=1024" doc:"the session that the call belongs to; default: that of this call"`
-	Lease     string          `json:"lease" schema:"maxLength=256" doc:"the token of a lease, for a tool that asks for one; default: that of this call"`
+	Lease     string          `json:"lease" schema:"maxLength=256" doc:"lease token, for a tool that needs one; default: that of this call"`
 	Answers   json.RawMessage `json:"answers" doc:"the answers to a question that the tool asked in an earlier call"`
 	Resume    string          `json:"resume" schema:"maxLength=16384" doc:"the id of that question"`
 }
@@ -97,7 +97,7 @@ func (q queue) start(ctx context.Context, c *define.Call, a startArgs) (json.Raw
 
 // A named job is one that startJob returned.
 type named struct {
-	Job string `json:"job" schema:"required minLength=1 maxLength=256" doc:"the id that startJob gave"`
+	Job string `json:"job" schema:"required minLength=1 maxLength=256" doc:"the id of the job"`
 }
 
 // Args are the arguments of showJob and cancelJob.
@@ -162,7 +162,7 @@ func (q queue) list(ctx context.Context, c *define.Call, a ListArgs) (json.RawMe
 type answerArgs struct {
 	named
 	Answers json.RawMessage `json:"answers" schema:"required" doc:"the answer to its question; if it asks for several things, an object with those answered now"`
-	Lease   string          `json:"lease" schema:"maxLength=256" doc:"the token of a lease, for a tool that asks for one; default: that of this call"`
+	Lease   string          `json:"lease" schema:"maxLength=256" doc:"lease token, for a tool that needs one; default: that of this call"`
 }
 
 func (q queue) answer(ctx context.Context, c *define.Call, a answerArgs) (json.RawMessage, error) {
@@ -172,8 +172,8 @@ func (q queue) answer(ctx context.Context, c *define.Call, a answerArgs) (json.R
 // WatchArgs are the arguments of watchJob.
 type WatchArgs struct {
 	named
-	After int64 `json:"after" schema:"minimum=0" doc:"how many of its events were seen before; default 0"`
-	Asked bool  `json:"asked" doc:"its question was seen: watch until it goes on, or ends"`
+	After int64 `json:"after" schema:"minimum=0" doc:"number of its events that were already received; default 0"`
+	Asked bool  `json:"asked" doc:"its question is known: watch until the job continues or ends"`
 }
 
 func (q queue) watch(ctx context.Context, c *define.Call, a WatchArgs) (json.RawMessage, error) {

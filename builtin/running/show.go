@@ -17,21 +17,21 @@ import (
 // ShowArgs are the arguments of showCall.
 type ShowArgs struct {
 	Call   string `json:"call" schema:"required minLength=1 maxLength=256" doc:"the id of the call"`
-	Caller string `json:"caller,omitzero" schema:"minLength=1" doc:"whose call it is, for operators; default: the last one of this id"`
-	Row    int64  `json:"row,omitzero" schema:"minimum=1" doc:"its row in the log of calls, where that is known; then it need not be searched for there"`
+	Caller string `json:"caller,omitzero" schema:"minLength=1" doc:"the caller, for operators; default: the caller of the latest call with this id"`
+	Row    int64  `json:"row,omitzero" schema:"minimum=1" doc:"its row in the audit log, if known; this makes it faster to find"`
 }
 
 // Shown is the outcome of showCall.
 type Shown struct {
-	Record  json.RawMessage `json:"record" doc:"what the log of calls says of it, or will say"`
+	Record  json.RawMessage `json:"record" doc:"its record in the audit log, or the record so far"`
 	Running bool            `json:"running"`
-	Kept    bool            `json:"kept" doc:"the call is in memory still; else only the log of calls knows of it"`
-	Args    json.RawMessage `json:"args,omitzero" doc:"without secrets; if it was cut, a string with its beginning; the same holds for output and error"`
+	Kept    bool            `json:"kept" doc:"the call is still in memory; otherwise only its record is left"`
+	Args    json.RawMessage `json:"args,omitzero" doc:"without secrets; if cut, a string with the beginning; the same applies to output and error"`
 	Output  json.RawMessage `json:"output,omitzero"`
 	Error   json.RawMessage `json:"error,omitzero"`
 	Summary string          `json:"summary,omitzero"`
 	Events  []calls.Event   `json:"events"`
-	Omitted int64           `json:"omitted,omitzero" doc:"events before those that are kept"`
+	Omitted int64           `json:"omitted,omitzero" doc:"number of earlier events that were dropped"`
 	Stages  []calls.Stage   `json:"stages" doc:"the stages that it reached; for a call that was not watched, only those in which it could have waited"`
 	Cut     []calls.Cut     `json:"cut,omitzero"`
 	Walls   Walls           `json:"walls"`

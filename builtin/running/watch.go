@@ -15,7 +15,7 @@ import (
 // WatchArgs are the arguments of watchCalls.
 type WatchArgs struct {
 	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"continue after this line: the seq of the last line, or the next of the previous call. Default: start with the running calls and the last ones that ended"`
-	Events bool   `json:"events,omitzero" doc:"also what the calls tell while they run"`
+	Events bool   `json:"events,omitzero" doc:"also send the events of running calls"`
 	Parent string `json:"parent,omitzero" schema:"maxLength=256" doc:"only this call, and those that it makes"`
 }
 
