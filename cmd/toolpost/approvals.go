@@ -48,16 +48,16 @@ func (a *app) approvalsCommand() *cobra.Command {
 		}
 		return a.tellStanding()
 	}
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "show each call when it starts to wait, until Ctrl-C")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "show each new waiting call, until Ctrl-C")
 	c.AddCommand(a.aboutApproval(approvaltools.Show, "id", &cobra.Command{
-		Use: "show ID", Short: "Show what would run",
+		Use: "show ID", Short: "Show a call that waits, or waited, for an approval",
 		Long: "Shows a call that waits, or waited, for an approval: its caller, its arguments, the files and commands\n" +
-			"that it touches, and the walls around it.",
+			"that it touches, and its walls.",
 	}), a.aboutApproval(approvaltools.Revoke, "id", &cobra.Command{
-		Use: "revoke ID", Short: "Revoke an approval that is remembered",
+		Use: "revoke ID", Short: "Revoke a remembered approval",
 		Long: "Revokes an approval given for a session, for arguments or for an hour: further calls must be approved\n" +
-			"again. `toolpost approvals --status remembered` lists these approvals. An approval given always is an\n" +
-			"entry under `approved` in the config: remove it there.",
+			"again. `toolpost approvals --status remembered` lists these approvals. `--for always` adds an entry\n" +
+			"to the list `approved` in the config: remove it there.",
 	}))
 	return c
 }

@@ -121,7 +121,7 @@ func (a *app) selectCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "select [flags] -- PROGRAM [ARGUMENT ...]",
 		Short: "Let an external program choose a tool, in Machina's grammar",
-		Long: "Runs PROGRAM, which reads the menu (the list of tools, as JSON) on stdin and prints one selection in\n" +
+		Long: "Runs PROGRAM, which reads the menu (the list of tools, as JSON) from stdin and prints one selection in\n" +
 			"Machina's grammar, such as <PICK><SID0007><END>: SID0007 is the id of a tool in the menu. Then prints\n" +
 			"the decision: the tool and its inputs, ready for `toolpost call`.",
 		Example: "  toolpost select --inputs '{\"name\": \"Ada\"}' -- python3 choose.py",

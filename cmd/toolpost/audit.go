@@ -36,8 +36,8 @@ type audit struct {
 func (a *app) auditCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "audit", Short: "Query the audit log: what was called, by whom, and how it ended",
-		Long: "Every call leaves a record in a log that reveals changes: the tool, the caller, the door, the decision,\n" +
-			"the files, and the outcome. Outcomes: ok; failed: the tool reported a failure; asked: a question or an\n" +
+		Long: "Every call is recorded: its tool, caller, door, files, the decision and the outcome. `audit verify`\n" +
+			"detects changes to the log. Outcomes: ok; failed: the tool reported a failure; asked: a question or an\n" +
 			"approval is open; refused: by policy, a lease or a limit; error: there is no result, for example after a\n" +
 			"crash or a timeout; lost: Toolpost ended during the call.",
 		Example: "  toolpost audit log --since 1h\n  toolpost audit top --by caller\n" +
@@ -329,7 +329,7 @@ func (a *app) auditPathsCommand() *cobra.Command {
 	return question[record.Filter](a, ":20", &cobra.Command{
 		Use: "paths", Short: "Show the files that calls access",
 		Long: "Shows the files that calls access, as far as their arguments tell. With --outcome refused, it shows the\n" +
-			"files that refused calls wanted.",
+			"files that refused calls asked for.",
 	}, tabled("paths", func(_ *audit, found audittools.Paths) (*table[record.Path], []record.Path) {
 		return columns("reads writes last path", cells[record.Path]{
 			"last": func(p record.Path) string { return p.Last.Format(time.DateOnly) },

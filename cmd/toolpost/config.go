@@ -35,7 +35,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 	var deep bool
 	c := a.withJSON("print the findings as JSON", &cobra.Command{
 		Use:   "check",
-		Short: "Read the config and say what is wrong with it",
+		Short: "Check the config and report what is wrong",
 		Long: "Reads the config and reports unreadable parts, missing programs and files, secrets without a value,\n" +
 			"unusable addresses, and unknown names in rules. It starts no program and contacts no server, unless\n" +
 			"--deep is given. Exit code 1: something is wrong; 2: the config cannot be read.",

@@ -64,7 +64,7 @@ func (a *app) connectCommand() *cobra.Command {
 	f.StringVar(&q.url, "url", "", "with --http: the URL of the server (default: the URL of the config's HTTP door)")
 	f.StringVar(&q.source, "source", "", "offer only this source, under its own names (see toolpost as mcp)")
 	f.StringVar(&q.name, "name", "", "name of the entry in the agent's settings (default: toolpost, or the source)")
-	f.StringVar(&q.file, "file", "", "settings file of the one AGENT, such as a project's (default: the file above)")
+	f.StringVar(&q.file, "file", "", "settings file, such as a project's; for one AGENT only (default: the file above)")
 	return a.withJSON("print the changes as JSON; without --yes, write nothing", c)
 }
 

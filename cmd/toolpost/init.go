@@ -16,8 +16,9 @@ func (a *app) initCommand() *cobra.Command {
 		Short: "Write a config and a sample tool",
 		Long: "Writes toolpost.yaml, with the built-in tools for files and code, and greeter/, a tool in Python.\n" +
 			"--sample adventure adds a program that reports events, and a story that calls tools. --from writes\n" +
-			"sources for the OpenAPI documents, skills and test scripts (package.json) of a folder instead, and\n" +
-			"prints the command that imports its MCP servers; it starts nothing, and changes nothing in that folder.",
+			"sources for what it finds in a folder instead: OpenAPI documents, skills, and the scripts test, lint,\n" +
+			"check and typecheck in package.json. It prints the command that imports the folder's MCP servers, starts\n" +
+			"nothing, and changes nothing in that folder.",
 		Example: "  toolpost init\n  toolpost init --sample adventure game\n  toolpost init --from ../my-project",
 		Args:    words(0, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -28,7 +29,7 @@ func (a *app) initCommand() *cobra.Command {
 	c.Flags().BoolVar(&o.Force, "force", false, "overwrite existing files")
 	c.Flags().BoolVar(&o.Empty, "empty", false, "write only a config, without sources")
 	c.Flags().StringVar(&o.Sample, "sample", "", "add a sample: "+start.Adventure)
-	c.Flags().StringVar(&o.From, "from", "", "propose sources for the files in this folder")
+	c.Flags().StringVar(&o.From, "from", "", "write sources for what this folder has")
 	c.MarkFlagsMutuallyExclusive("empty", "sample", "from")
 	return c
 }

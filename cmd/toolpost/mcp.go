@@ -253,7 +253,7 @@ type mcpAdding struct {
 func (a *app) mcpAddCommand() *cobra.Command {
 	q := &mcpAdding{app: a}
 	c := &cobra.Command{
-		Use: "add [flags] (URL | -- COMMAND [ARG ...])", Short: "Write an MCP server into the config as a source",
+		Use: "add [flags] (URL | -- COMMAND [ARG ...])", Short: "Add an MCP server to the config as a source",
 		Args: words(1, -1), DisableFlagsInUseLine: true,
 		Long: "Checks the config, starts the server, lists its tools, and adds the source to the config. If a step\n" +
 			"fails, the config stays unchanged; a server that needs a login is added. A server that npx or uvx runs\n" +
@@ -282,11 +282,11 @@ func (a *app) mcpAddCommand() *cobra.Command {
 	f.StringArrayVar(&q.Network, "network", nil, "host that the program may reach, or all; repeatable")
 	f.StringVar(&q.Dir, "dir", "", "folder that the program runs in (default: the folder of the config)")
 	f.BoolVar(&q.Scripts, "scripts", false, "run the install scripts of the package, or build it")
-	f.BoolVar(&q.replace, "replace", false, "replace the source of this name")
+	f.BoolVar(&q.replace, "replace", false, "replace the source with this name")
 	f.BoolVar(&q.NoTry, "no-try", false, "write the source without starting the server")
 	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return tool.Errorf(tool.CodeInvalidInput, "%w\na program and its flags come behind --: `toolpost mcp add -- npx -y PACKAGE`", err)
+		return tool.Errorf(tool.CodeInvalidInput, "%w\na program and its flags come after --: `toolpost mcp add -- npx -y PACKAGE`", err)
 	})
 	return a.withJSON("print the source and its tools as JSON", c)
 }

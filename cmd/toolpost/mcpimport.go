@@ -32,19 +32,18 @@ func (a *app) mcpImportCommand() *cobra.Command {
 		Use: "import FILE [flags]", Short: "Import the MCP servers from another program's settings", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
 		Long: "Reads the servers in a file such as mcp.json, claude_desktop_config.json, .vscode/mcp.json, Zed's\n" +
-			"settings or Codex's config.toml, and makes each one a source. Values of `env`, except paths and URLs\n" +
-			"without credentials, and tokens in headers become secrets: they are kept in files of the state folder,\n" +
-			"and never written to the config or shown.\n" +
-			"Servers that are run with npx, uvx or docker are fetched once. Servers that cannot be imported are\n" +
-			"reported with the reason. The file is not changed.",
+			"settings or Codex's config.toml, and makes each one a source. Tokens in headers and values of `env`\n" +
+			"become secrets, which are kept in files in the state folder and never shown; paths, and URLs without\n" +
+			"credentials, are written to the config. Servers that are run with npx, uvx or docker are fetched once.\n" +
+			"Servers that cannot be imported are reported with the reason. The file is not changed.",
 		Example: "  toolpost mcp import ~/.cursor/mcp.json --dry-run\n  toolpost mcp import .vscode/mcp.json --only github",
 		RunE:    func(c *cobra.Command, args []string) error { return q.run(c.Context(), args[0]) },
 	}
 	f := c.Flags()
 	f.BoolVar(&q.Dry, "dry-run", false, "only show what would be written")
-	f.StringArrayVar(&q.only, "only", nil, "import the server of this name; repeatable (default: all)")
+	f.StringArrayVar(&q.only, "only", nil, "import only the server with this name; repeatable (default: all)")
 	f.StringArrayVar(&q.Plain, "plain", nil,
-		"NAME of a variable that is no secret; the config gets its value in clear text; repeatable")
+		"NAME of a variable whose value is not a secret and may be written to the config; repeatable")
 	f.BoolVar(&q.Scripts, "scripts", false, "run the install scripts of packages, or build them")
 	f.BoolVar(&q.noTry, "no-try", false, "write the sources without starting the servers")
 	return a.withJSON("print what was done as JSON", c)

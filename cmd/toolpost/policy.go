@@ -63,9 +63,9 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			"running server of the config is not asked. Exit code 3: the call would be refused.",
 		Args: words(1, -1), ValidArgsFunction: a.completeTool,
 	})
-	c.Flags().StringVar(&who.ID, "caller", who.ID, "caller of the call; with a named server: you")
+	c.Flags().StringVar(&who.ID, "caller", who.ID, "caller of the call; the default on a named server is you")
 	c.Flags().StringVar(&who.Door, "door", who.Door,
-		"door of the call: cli, http, nats, mcp or a protocol; with a named server: the door that you call")
+		"door of the call: cli, http, nats, mcp or a protocol; the default on a named server is the one you use")
 	c.Flags().StringVar(&session, "session", "", "session of the call")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ask := operate.ExplainArgs{Tool: args[0], Caller: who.ID, Door: who.Door, Session: session}

@@ -35,9 +35,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: "Serves the tools of the config at its doors until SIGINT or SIGTERM, or until its terminal is closed.\n" +
 			"Running calls may finish first; new calls are refused with a time to retry. With --replace, it takes\n" +
 			"over the sockets of the running server with the same state folder, and that server ends, at the latest\n" +
-			"after limits.drain: no client is refused. It cannot take over the address of an embedded NATS server\n" +
-			"(doors.nats without url), and refuses to. If systemd passes sockets (LISTEN_FDS), the doors with the same\n" +
-			"addresses use them.\n\n" +
+			"after limits.drain: no client is refused. With an embedded NATS server (doors.nats without url),\n" +
+			"--replace is refused. If systemd passes sockets (LISTEN_FDS), the doors with the same addresses use them.\n\n" +
 			"A change to the config, or to an app, skill, pack, plugin or program that it names, takes effect within\n" +
 			"a second and is logged. `toolpost reload` and SIGUSR1 apply changes at once. SIGHUP does the same\n" +
 			"without a terminal; with a terminal it ends the server.",

@@ -44,8 +44,8 @@ func (a *app) stateCommand() *cobra.Command {
 		Use: "patch SESSION {JSON | name=value ... | @FILE | -}", Short: "Merge a patch into the state of a session",
 		Args: words(2, -1), DisableFlagsInUseLine: true,
 		Long: "Merges a JSON object into the document of a session: objects merge key by key at every depth, other\n" +
-			"values replace the old ones, null removes a key. The patch is written as the arguments of `toolpost\n" +
-			"call` are; the value of name=value is text. With --if-version the patch is merged only if the session\n" +
+			"values replace the old ones, null removes a key. Write the patch like the arguments of `toolpost\n" +
+			"call`; in name=value the value is text. With --if-version the patch is merged only if the session\n" +
 			"has not changed since that version; exit code 3: it has changed. The command calls the tool state.patch:\n" +
 			"the policy applies, and the call is recorded.",
 	}, changed("patched"))), over[statetools.SessionArgs](a, changesState("state.reset"), "session --caller", &cobra.Command{
@@ -81,8 +81,8 @@ func describe(st session.State, now time.Time) string {
 func (a *app) stateWatchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "watch SESSION", Short: "Print each new version of a session as a line of JSON",
-		Long: "Prints the newest version of a session as a line of JSON, and then each new one, until it is\n" +
-			"interrupted. If more than 100 versions come at once, the oldest of them may be left out.",
+		Long: "Prints the newest version of a session as a line of JSON, and then each new one, until\n" +
+			"Ctrl-C. If more than 100 versions come at once, the oldest of them may be left out.",
 	}
 	takes[statetools.SessionArgs](c, "session --caller", func(ctx context.Context, args map[string]any) error {
 		err := a.watchState(ctx, args)
