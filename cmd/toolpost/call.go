@@ -57,7 +57,7 @@ func (a *app) callCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&req.call.Session, "session", "", "session that the call belongs to")
 	f.StringVar(&req.call.Key, "key", "",
-		"idempotency key: calls with the same key run once; needs a server or store.idempotency.durable")
+		"idempotency key: calls with the same key run once; needs a server, PostgreSQL or store.idempotency.durable")
 	f.StringVar(&req.call.Lease, "lease", "", "lease token, for tools that need one")
 	f.StringVar(&req.call.Run, "run", "", "agent run that the call belongs to; the audit log records it")
 	f.StringVar(&req.answers, "answers", "", "answers to the tool's question, as JSON")
