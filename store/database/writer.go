@@ -45,9 +45,10 @@ const (
 //
 // Why a write is a function that may run more than once. A transaction may fail through no fault of its own: another
 // program was in the way, the server restarted, the disk was full until an operator made room. The leader then retries
-// the group, within bounds, and callers see one answer. Within a group each write has its own savepoint, so that one
-// that is refused does not affect the others. If the transaction itself fails although the database is well, one of
-// them may be at fault, and the writes are tried one by one.
+// the group, within bounds, and callers see one answer. A write that is refused does not affect the others of its group:
+// most are refused before they change anything, and after any other refusal the group is retried with a savepoint for each
+// write. If the transaction itself fails although the database is well, one of them may be at fault, and the writes are
+// tried one by one.
 //
 // Why some do not wait. The record of a call that changed nothing is worth less than the time that its caller would
 // wait for a disk. It joins the queue and the next leader takes it along; if there is none, a timer leads (see Later).
@@ -372,7 +373,10 @@ func (w *writer) attempt(group []*Write) (err error) {
 	if len(group) == 0 {
 		return t.once("ROLLBACK")
 	}
-	if err := t.run(group); err != nil {
+	if err = t.run(group); errors.Is(err, errPartly) {
+		err = t.runAgain(group)
+	}
+	if err != nil {
 		return err
 	}
 	if err := t.commit(group); err != nil {
@@ -396,8 +400,27 @@ func (t *Tx) undo(err error) {
 	}
 }
 
+// errPartly is the error of a write that was refused after it had changed something, without a savepoint.
+var errPartly = errors.New("a write was refused half-way")
+
+// runAgain begins the transaction again, with savepoints.
+func (t *Tx) runAgain(group []*Write) error {
+	t.w.db.o.Undone()
+	t.saves, t.done = true, nil
+	if err := t.once("ROLLBACK"); err != nil {
+		return err
+	}
+	if err := t.begin(group); err != nil {
+		return err
+	}
+	return t.run(group)
+}
+
 // run does the writes, and then the batches.
 func (t *Tx) run(group []*Write) (err error) {
+	for _, one := range group {
+		one.Err = nil
+	}
 	batches := make([][]*Write, len(t.w.db.o.Batches))
 	for _, one := range group {
 		if one.Batch != nil {
@@ -535,9 +558,11 @@ func (w *writer) disconnect() {
 
 // A Tx is the transaction of a group. It has no deadline: the database bounds its waits.
 type Tx struct {
-	ctx  context.Context
-	w    *writer
-	done []func()
+	ctx     context.Context
+	w       *writer
+	done    []func()
+	saves   bool // each write has a savepoint
+	changed bool // the current write may have changed something
 }
 
 // After registers f to be called when the transaction is committed.
@@ -571,19 +596,26 @@ func (t *Tx) Advance(last int64) error {
 	return t.Each(func(*sql.Rows) error { return nil }, t.w.db.d.Server.Advance, last, last)
 }
 
-// apart runs f so that its failure undoes f alone. The second error is that of the transaction.
+// apart runs f so that its refusal undoes f alone. The second error is that of the transaction. Savepoints take two round
+// trips to a server, which is more than most writes take, so there are none before one is needed: see errPartly.
 func (t *Tx) apart(f func(*Tx) error, alone bool) (failed, err error) {
-	if !alone {
+	save := t.saves && !alone
+	if save {
 		if err := t.once("SAVEPOINT job"); err != nil {
 			return nil, err
 		}
 	}
+	t.changed = false
 	failed = f(t)
 	_, ours := errors.AsType[*tool.Error](failed)
-	if alone || failed != nil && !ours { // the database failed: the other writes of the transaction are lost with it
+	switch {
+	case alone || failed != nil && !ours: // the database failed: the other writes of the transaction are lost with it
 		return nil, failed
-	}
-	if failed != nil {
+	case !save && failed != nil && t.changed:
+		return nil, errPartly
+	case !save:
+		return failed, nil
+	case failed != nil:
 		if err := t.once("ROLLBACK TO SAVEPOINT job"); err != nil {
 			return nil, err
 		}
@@ -625,7 +657,9 @@ func (t *Tx) Count(query string, args ...any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return res.RowsAffected()
+	n, err := res.RowsAffected()
+	t.changed = t.changed || n > 0
+	return n, err
 }
 
 // Now returns the time by the clock of the database, in microseconds.
@@ -639,6 +673,7 @@ func (t *Tx) Now() (now int64, err error) {
 
 // Each runs a query and visits its rows.
 func (t *Tx) Each(visit func(*sql.Rows) error, query string, args ...any) error {
+	t.changed = t.changed || !strings.HasPrefix(query, "SELECT")
 	s, err := t.prepared(query)
 	if err != nil {
 		return err
@@ -659,7 +694,7 @@ func (t *Tx) prepared(query string) (*sql.Stmt, error) {
 	return s, err
 }
 
-// Insert inserts many rows with few statements. Statements come in three sizes, so that they can be kept prepared.
+// Insert inserts many rows with few statements. Statements come in few sizes, so that they can be kept prepared.
 func (t *Tx) Insert(head string, columns int, tail string, args []any) error {
 	one := "(" + marks("?", columns) + ")"
 	for n, some := range portions(args, columns) {
@@ -680,10 +715,10 @@ func (t *Tx) EachOf(visit func(*sql.Rows) error, head string, values []any, tail
 	return nil
 }
 
-// portions splits the values of many rows into those of 64 rows, of 8, and of one.
+// portions splits the values of many rows into those of 64 rows, then of 32, and so on.
 func portions(args []any, columns int) iter.Seq2[int, []any] {
 	return func(yield func(int, []any) bool) {
-		for _, n := range []int{64, 8, 1} {
+		for n := 64; n > 0; n /= 2 {
 			for len(args) >= n*columns {
 				if !yield(n, args[:n*columns]) {
 					return
