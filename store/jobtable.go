@@ -18,7 +18,7 @@ import (
 // A JobTable keeps jobs. It represents one program among those that share the store: jobs that it has begun are its
 // own.
 type JobTable struct {
-	db    *database.DB
+	db    *DB
 	owner string
 
 	mu   sync.Mutex
@@ -26,7 +26,7 @@ type JobTable struct {
 }
 
 // Jobs returns a table of jobs, for a dispatcher that begins some of them.
-func (db *DB) Jobs() *JobTable { return &JobTable{db: db.DB, owner: db.Owner + "#" + tool.NewID()} }
+func (db *DB) Jobs() *JobTable { return &JobTable{db: db, owner: db.Owner + "#" + tool.NewID()} }
 
 // Add stores a waiting job, durably, unless too many are waiting: of its caller, or in all.
 func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error {
@@ -34,27 +34,66 @@ func (j *JobTable) Add(_ context.Context, x job.Job, perCaller, most int) error 
 		database.Plain(x.Needs, 2048) != x.Needs || database.Plain(x.Lease, database.MaxName) != x.Lease {
 		return tool.Errorf(tool.CodeInvalidInput, "the caller, tool or lease of a job is too long, or not text")
 	}
-	return j.db.Do(true, func(t *database.Tx) error {
-		var own, all int
-		_, err := database.Row(t, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN caller = ? THEN 1 ELSE 0 END), 0) FROM job `+
-			`WHERE state = ?`,
-			[]any{x.Caller, job.Queued}, &all, &own)
-		switch {
-		case err != nil:
-			return err
-		case own >= perCaller:
-			return tool.Errorf(tool.CodeQuotaExceeded,
-				"%d jobs of %q wait already, and %d is the most; try again when some have begun, or cancel some", own,
-				x.Caller, perCaller).Because("jobs")
-		case all >= most:
-			return tool.Errorf(tool.CodeQuotaExceeded,
-				"%d jobs wait already, and %d is the most; try again when some have begun", all, most).Because("jobs")
-		}
-		return t.Exec(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call, needs) `+
-			`VALUES (?, ?, ?, ?, '', ?, 0, ?, 0, ?, ?, ?)`,
-			x.ID, x.Caller, x.Tool, job.Queued, database.Micros(x.Made), flag(x.Again), x.Lease, string(x.Call), x.Needs)
-	}, "jobs of "+x.Caller) // the number of all jobs is that of a moment before
+	// the number of all jobs is that of a moment before
+	return j.db.Submit(&database.Write{
+		Batch: j.db.adds, Item: &newJob{x, perCaller, most}, Durable: true, Keys: []string{"jobs of " + x.Caller},
+	})
 }
+
+// A newJob is a job to be added, with the limits of Add.
+type newJob struct {
+	job.Job
+	perCaller, most int
+}
+
+// addJobs adds the jobs of a group, in one statement if possible.
+func addJobs(t *database.Tx, group []*database.Write) error {
+	all, own := 0, map[string]int{}
+	err := t.Each(func(rows *sql.Rows) error {
+		var caller string
+		var n int
+		err := rows.Scan(&caller, &n)
+		all, own[caller] = all+n, n
+		return err
+	}, `SELECT caller, COUNT(*) FROM job WHERE state = '`+job.Queued+`' GROUP BY caller`)
+	if err != nil {
+		return err
+	}
+	var rows []any
+	insert := func() error {
+		err := t.Insert(`INSERT INTO job (id, caller, tool, state, owner, made_at, attempts, again, stop, lease, call, needs) VALUES `,
+			12, "", rows)
+		rows = nil
+		return err
+	}
+	bytes := 0
+	for _, one := range group {
+		x := one.Item.(*newJob)
+		if bytes += len(x.Call); bytes > mostAdded {
+			if err := insert(); err != nil {
+				return err
+			}
+			bytes = len(x.Call)
+		}
+		switch {
+		case own[x.Caller] >= x.perCaller:
+			one.Err = tool.Errorf(tool.CodeQuotaExceeded,
+				"%d jobs of %q wait already, and %d is the most; try again when some have begun, or cancel some", own[x.Caller],
+				x.Caller, x.perCaller).Because("jobs")
+		case all >= x.most:
+			one.Err = tool.Errorf(tool.CodeQuotaExceeded,
+				"%d jobs wait already, and %d is the most; try again when some have begun", all, x.most).Because("jobs")
+		default:
+			all, own[x.Caller] = all+1, own[x.Caller]+1
+			rows = append(rows, x.ID, x.Caller, x.Tool, job.Queued, "", database.Micros(x.Made), 0, flag(x.Again), 0, x.Lease,
+				string(x.Call), x.Needs)
+		}
+	}
+	return insert()
+}
+
+// mostAdded is how many bytes the calls of jobs may have that are added with one statement.
+const mostAdded = 1 << 20
 
 // The keys of writes. A write that changes waiting jobs has that of the queue: programs take turns to begin jobs.
 const queueKey = "queue"
@@ -97,19 +136,15 @@ func (j *JobTable) Claim(ctx context.Context, most int, has func(needs string) b
 	if err != nil || len(needs) == 0 || most <= 0 {
 		return nil, err
 	}
-	for n := len(needs); n&(n-1) != 0; n++ { // few statements, so that they can be kept prepared
-		needs = append(needs, needs[0])
-	}
 	var mine []job.Job
 	begin := func(t *database.Tx) (err error) {
-		mine, err = database.List(t, scanJob, `SELECT `+wholeJob+` FROM job WHERE state = '`+job.Queued+`' AND needs IN (?`+
-			strings.Repeat(", ?", len(needs)-1)+`) ORDER BY made_at, id LIMIT ?`, append(slices.Clip(needs), most)...)
-		for i := range mine {
-			if err == nil {
-				err = j.begin(t, &mine[i])
-			}
+		in, args := among(needs)
+		mine, err = database.List(t, scanJob, `SELECT `+wholeJob+` FROM job WHERE state = '`+job.Queued+`' AND needs`+in+
+			` ORDER BY made_at, id LIMIT ?`, append(args, most)...)
+		if err != nil || len(mine) == 0 {
+			return err
 		}
-		return err
+		return j.begin(t, mine)
 	}
 	late := func() {
 		j.mu.Lock()
@@ -129,17 +164,36 @@ func (j *JobTable) takeLate() (jobs []job.Job) {
 	return jobs
 }
 
-func (j *JobTable) begin(t *database.Tx, x *job.Job) error {
-	now, first := time.Now(), x.Began.IsZero() // the first time, it has no events
-	x.State, x.Began, x.Attempts = job.Running, now.UTC(), x.Attempts+1
-	err := t.Exec(`UPDATE job SET state = ?, owner = ?, began_at = ?, attempts = ?, lease = '' WHERE id = ?`,
-		job.Running, j.owner, database.Micros(now), x.Attempts, x.ID)
-	if err != nil || first {
-		return err
+// begin makes waiting jobs this program's.
+func (j *JobTable) begin(t *database.Tx, mine []job.Job) error {
+	now := time.Now()
+	var ids []any
+	for i := range mine {
+		ids = append(ids, mine[i].ID)
 	}
-	_, err = database.Row(t, `SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID},
-		&x.Events, &x.Bytes)
+	in, args := among(ids)
+	err := t.Exec(`UPDATE job SET state = ?, owner = ?, began_at = ?, attempts = attempts + 1, lease = '' WHERE id`+in,
+		append([]any{job.Running, j.owner, database.Micros(now)}, args...)...)
+	for i := range mine {
+		x := &mine[i]
+		first := x.Began.IsZero()
+		x.State, x.Began, x.Attempts = job.Running, now.UTC(), x.Attempts+1
+		if err == nil && !first { // else it has no events
+			_, err = database.Row(t, `SELECT COUNT(*), COALESCE(SUM(LENGTH(event)), 0) FROM job_event WHERE job = ?`, []any{x.ID},
+				&x.Events, &x.Bytes)
+		}
+	}
 	return err
+}
+
+// among returns the condition that a column has one of some values, and its arguments. Values are repeated, so that there are
+// few statements, which can be kept prepared.
+func among(values []any) (in string, args []any) {
+	args = slices.Clone(values)
+	for n := len(args); n&(n-1) != 0; n++ {
+		args = append(args, args[0])
+	}
+	return ` IN (?` + strings.Repeat(", ?", len(args)-1) + `)`, args
 }
 
 // Stops returns the jobs of this program that are to be stopped.
@@ -167,37 +221,56 @@ func (j *JobTable) Append(_ context.Context, id string, attempt, after int, even
 
 // holds returns an error of code conflict if a job is not this program's.
 func (j *JobTable) holds(t *database.Tx, id string, attempt int) error {
-	taken := tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because("job_taken")
-	_, err := database.Only(t, taken, database.Value[int], `SELECT 1 FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
-		id, job.Running, j.owner, attempt)
+	_, err := database.Only(t, taken(id), database.Value[int], `SELECT 1 FROM job WHERE `+held, j.hold(id, attempt)...)
 	return err
 }
 
+// held is the condition that a job is this program's; hold has its arguments.
+const held = `id = ? AND state = '` + job.Running + `' AND owner = ? AND attempts = ?`
+
+func (j *JobTable) hold(id string, attempt int) []any { return []any{id, j.owner, attempt} }
+
+func taken(id string) error {
+	return tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because(job.Taken)
+}
+
 // Settle ends a job that this program has begun, with its outcome. The state queued puts it back instead, as if it had
-// not begun.
-func (j *JobTable) Settle(_ context.Context, id string, attempt int, state string, outcome []byte) error {
+// not begun. The record of its call, if there is one, is added to the log at the same time: if that is refused, the job has not
+// ended. A job that is not this program's any more does not keep the record from being added.
+func (j *JobTable) Settle(
+	_ context.Context, id string, attempt int, state string, outcome []byte, record *tool.Record,
+) error {
 	settle := func(t *database.Tx) error {
-		if err := j.holds(t, id, attempt); err != nil {
-			return err
-		}
+		var n int64
+		var err error
 		if state == job.Queued {
-			return t.Exec(`UPDATE job SET state = ?, owner = '', attempts = attempts - 1 WHERE id = ?`, job.Queued, id)
+			n, err = t.Count(`UPDATE job SET state = '`+job.Queued+`', owner = '', attempts = attempts - 1 WHERE `+held,
+				j.hold(id, attempt)...)
+		} else {
+			n, err = endJob(t, state, outcome, held, j.hold(id, attempt)...)
 		}
-		return endJob(t, id, state, outcome)
+		if err == nil && n == 0 {
+			err = taken(id)
+		}
+		return err
 	}
-	return j.db.Submit(&database.Write{
+	one := &database.Write{
 		Do: settle, Durable: true, Keys: []string{jobKey(id)}, Name: jobKey(id) + " " + strconv.Itoa(attempt),
-	})
+	}
+	if record == nil {
+		return j.db.Submit(one)
+	}
+	return j.db.audit.AppendThen(record, one)
 }
 
 // endJob ends a job. It removes the job's call, unless that is to be made again with answers.
-func endJob(t *database.Tx, id, state string, outcome []byte) error {
+func endJob(t *database.Tx, state string, outcome []byte, where string, args ...any) (int64, error) {
 	call := `''`
 	if state == job.Asked {
 		call = `call`
 	}
-	return t.Exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = `+call+`, lease = '' WHERE id = ?`, state,
-		database.Micros(time.Now()), string(outcome), id)
+	return t.Count(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = `+call+`, lease = '' WHERE `+where,
+		append([]any{state, database.Micros(time.Now()), string(outcome)}, args...)...)
 }
 
 // Asked returns a caller's job that waits for answers, with its call.
@@ -222,7 +295,7 @@ func (j *JobTable) Answer(
 	if database.Plain(lease, database.MaxName) != lease {
 		return job.Job{}, tool.Errorf(tool.CodeInvalidInput, "the lease of a job is too long, or not text")
 	}
-	return database.Writing(j.db, func(t *database.Tx) (job.Job, error) {
+	return database.Writing(j.db.DB, func(t *database.Tx) (job.Job, error) {
 		x, err := askedJob(t, caller, id)
 		switch {
 		case err != nil:
@@ -257,7 +330,7 @@ func (j *JobTable) Recover(
 			return err
 		})
 	for _, o := range orphans {
-		mine, err := database.Writing(j.db, func(t *database.Tx) (bool, error) { return o.adopt(t, decide, resume) })
+		mine, err := database.Writing(j.db.DB, func(t *database.Tx) (bool, error) { return o.adopt(t, decide, resume) })
 		if err != nil {
 			return n, err
 		}
@@ -292,7 +365,8 @@ func (o orphan) adopt(
 	if state == job.Queued {
 		return true, t.Exec(`UPDATE job SET state = ?, owner = '' WHERE id = ?`, job.Queued, o.ID)
 	}
-	return true, endJob(t, o.ID, state, outcome)
+	_, err = endJob(t, state, outcome, `id = ?`, o.ID)
+	return true, err
 }
 
 // Wake puts back the jobs whose approval was decided or has expired, with the calls that resume returns. It returns
@@ -304,7 +378,7 @@ func (j *JobTable) Wake(
 	if err != nil || len(due) == 0 {
 		return 0, err
 	}
-	return database.Writing(j.db, func(t *database.Tx) (n int, err error) {
+	return database.Writing(j.db.DB, func(t *database.Tx) (n int, err error) {
 		if due, err = sleepers(t, atOnce); err != nil { // another program may have been faster
 			return 0, err
 		}
@@ -350,13 +424,13 @@ type orphan struct {
 // Cancel ends a caller's waiting job, with an outcome, and asks a running one to stop. It returns the job as it is
 // then. A job that has ended otherwise stays as it is: the error has the code conflict.
 func (j *JobTable) Cancel(ctx context.Context, caller, id string, outcome []byte) (job.Job, error) {
-	x, err := database.Writing(j.db, func(t *database.Tx) (job.Job, error) {
+	x, err := database.Writing(j.db.DB, func(t *database.Tx) (job.Job, error) {
 		x, err := findJob(t, caller, id)
 		switch {
 		case err != nil:
 			return x, err
 		case x.State == job.Queued || x.State == job.Asked:
-			err = endJob(t, id, job.Cancelled, outcome)
+			_, err = endJob(t, job.Cancelled, outcome, `id = ?`, id)
 		case x.State == job.Running:
 			err = t.Exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)
 		case x.State != job.Cancelled:
@@ -431,7 +505,7 @@ func (j *JobTable) list(ctx context.Context, most int, where string, args ...any
 
 // Expire removes the jobs that ended before a time, with their events, and returns their number.
 func (j *JobTable) Expire(ctx context.Context, before time.Time) (n int, err error) {
-	return expire(ctx, j.db, "job", "job_event", before)
+	return expire(ctx, j.db.DB, "job", "job_event", before)
 }
 
 // atOnce is how many rows are removed in one transaction, so that others can write in between.

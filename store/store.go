@@ -28,6 +28,7 @@ type DB struct {
 	*database.DB
 	steps [][]string // of the tables
 	audit *AuditTable
+	adds  *database.Batch // of jobs
 }
 
 // The ports that this package implements, for readers of a stage who wonder what its store is.
@@ -85,10 +86,11 @@ type Kind struct {
 func New(d database.Dialect, reads, writes *sql.DB, o Options) *DB {
 	log := auditlog.New(o.Columns, o.Key, o.Mark, o.Keep)
 	steps := migrations(log, o.More)
+	adds := &database.Batch{Do: addJobs}
 	db := log.Open(d, reads, writes, database.Options{
-		Steps: steps, Often: []string{askSession, askBase, askPatches}, Grace: o.Grace, Reach: o.Reach,
+		Steps: steps, Often: []string{askSession, askBase, askPatches}, Batches: []*database.Batch{adds}, Grace: o.Grace, Reach: o.Reach,
 	})
-	return &DB{db, steps, log}
+	return &DB{db, steps, log, adds}
 }
 
 // Close ends the use of the database. Writes in progress end first; later ones fail.

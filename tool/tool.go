@@ -160,6 +160,7 @@ type Call struct {
 	DryRun     bool      // only decide: the outcome reports the decision of policy, and nothing runs
 	Run        string    // the run of an agent that it belongs to, according to the caller; empty if none
 	Background bool      // no client is waiting, so writes may block on the store
+	Handover   *Handover // for the record of a call whose caller writes it together with the outcome; nil if it does not
 	LogLevel   string    // the least severe messages that an MCP client wants, by their name there; empty if it did not say
 	Record     *Record   // stages note their decisions here; set by the audit stage; nil if no records are kept
 	Watch      Watch     // the chain notes its progress here; set by the stage calls
@@ -167,6 +168,12 @@ type Call struct {
 	// Memo holds what a runner found out about the call when it was asked for its touches, so that it need not do so
 	// again when the call runs. Set by the engine; nil if nothing is kept.
 	Memo *Memo
+}
+
+// A Handover gives a caller that stores the outcome of a call the record of that call, so that both are written at once.
+type Handover struct {
+	Record *Record           // set by the audit stage if the call ran and may have changed something; nil if it is written
+	Missed func(error) error // to be told if the record cannot be written; it returns the error of the call
 }
 
 // A Memo holds what the runner already knows of a call. All copies of a call share it.

@@ -61,14 +61,16 @@ type Trail struct {
 	o       Options
 	waiting waiting
 	missed  func(*tool.Record, error) // the method value miss, made once because every call passes it
+	clean   func(*tool.Record) *tool.Record
 }
 
 // New makes a trail.
 func New(o Options) *Trail {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Digests = cmp.Or(o.Digests, secret.NewKeyed(nil))
-	o.Log = redacted{o.Log, o.Redactor, Columns()}
-	t := &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}}
+	log := redacted{o.Log, o.Redactor, Columns()}
+	o.Log = log
+	t := &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}, clean: log.clean}
 	t.missed = t.miss
 	return t
 }
@@ -188,8 +190,8 @@ func notBegun(name string, err error) *tool.Error {
 	return e.Because("audit_unavailable")
 }
 
-// end completes the record of a call and adds it to the log. It returns an error if the call changed something and its
-// record is not on disk.
+// end completes the record of a call and adds it to the log, or leaves that to the caller with a Handover. It returns an error
+// if the call changed something and its record is not on disk.
 func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Result, err error) error {
 	rec := c.Record
 	if c.Background && tool.NotRun(err) && persist.Away(err) {
@@ -208,8 +210,15 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 		rec.Cached = r.Trace.Cached
 	}
 	t.Flush(ctx)
-	if err == nil && rec.ReadOnly {
+	switch h := c.Handover; {
+	case err == nil && (rec.ReadOnly || c.DryRun):
 		t.o.Log.Later(rec, t.missed)
+		return nil
+	case err == nil && rec.Begun && h != nil && c.Parent == "":
+		h.Record, h.Missed = t.clean(rec), func(failed error) error {
+			t.miss(rec, failed)
+			return notKept(rec, failed)
+		}
 		return nil
 	}
 	kept := context.WithoutCancel(ctx) // a cancelled call is recorded too
@@ -227,6 +236,11 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 	if !rec.Begun || err != nil {
 		return nil
 	}
+	return notKept(rec, failed)
+}
+
+// notKept returns the error of a call that ran, and whose record is not on disk.
+func notKept(rec *tool.Record, failed error) error {
 	return tool.Errorf(tool.CodeUnavailable, "%s ran, but its record is not on disk: %w", rec.Tool,
 		failed).Because("audit_unavailable")
 }

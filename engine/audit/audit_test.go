@@ -300,6 +300,28 @@ func TestUnrecordedChangeIsNotAcknowledged(t *testing.T) {
 	}
 }
 
+func TestJobWritesTheRecordOfItsCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		parent string
+		err    error
+		left   bool // to the job
+	}{
+		"the call of the job": {left: true}, "a call that this one makes": {parent: "1"}, "one that failed": {err: errFull},
+	} {
+		l := &log{}
+		trail := audit.New(audit.Options{Log: l})
+		one := call("1")
+		one.Parent, one.Handover = c.parent, new(tool.Handover)
+		_, _ = chain(trail, writes, gives(&tool.Result{OK: true}, c.err)).Invoke(t.Context(), one, tool.Discard)
+		kit.Equal(t, one.Handover.Record != nil, c.left, name, "is left to the job")
+		kit.Equal(t, len(l.records) == 0, c.left, name, "is not written")
+		if c.left {
+			kit.Fails(t, one.Handover.Missed(errFull), "writeFile ran, but its record is not on disk")
+			kit.Equal(t, trail.Left(), 1, "records that wait")
+		}
+	}
+}
+
 func TestNilTrailDoesNothing(t *testing.T) {
 	var none *audit.Trail
 	want := &tool.Result{OK: true}

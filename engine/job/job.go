@@ -26,6 +26,9 @@ const (
 	Lost      = "lost"      // its process ended while it ran, and its outcome is unknown
 )
 
+// Taken is the reason of an error about a job that no longer belongs to this process.
+const Taken = "job_taken"
+
 // States lists the states.
 func States() []string {
 	return []string{Queued, Running, Done, Failed, Asked, Cancelled, Lost}
@@ -84,8 +87,9 @@ type Ledger interface {
 	// Append adds events after the first after ones, if the job still belongs to this process. It is safe to repeat if
 	// it is unknown whether the first attempt succeeded.
 	Append(ctx context.Context, id string, attempt, after int, events [][]byte) error
-	// Settle ends a job that still belongs to this process, or with Queued puts it back.
-	Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error
+	// Settle ends a job that still belongs to this process, or with Queued puts it back. The record of its call, if it is not
+	// nil, is written at the same time: if it cannot be, the job has not ended.
+	Settle(ctx context.Context, id string, attempt int, state string, outcome []byte, record *tool.Record) error
 	// Recover calls decide for each job whose process is gone. A job that asked for an approval and has not used it has
 	// not begun: it is put back as if it had never been claimed, with the call that resume returns, as in Wake.
 	Recover(ctx context.Context, decide func(Job) (state string, outcome []byte),

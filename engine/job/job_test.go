@@ -22,9 +22,11 @@ import (
 	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/engine/ask"
+	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
+	"toolpost/engine/persist"
 	"toolpost/engine/policy"
 	"toolpost/host/secret"
 	"toolpost/internal/kit"
@@ -141,6 +143,7 @@ func open(t *testing.T, path string, s *shop, o job.Options) *program {
 		Marks: db.Outcomes(), Keys: secret.NewKeyed(func() ([]byte, error) { return []byte("shared by programs"), nil }),
 	})
 	p.Engine = engine.New(engine.Options{
+		Audit:  audit.New(audit.Options{Log: db.Audit()}),
 		Policy: func() *policy.Policy { return judge },
 		Stages: map[string]engine.Stage{
 			"idempotency": idempotency.New(idempotency.Options{}).For,
@@ -744,11 +747,12 @@ func TestFormerOwnerCannotSettleAJob(t *testing.T) {
 type fullDisk struct {
 	*store.JobTable
 	refuses atomic.Int64
+	forged  bool // no record is taken
 }
 
 func (f *fullDisk) full() error {
 	if f.refuses.Add(-1) >= 0 {
-		return tool.Errorf(tool.CodeUnavailable, "there is no room")
+		return tool.Errorf(tool.CodeUnavailable, "there is no room").Because(persist.Full)
 	}
 	return nil
 }
@@ -760,11 +764,20 @@ func (f *fullDisk) Append(ctx context.Context, id string, attempt, after int, ev
 	return f.JobTable.Append(ctx, id, attempt, after, events)
 }
 
-func (f *fullDisk) Settle(ctx context.Context, id string, attempt int, state string, outcome []byte) error {
+func (f *fullDisk) Settle(ctx context.Context, id string, attempt int, state string, outcome []byte, r *tool.Record) error {
 	if err := f.full(); err != nil {
 		return err
 	}
-	return f.JobTable.Settle(ctx, id, attempt, state, outcome)
+	if f.forged && r != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the log is forged")
+	}
+	return f.JobTable.Settle(ctx, id, attempt, state, outcome, r)
+}
+
+func TestJobWithoutARecordHasFailed(t *testing.T) {
+	p := open(t, file(t), fresh(), job.Options{Ledger: &fullDisk{forged: true}}).run()
+	got := p.until(p.start("once", "a"), job.Failed)
+	kit.Contains(t, got.Error.Message, "once ran, but its record is not on disk")
 }
 
 func TestOutcomeIsSavedOnceTheDiskHasRoom(t *testing.T) {

@@ -34,13 +34,14 @@ type dispatcher struct {
 	life    context.Context      // ends when the time for draining is over
 	strange map[string]time.Time // since when jobs have been left to other processes; see has
 
-	mu      sync.Mutex
-	running map[string]context.CancelCauseFunc
-	told    map[string]time.Time // when each problem was last logged
-	free    chan struct{}        // a worker has become free
-	heard   chan struct{}        // another process has rung: for take
-	look    chan struct{}        // the same, for tend
-	workers sync.WaitGroup
+	mu       sync.Mutex
+	running  map[string]context.CancelCauseFunc
+	settling int                  // jobs that have run, and whose end is not stored yet
+	told     map[string]time.Time // when each problem was last logged
+	free     chan struct{}        // a worker has become free
+	heard    chan struct{}        // another process has rung: for take
+	look     chan struct{}        // the same, for tend
+	workers  sync.WaitGroup
 }
 
 // Run runs jobs until ctx ends. Jobs that run then have some time to end. A job that has not ended by then is put back
@@ -109,9 +110,9 @@ func (d *dispatcher) take(ctx context.Context) {
 // claim starts the waiting jobs that this process can run, and reports whether others may be left.
 func (d *dispatcher) claim(ctx context.Context) (left bool) {
 	d.mu.Lock()
-	free := d.o.Workers - len(d.running)
+	free := d.o.Workers - len(d.running) - max(d.settling-d.o.Workers, 0)
 	d.mu.Unlock()
-	if free == 0 {
+	if free <= 0 {
 		return true
 	}
 	strange := map[string]time.Time{}
@@ -155,10 +156,6 @@ func (d *dispatcher) begin(j *Job) {
 	d.workers.Go(func() {
 		defer stop(nil)
 		d.run(ctx, j)
-		d.mu.Lock()
-		delete(d.running, j.ID)
-		d.mu.Unlock()
-		nudge(d.free)
 	})
 }
 
@@ -258,24 +255,36 @@ func decide(j Job) (state string, result []byte) {
 	return Queued, nil
 }
 
-// run runs a job to its end, and stores its outcome.
+// run runs a job to its end, lets the next one begin, and stores its outcome.
 func (d *dispatcher) run(ctx context.Context, j *Job) {
+	var h tool.Handover
 	events := newRecorder(d.o.Ledger, j)
 	stopped := make(chan struct{})
 	var flushing sync.WaitGroup
 	flushing.Go(func() { events.flushNowAndThen(ctx, stopped) })
-	r, err := d.invokeWithStore(ctx, j, events)
+	r, err := d.invokeWithStore(ctx, j, &h, events)
 	close(stopped)
 	flushing.Wait()
+	d.ran(j.ID, 1)
+	defer d.ran(j.ID, -1)
 	state, result := ended(ctx, j, r, err)
-	d.settle(j, events, state, result)
+	d.settle(j, &h, events, state, result)
+}
+
+// ran counts the jobs whose end is being stored. They are no longer running: the next ones are begun by the same commit.
+func (d *dispatcher) ran(id string, settling int) {
+	d.mu.Lock()
+	delete(d.running, id)
+	d.settling += settling
+	d.mu.Unlock()
+	nudge(d.free)
 }
 
 // invokeWithStore runs a job once the store is available: an accepted job does not fail because the store was down for a
 // while. Effects of a job that has run wait for the store elsewhere, however long that takes.
-func (d *dispatcher) invokeWithStore(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
+func (d *dispatcher) invokeWithStore(ctx context.Context, j *Job, h *tool.Handover, out tool.Sink) (*tool.Result, error) {
 	for {
-		r, err := d.invoke(ctx, j, out)
+		r, err := d.invoke(ctx, j, h, out)
 		if err == nil || !persist.Away(err) || !j.Again && !tool.NotRun(err) || ctx.Err() != nil {
 			return r, err
 		}
@@ -286,7 +295,7 @@ func (d *dispatcher) invokeWithStore(ctx context.Context, j *Job, out tool.Sink)
 	}
 }
 
-func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.Result, error) {
+func (d *dispatcher) invoke(ctx context.Context, j *Job, h *tool.Handover, out tool.Sink) (*tool.Result, error) {
 	if j.Stop { // it was put back after it had been asked to end
 		return nil, errStopped
 	}
@@ -299,7 +308,7 @@ func (d *dispatcher) invoke(ctx context.Context, j *Job, out tool.Sink) (*tool.R
 			return nil, err
 		}
 	}
-	call.Background = true
+	call.Background, call.Handover = true, h
 	return d.o.Handler.Invoke(ctx, call, out)
 }
 
@@ -401,15 +410,18 @@ const (
 	lastTries = 3 * time.Second
 )
 
-// settle stores the end of a job. If the store cannot take it now, as with a full disk, it retries until it can, or
-// until the process ends: then another process will find a job whose process is gone.
-func (d *dispatcher) settle(j *Job, events *recorder, state string, result []byte) {
+// settle stores the end of a job, with the record of its call if that is left to it. If the store cannot take it now, as with
+// a full disk, it retries until it can, or until the process ends: then another process will find a job whose process is gone.
+// If the log refuses the record, the job has failed, as any call that could not be recorded.
+func (d *dispatcher) settle(j *Job, h *tool.Handover, events *recorder, state string, result []byte) {
 	var giveUp <-chan time.Time
 	over := d.life.Done()
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		err := events.flush()
-		if err == nil {
-			err = d.o.Ledger.Settle(context.WithoutCancel(d.life), j.ID, j.Attempts, state, result)
+		refused := false
+		if err == nil || tool.CodeOf(err) == tool.CodeConflict { // a job that was taken has a record, too
+			err = d.o.Ledger.Settle(context.WithoutCancel(d.life), j.ID, j.Attempts, state, result, h.Record)
+			refused = h.Record != nil && err != nil && !persist.Retry(err) && tool.AsError(err).Reason != Taken
 		}
 		switch {
 		case err == nil:
@@ -417,6 +429,9 @@ func (d *dispatcher) settle(j *Job, events *recorder, state string, result []byt
 				d.o.Bell.Ring(context.WithoutCancel(d.life))
 			}
 			return
+		case refused:
+			state, result, h.Record = Failed, because(h.Missed(err)), nil
+			continue
 		case tool.CodeOf(err) == tool.CodeConflict:
 			d.o.Log.Warn("a job was taken from this program while it ran", "job", j.ID, "tool", j.Tool)
 			return
@@ -427,6 +442,9 @@ func (d *dispatcher) settle(j *Job, events *recorder, state string, result []byt
 		case <-over:
 			over, giveUp = nil, time.After(lastTries)
 		case <-giveUp:
+			if h.Record != nil {
+				_ = h.Missed(err)
+			}
 			return
 		}
 	}

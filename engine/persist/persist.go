@@ -21,6 +21,9 @@ const (
 // moment.
 func Away(err error) bool { return hasReason(err, Down, Unclear) }
 
+// Retry reports whether an error is about a store that takes the same write later: it was away, or has no room.
+func Retry(err error) bool { return Away(err) || hasReason(err, Full) }
+
 func hasReason(err error, reasons ...string) bool {
 	for e := (*tool.Error)(nil); errors.As(err, &e); err = e.Err {
 		if slices.Contains(reasons, e.Reason) {
@@ -44,7 +47,7 @@ func Write(ctx context.Context, c *tool.Call, out tool.Sink, what string, write 
 	var told time.Time
 	for end := time.Now().Add(giveUp); ; {
 		err := write()
-		again := Away(err) && (c.Background || time.Now().Before(end)) || c.Background && hasReason(err, Full)
+		again := Away(err) && time.Now().Before(end) || c.Background && Retry(err)
 		if !again {
 			return err
 		}

@@ -109,7 +109,7 @@ func New(columns audit.Table, key func() ([]byte, error), path string, keep time
 
 // Open opens a database with this log in it.
 func (a *Table) Open(d database.Dialect, reads, writes *sql.DB, o database.Options) *database.DB {
-	o.Batches, o.Undone, o.Tend, o.Hurry = []*database.Batch{a.notes, a.records}, a.undone, a.tend, a.hurry
+	o.Batches, o.Undone, o.Tend, o.Hurry = append(o.Batches, a.notes, a.records), a.undone, a.tend, a.hurry
 	a.db = database.New(d, reads, writes, o)
 	return a.db
 }
@@ -182,6 +182,17 @@ func (a *Table) Append(_ context.Context, r *tool.Record, durable bool) error {
 		return err
 	}
 	return a.db.Submit(&database.Write{Batch: a.records, Item: &e, Keys: a.keys(), Durable: durable})
+}
+
+// AppendThen is Append, durably, with another write in the same transaction, which is not done if the record is refused. If
+// the other one is refused, the record is added nevertheless.
+func (a *Table) AppendThen(r *tool.Record, then *database.Write) error {
+	e, err := a.entryOf(new(*r))
+	if err != nil {
+		return err
+	}
+	err = a.db.Submit(&database.Write{Batch: a.records, Item: &e, Keys: a.keys(then.Keys...), Durable: true, Then: then})
+	return cmp.Or(err, then.Err)
 }
 
 // Later adds the record of a call that changed nothing soon, after those that came before it, and calls missed if it

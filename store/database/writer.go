@@ -101,6 +101,7 @@ type Write struct {
 	Item    any
 	Durable bool
 	Keys    []string     // names what it reads and changes; without any, it is alone in the whole database
+	Then    *Write       // done after this one, in the same transaction, unless this one is refused; only its Do and Err are used
 	Name    string       // identifies the write, if a caller may repeat it after an unclear outcome
 	Late    func()       // called by a leader if the write is found to have happened after it was reported as unclear
 	wake    chan bool    // true to lead, false when it is done; nil if no caller waits
@@ -416,10 +417,12 @@ func (t *Tx) runAgain(group []*Write) error {
 	return t.run(group)
 }
 
-// run does the writes, and then the batches.
+// run does the writes, then the batches, and then what follows each of them.
 func (t *Tx) run(group []*Write) (err error) {
 	for _, one := range group {
-		one.Err = nil
+		if one.Err = nil; one.Then != nil {
+			one.Then.Err = nil
+		}
 	}
 	batches := make([][]*Write, len(t.w.db.o.Batches))
 	for _, one := range group {
@@ -433,6 +436,13 @@ func (t *Tx) run(group []*Write) (err error) {
 	for i, some := range batches {
 		if err := t.together(some, len(group), t.w.db.o.Batches[i].Do); err != nil {
 			return err
+		}
+	}
+	for _, one := range group {
+		if one.Then != nil && one.Err == nil {
+			if one.Then.Err, err = t.apart(one.Then.Do, false); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

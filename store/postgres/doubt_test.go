@@ -151,7 +151,7 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // a job whose Claim was not answered is begun once the store has looked it up
 		}
 	})
-	w.cutAt(t, func() error { return jobs.Settle(context.Background(), "j", 1, "done", []byte(`{}`)) })
+	w.cutAt(t, func() error { return jobs.Settle(context.Background(), "j", 1, "done", []byte(`{}`), nil) })
 	var key, input [32]byte
 	outcomes := db.Outcomes()
 	w.cutAt(t, func() error {

@@ -163,10 +163,10 @@ func approvalsOfJobs(t *testing.T, k Kind) {
 	x, e := asking(t, db, jobs)
 	decided(t, db, e.ID, approval.Approved)
 	woken(0, "a job that runs")
-	works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"another question"}`)))
+	works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"another question"}`), nil))
 	woken(0, "a job that waits for something else")
 	x, e = asking(t, db, jobs)
-	works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`)))
+	works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`), nil))
 	woken(0, "a job whose approval waits")
 	_, err := other.Jobs().Wake(ctx, func([]byte, string) ([]byte, error) { return nil, errors.New("unreadable") })
 	works(t, err)
@@ -177,7 +177,7 @@ func approvalsOfJobs(t *testing.T, k Kind) {
 		begun := must[[]job.Job](t)(jobs.Claim(ctx, 9, nil))
 		needs(t, len(begun) == 1 && begun[0].ID == x.ID && begun[0].Attempts == 1 &&
 			string(begun[0].Call) == `{"resume":"`+e.ID+`"}`, "%+v", begun)
-		works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`)))
+		works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`), nil))
 	}
 	decided(t, db, e.ID, approval.Used)
 	woken(0, "a job that has used its approval")
@@ -227,7 +227,7 @@ func approvalsOfOrphans(t *testing.T, k Kind) {
 		needs(t, x.Attempts == 1 && string(x.Call) == resumes[x.ID],
 			"it continues with its approval, as if for the first time: %+v", x)
 		delete(resumes, x.ID)
-		works(t, jobs.Settle(t.Context(), x.ID, 1, job.Done, []byte(`{}`)))
+		works(t, jobs.Settle(t.Context(), x.ID, 1, job.Done, []byte(`{}`), nil))
 	}
 	equal(t, len(resumes), 0, "jobs that do not continue: %v", resumes)
 }

@@ -195,7 +195,7 @@ func (w *worker) actOnJobs() {
 		runsFor(rng)
 		for range 1 + rng.IntN(2) { // the second is too late, in most cases
 			begun, state := time.Now(), []string{"done", job.Queued}[rng.IntN(2)]
-			err := w.jobs.Settle(ctx, id, attempt, state, []byte(jobResult))
+			err := w.jobs.Settle(ctx, id, attempt, state, []byte(jobResult), nil)
 			w.did(begun, id, name("%s/%d", state, attempt), w.answer(err, tool.CodeConflict))
 		}
 	})
@@ -406,14 +406,12 @@ func guards() []guard {
 		}},
 		{"queue", "jobs", jobs, []string{"{queueKey}, Late", "{lock(`queue`, queueKey)}, Late"}},
 		{"attempt", "jobs", jobs, []string{
-			"attempts = ?`,\n\t\tid, job.Running", "(attempts = ?` + or(`attempt`) + `)`, id, job.Running",
+			"const held", "var held", "owner = ? AND attempts = ?`\n", "owner = ? AND (attempts = ?` + or(`attempt`) + `)`\n",
 		}},
-		{"owner", "jobs", jobs, []string{
-			"SELECT 1 FROM job WHERE id = ? AND state = ? AND owner = ?",
-			"SELECT 1 FROM job WHERE id = ? AND state = ? AND (owner = ?` + or(`owner`) + `)",
-		}},
+		{"owner", "jobs", jobs, []string{" + `' AND owner = ?", " + `' AND (owner = ?` + or(`owner`) + `)"}},
 		{"state", "jobs", jobs, []string{
-			"SELECT 1 FROM job WHERE id = ? AND state = ?", "SELECT 1 FROM job WHERE id = ? AND (state = ?` + or(`state`) + `)",
+			"held = `id = ? AND state = '` + job.Running + `'",
+			"held = `id = ? AND (state = '` + job.Running + `'` + or(`state`) + `)",
 		}},
 	}
 }

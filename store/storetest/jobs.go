@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/engine/job"
 	"toolpost/internal/rounds"
 	"toolpost/store"
@@ -47,7 +48,7 @@ func jobQuestions(t *testing.T, k Kind) {
 	must[[]job.Job](t)(mine.Claim(ctx, 1, nil))
 	_, err := mine.Asked(ctx, "ada", x.ID)
 	gives(t, err, tool.CodeConflict, "one that runs")
-	works(t, mine.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":1}`)))
+	works(t, mine.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":1}`), nil))
 	_, err = theirs.Asked(ctx, "eve", x.ID)
 	gives(t, err, tool.CodeNotFound, "that of another caller")
 	got := must[job.Job](t)(theirs.Asked(ctx, "ada", x.ID))
@@ -65,7 +66,7 @@ func jobQuestions(t *testing.T, k Kind) {
 	again := must[[]job.Job](t)(theirs.Claim(ctx, 1, nil))
 	needs(t, len(again) == 1 && string(again[0].Call) == `{"tool":"t","answers":1}` && again[0].Attempts == 1 && again[0].Lease == "tok_y",
 		"it is begun with the answer: %+v", again)
-	works(t, theirs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":3}`)))
+	works(t, theirs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":3}`), nil))
 	got = must[job.Job](t)(mine.Cancel(ctx, "ada", x.ID, []byte(`{}`)))
 	needs(t, got.State == job.Cancelled, "one that asked can be cancelled: %+v", got)
 }
@@ -91,18 +92,53 @@ func jobLife(t *testing.T, k Kind) {
 	rest := must[[]job.Job](t)(other.Claim(ctx, 9, nil))
 	needs(t, len(rest) == 1 && rest[0].ID == second.ID, "what is begun is not begun again: %+v", rest)
 	jobEvents(t, mine, other, first.ID)
-	gives(t, other.Settle(ctx, first.ID, 1, "done", []byte(jobResult)), tool.CodeConflict,
+	gives(t, other.Settle(ctx, first.ID, 1, "done", []byte(jobResult), nil), tool.CodeConflict,
 		"who has not begun it settles it")
-	gives(t, mine.Settle(ctx, first.ID, 2, "done", []byte(jobResult)), tool.CodeConflict, "an attempt that never was")
-	works(t, mine.Settle(ctx, first.ID, 1, "done", []byte(jobResult)))
+	gives(t, mine.Settle(ctx, first.ID, 2, "done", []byte(jobResult), nil), tool.CodeConflict, "an attempt that never was")
+	works(t, mine.Settle(ctx, first.ID, 1, "done", []byte(jobResult), nil))
 	x := find(t, other, first.ID)
 	holds(t, x.State == "done" && string(x.Outcome) == jobResult && !x.Ended.IsZero() && !x.Began.IsZero(), "%+v", x)
-	works(t, other.Settle(ctx, second.ID, 1, "queued", nil))
+	works(t, other.Settle(ctx, second.ID, 1, "queued", nil, nil))
 	x = find(t, mine, second.ID)
 	holds(t, x.State == "queued" && x.Attempts == 0, "one that was put back: %+v", x)
 	jobsOfCallers(t, mine, first.ID, second.ID)
 	equal(t, must[int](t)(mine.Expire(ctx, time.Now().Add(time.Hour))), 2, "jobs are old")
 	equal(t, must[[]job.Job](t)(mine.All(ctx, "", 0)), []job.Job{})
+}
+
+// The end of a job and the record of its call are written together: if the record is refused, the job has not ended.
+func jobRecorded(t *testing.T, k Kind) {
+	ctx := t.Context()
+	address, db := k.made(t)
+	raw, jobs := k.Raw(t, address), db.Jobs()
+	begun := func() (x job.Job, r *tool.Record) {
+		t.Helper()
+		x, r = added(t, jobs, false), full()
+		must[[]job.Job](t)(jobs.Claim(ctx, 1, nil))
+		r.Call = x.ID
+		works(t, db.Audit().Begin(ctx, r))
+		r.Begun = true
+		return x, r
+	}
+	x, r := begun()
+	heads := readTables(t, raw, "audit_head")
+	run(t, raw, `UPDATE audit_head SET mac = hash`)
+	together(9, func(i int) { // in one group with writes that are not refused
+		if i > 0 {
+			works(t, db.Sessions().Patch(context.Background(), "ada", "s", []object{{name("k%d", i): true}}))
+			return
+		}
+		gives(t, jobs.Settle(context.Background(), x.ID, 1, job.Done, []byte(jobResult), r), tool.CodeUnavailable, "the log is forged")
+	})
+	equal(t, find(t, jobs, x.ID).State, job.Running, "without its record")
+	putBack(t, raw, heads...)
+	works(t, jobs.Settle(ctx, x.ID, 1, job.Done, []byte(jobResult), r))
+	equal(t, find(t, jobs, x.ID).State, job.Done)
+	x, r = begun()
+	run(t, raw, `UPDATE job SET owner = 'another'`)
+	gives(t, jobs.Settle(ctx, x.ID, 1, job.Done, []byte(jobResult), r), tool.CodeConflict, "another program has taken it")
+	equal(t, len(logOf(t, db, audit.Filter{})), 2, "records of calls that ran")
+	sound(t, db)
 }
 
 func jobNeeds(t *testing.T, k Kind) {
@@ -204,7 +240,7 @@ func (w *worker) work() {
 		}
 		for _, x := range jobs {
 			w.say("began %s", x.ID)
-			w.works(w.jobs.Settle(ctx, x.ID, x.Attempts, "done", []byte(jobResult)))
+			w.works(w.jobs.Settle(ctx, x.ID, x.Attempts, "done", []byte(jobResult), nil))
 		}
 	}
 }
@@ -252,7 +288,7 @@ func (w *worker) oneJob(ctx context.Context) {
 	jobs, err := w.jobs.Claim(ctx, 2, nil)
 	w.works(err)
 	for _, x := range jobs {
-		w.works(w.jobs.Settle(ctx, x.ID, x.Attempts, "done", []byte(jobResult)))
+		w.works(w.jobs.Settle(ctx, x.ID, x.Attempts, "done", []byte(jobResult), nil))
 		w.say("settled %s", x.ID)
 	}
 }

@@ -107,7 +107,7 @@ func takenForDead(t *testing.T, k Kind) {
 	holds(t, c.Lost, "%+v", c)
 	r.Begun = true
 	gives(t, mine.Audit().Append(t.Context(), r, true), tool.CodeConflict, "a record")
-	gives(t, jobs.Settle(t.Context(), accepted.ID, 1, "done", []byte(jobResult)), tool.CodeConflict, "a job")
+	gives(t, jobs.Settle(t.Context(), accepted.ID, 1, "done", []byte(jobResult), nil), tool.CodeConflict, "a job")
 	gives(t, outcomes.Settle(t.Context(), scope, []byte(`{}`), time.Minute), tool.CodeUnavailable,
 		"an outcome that counts as lost")
 	got := logOf(t, mine, audit.Filter{})

@@ -119,6 +119,7 @@ func Run(t *testing.T, k Kind) {
 		{"Outcomes/AKeyIsClaimedOnce", outcomes},
 		{"Outcomes/AQuestionIsAnsweredByOne", marks},
 		{"Jobs/AreBegunByOneAndEndOnce", jobLife},
+		{"Jobs/EndTogetherWithTheirRecord", jobRecorded},
 		{"Jobs/AskAndAreAnsweredByOne", jobQuestions},
 		{"Jobs/AreBegunByAProgramThatHasTheirTool", jobNeeds},
 		{"Jobs/ProgramsHearOfEachOther", jobsHeard},
