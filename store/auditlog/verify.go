@@ -16,9 +16,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"toolpost/config"
@@ -235,37 +237,27 @@ func (v *verifier) readRows() error {
 	if err := v.atPoint(v.own.at.seq, v.own.at.hash); err != nil {
 		return err
 	}
+	some := make([]row, 0, rowsAtOnce)
 	err := v.Each(func(rows *sql.Rows) error {
-		var r tool.Record
-		var id int64
-		var doc string
-		var hash []byte
+		var x row
 		var by, lane, number sql.NullInt64
-		var x anchor
-		if err := rows.Scan(append(exactly(into(v.inRow, &r, &id, &doc)), &hash, &by, &lane, &number, &x.row.hash)...); err != nil {
+		if err := rows.Scan(append(exactly(into(v.inRow, &x.Record, &x.kind, &x.doc)), &x.hash, &by, &lane, &number,
+			&x.named.row.hash)...); err != nil {
 			return err
 		}
-		if v.report.Rows++; v.report.Rows%tellRows == 0 {
-			if err := v.tell(v.report.Rows, all); err != nil {
-				return err
-			}
+		x.named.seq, x.named.lane, x.named.row.number = by.Int64, lane.Int64, number.Int64
+		if some = append(some, x); len(some) < rowsAtOnce {
+			return nil
 		}
-		if err := v.link(id, &r, doc, hash); err != nil {
-			return err
-		}
-		if by.Valid {
-			x.seq, x.lane, x.row.number = by.Int64, lane.Int64, number.Int64
-			if err := v.prove(&r, hash, &x); err != nil {
-				return err
-			}
-		}
-		if err := v.atPoint(r.Seq, hash); err != nil {
-			return err
-		}
-		return v.sum(id, &r, doc)
+		full := some
+		some = some[:0]
+		return v.checkRows(full, all)
 	}, `SELECT `+v.rowNames+`, kind, detail, hash, anchor, of_lane, row_number, row_hash FROM audit LEFT JOIN
 		(SELECT seq AS anchor, lane AS of_lane, row_seq, row_number, row_hash FROM audit_anchor WHERE kind = '`+anchorHead+`') named
 		ON row_seq = seq ORDER BY seq`)
+	if !errors.Is(err, errEnough) {
+		err = cmp.Or(v.checkRows(some, all), err) // first what is wrong before a row that cannot be read
+	}
 	if err != nil {
 		return err
 	}
@@ -286,6 +278,69 @@ func (v *verifier) readRows() error {
 	return nil
 }
 
+// A row is a row of the log, with what can be computed of it apart from the others.
+type row struct {
+	tool.Record
+	kind  int64
+	doc   string
+	hash  []byte
+	named anchor // the anchor that names it; seq is 0 if there is none
+
+	before []byte // the hash of the row before it in its lane
+	sum    [sha256.Size]byte
+	bad    error // its paths cannot be read
+}
+
+// rowsAtOnce is how many rows are held in memory, to be computed in parallel.
+const rowsAtOnce = 512
+
+// checkRows checks rows in their order. Their hashes are computed before that, by all processors: that of a row needs only
+// what is stored of the one before, so lanes, and the parts of a long lane, do not wait for each other.
+func (v *verifier) checkRows(some []row, all int64) error {
+	last := map[int64][]byte{}
+	for i := range some {
+		x := &some[i]
+		if c := v.lanes[x.Lane]; c != nil && last[x.Lane] == nil {
+			last[x.Lane] = c.at.hash
+		}
+		x.before, last[x.Lane] = last[x.Lane], x.hash
+	}
+	var computing sync.WaitGroup
+	for part := range slices.Chunk(some, len(some)/runtime.GOMAXPROCS(0)+1) {
+		computing.Go(func() {
+			for i := range part {
+				x := &part[i]
+				x.sum = v.chain(x.before, v.kinds[x.kind].digest, &x.Record, x.doc)
+				x.bad = readTouches(x.doc, &x.Record)
+			}
+		})
+	}
+	computing.Wait()
+	for i := range some {
+		if err := v.checkRow(&some[i], all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verifier) checkRow(x *row, all int64) error {
+	if v.report.Rows++; v.report.Rows%tellRows == 0 {
+		if err := v.tell(v.report.Rows, all); err != nil {
+			return err
+		}
+	}
+	for _, check := range []func(*row) error{v.link, v.prove} {
+		if err := check(x); err != nil {
+			return err
+		}
+	}
+	if err := v.atPoint(x.Seq, x.hash); err != nil {
+		return err
+	}
+	return v.add(x)
+}
+
 // inOrder returns the lanes by number.
 func (v *verifier) inOrder() (all []*chain) {
 	for _, lane := range slices.Sorted(maps.Keys(v.lanes)) {
@@ -294,15 +349,18 @@ func (v *verifier) inOrder() (all []*chain) {
 	return all
 }
 
-// prove compares a row with an anchor that names it.
-func (v *verifier) prove(r *tool.Record, hash []byte, by *anchor) error {
-	c := v.lanes[r.Lane]
+// prove compares a row with the anchor of its lane that names it, if there is one.
+func (v *verifier) prove(x *row) error {
+	c, by := v.lanes[x.Lane], &x.named
+	if by.seq == 0 {
+		return nil
+	}
 	c.anchors--
 	switch {
-	case !bytes.Equal(hash, by.row.hash) || by.lane != r.Lane || by.row.number != c.at.number:
-		return v.broke(c, r.Seq, "row %d is another than anchor %d says", r.Seq, by.seq)
+	case !bytes.Equal(x.hash, by.row.hash) || by.lane != x.Lane || by.row.number != c.at.number:
+		return v.broke(c, x.Seq, "row %d is another than anchor %d says", x.Seq, by.seq)
 	case by.seq < v.sure && !c.broken:
-		c.proof, c.proven = by.seq, r.Seq
+		c.proof, c.proven = by.seq, x.Seq
 	}
 	return nil
 }
@@ -338,7 +396,7 @@ func (v *verifier) checkEnd(c *chain) error {
 }
 
 // link checks one row against the one before it in its lane.
-func (v *verifier) link(id int64, r *tool.Record, doc string, hash []byte) error {
+func (v *verifier) link(r *row) error {
 	c := v.lanes[r.Lane]
 	if c == nil {
 		c = &chain{head: head{lane: r.Lane}, lost: true}
@@ -348,20 +406,19 @@ func (v *verifier) link(id int64, r *tool.Record, doc string, hash []byte) error
 		}
 	}
 	before := c.at
-	c.at = place{r.Seq, cmp.Or(r.Number, r.Seq), hash}
+	c.at = place{r.Seq, cmp.Or(r.Number, r.Seq), r.hash}
 	c.rows++
 	if c.lost {
 		return nil
 	}
-	k, known := v.kinds[id]
-	v.used[id] = true
-	sum := v.chain(before.hash, k.digest, r, doc)
+	_, known := v.kinds[r.kind]
+	v.used[r.kind] = true
 	switch {
 	case c.at.number != before.number+1 || r.Seq <= before.seq:
 		return v.broke(c, r.Seq, "row %d follows row %d%s: something is missing or was added", r.Seq, before.seq, v.of(r.Lane))
-	case !known || id>>kindBits != r.Lane:
-		return v.broke(c, r.Seq, "row %d refers to kind %d, which is missing", r.Seq, id)
-	case !bytes.Equal(hash, sum[:]):
+	case !known || r.kind>>kindBits != r.Lane:
+		return v.broke(c, r.Seq, "row %d refers to kind %d, which is missing", r.Seq, r.kind)
+	case !bytes.Equal(r.hash, r.sum[:]):
 		return v.broke(c, r.Seq, "row %d, its kind or the row before it%s was changed", r.Seq, v.of(r.Lane))
 	}
 	return nil
@@ -390,12 +447,12 @@ func (v *verifier) atPoint(seq int64, hash []byte) error {
 	return nil
 }
 
-// sum adds a row to the expected sums.
-func (v *verifier) sum(id int64, r *tool.Record, doc string) error {
-	if err := readTouches(doc, r); err != nil {
-		return v.find(r.Seq, "row %d cannot be read: %v", r.Seq, err)
+// add adds a row to the expected sums.
+func (v *verifier) add(x *row) error {
+	if x.bad != nil {
+		return v.find(x.Seq, "row %d cannot be read: %v", x.Seq, x.bad)
 	}
-	v.sums.add(id, r)
+	v.sums.add(x.kind, &x.Record)
 	v.tooks += v.take(v.sums.tooks)
 	v.paths += v.take(v.sums.paths)
 	return nil
