@@ -61,6 +61,8 @@ type Options struct {
 	Mark string
 	// Keep is how long records are kept; 0 means for ever. Records that another program has removed earlier are missed.
 	Keep time.Duration
+	// Silence is how long a lane of the audit log may have no anchor before another program closes it; default a day.
+	Silence time.Duration
 	// Grace is how long a program that has lost its connection to a database may take to come back; the default is ten
 	// seconds, if that can happen.
 	Grace time.Duration
@@ -84,7 +86,7 @@ type Kind struct {
 // used. It owns both from then on. Nothing is opened before the first use, which also brings the tables up to date; if
 // that fails, the next use tries again.
 func New(d database.Dialect, reads, writes *sql.DB, o Options) *DB {
-	log := auditlog.New(o.Columns, o.Key, o.Mark, o.Keep)
+	log := auditlog.New(o.Columns, o.Key, o.Mark, o.Keep, o.Silence)
 	steps := migrations(log, o.More)
 	adds := &database.Batch{Do: addJobs}
 	db := log.Open(d, reads, writes, database.Options{

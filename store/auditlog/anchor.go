@@ -32,6 +32,16 @@ const (
 	anchorHead = "head"
 	anchorTrim = "trim" // earlier anchors were removed because they were too old
 	anchorCut  = "cut"  // the rows of a lane that is not in use any more were removed for the same reason
+	// A lane has had no anchor for a day, so its programs may be gone for good, perhaps before they could anchor what they wrote
+	// last: another program says where it ended. One that was only idle, or asleep, goes on after that row, and with its next
+	// anchor the lane is open again. To begin another lane would protect from nothing: who has the key can do either.
+	anchorClose = "close"
+)
+
+// How long a lane without an anchor counts as in use, and how often programs look for others.
+const (
+	usualSilence = 24 * time.Hour
+	closeEvery   = time.Hour
 )
 
 // How many rows there may be without an anchor, before the next second.
@@ -72,10 +82,40 @@ func (a *Table) keepAnchor() error {
 		if err != nil || known {
 			return err
 		}
-		return a.addAnchor(t, &h, anchorHead, h.lane, place{h.seq, h.number, h.hash})
+		if err := a.addAnchor(t, &h, anchorHead, h.lane, place{h.seq, h.number, h.hash}); err != nil {
+			return err
+		}
+		return a.closeOthers(t, &h)
 	}, a.keys(anchors)...)
 	if err == nil {
 		a.unanchored.Add(-n)
+	}
+	return err
+}
+
+// closeOthers closes the lanes that have been silent. Their rows cannot change, so no key of theirs is needed.
+func (a *Table) closeOthers(t *database.Tx, h *head) error {
+	now := time.Now()
+	if now.Sub(a.looked) < min(closeEvery, a.silence) {
+		return nil
+	}
+	others, err := database.List(t, readHead, askHeads+` WHERE id <> ? AND anchor > 0 AND number > cut_number`, h.lane+1)
+	for _, o := range others {
+		var silent, known bool
+		if err == nil {
+			silent, err = o.silent(t, database.Micros(now.Add(-a.silence)))
+		}
+		if err != nil || !silent || !o.genuine(nil) {
+			continue
+		}
+		known, err = database.Row(t, `SELECT 1 FROM audit_anchor WHERE kind IN (?, ?) AND about = ? AND row_number = ?`,
+			[]any{anchorClose, anchorCut, o.lane, o.number}, new(int))
+		if err == nil && !known {
+			err = a.addAnchor(t, h, anchorClose, o.lane, place{o.seq, o.number, o.hash})
+		}
+	}
+	if err == nil {
+		t.After(func() { a.looked = now })
 	}
 	return err
 }
@@ -96,10 +136,8 @@ func (a *Table) addAnchor(t *database.Tx, h *head, kind string, about int64, row
 	case before.seq < h.anchor || back:
 		return forged("has lost anchors, or has some that no program made")
 	}
-	x := anchor{
-		seq: before.seq + 1, kind: kind, lane: h.lane, about: about, row: row,
-		at: max(before.at, database.Micros(time.Now())),
-	}
+	now := database.Micros(time.Now())
+	x := anchor{seq: before.seq + 1, kind: kind, lane: h.lane, about: about, row: row, at: max(before.at, now)}
 	x.hash = x.chained(before.hash, h.public)
 	err = t.Exec(`INSERT INTO audit_anchor (`+anchorColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, x.seq, x.kind, x.lane,
 		x.about, x.row.seq, x.row.number, x.row.hash, x.at, x.hash)
@@ -301,8 +339,13 @@ func (v *verifier) linkAnchor(before, x *anchor) error {
 	case !c.closed && x.at >= v.oldest+dayLength: // a program removes days of its calls, by a clock of its own
 		c.early = true
 	}
-	if o := v.lanes[x.about]; x.kind == anchorCut && o != nil && x.row.number > o.cutNumber {
+	switch o := v.lanes[x.about]; {
+	case o == nil || x.row.number <= o.cutNumber:
+	case x.kind == anchorClose:
+		o.end = *x
+	case x.kind == anchorCut:
 		o.at, o.cutSeq, o.cutNumber, o.anchors, o.closed, o.cutter = x.row, x.row.seq, x.row.number, 0, true, x.lane
+		o.end = anchor{}
 	}
 	switch {
 	case x.seq != before.seq+1 || x.at < before.at:

@@ -39,6 +39,7 @@ type Table struct {
 	own            atomic.Pointer[membership] // nil until the lane of this program is known
 	mark           mark
 	keep           time.Duration // how long rows are kept; 0 means for ever
+	silence        time.Duration // how long a lane without an anchor counts as in use
 	moved          atomic.Bool   // the log is longer than its mark
 	shared         atomic.Bool   // see head
 	unanchored     atomic.Int64  // rows since the last anchor
@@ -46,12 +47,13 @@ type Table struct {
 	grown          tool.Changes
 
 	// The fields below are used by the leader of a group alone.
-	epoch int64
-	cutBy int64             // see head
-	kinds map[string]kindID // by what appendKind writes
-	last  int64             // the end of the lane as this program has seen it
-	seen  []byte            // the last head that is known to be genuine
-	stray []string          // notes of calls that were not run, because it was unclear whether they were noted
+	epoch  int64
+	cutBy  int64             // see head
+	looked time.Time         // for lanes to be closed
+	kinds  map[string]kindID // by what appendKind writes
+	last   int64             // the end of the lane as this program has seen it
+	seen   []byte            // the last head that is known to be genuine
+	stray  []string          // notes of calls that were not run, because it was unclear whether they were noted
 }
 
 // An entry is a record on its way into the table. It owns the record.
@@ -88,8 +90,8 @@ const (
 
 func kindRange(lane int64) []any { return []any{lane << kindBits, (lane + 1) << kindBits} }
 
-// New returns a log that is not in use yet. nil columns mean audit.Columns; key, mark and keep are as in Options.
-func New(columns audit.Table, key func() ([]byte, error), path string, keep time.Duration) *Table {
+// New returns a log that is not in use yet. nil columns mean audit.Columns; key, mark, keep and silence are as in Options.
+func New(columns audit.Table, key func() ([]byte, error), path string, keep, silence time.Duration) *Table {
 	if key == nil {
 		key = func() ([]byte, error) { return nil, nil }
 	}
@@ -98,7 +100,7 @@ func New(columns audit.Table, key func() ([]byte, error), path string, keep time
 	}
 	a := &Table{
 		layout: newLayout(columns), signer: sync.OnceValues(newSigner(key)), mark: mark{path: path}, keep: keep,
-		kinds: map[string]kindID{}, hurry: make(chan struct{}, 1),
+		silence: cmp.Or(silence, usualSilence), kinds: map[string]kindID{}, hurry: make(chan struct{}, 1),
 	}
 	a.notes = &database.Batch{Do: a.begin}
 	a.records = &database.Batch{Do: a.extend, Name: func(one *database.Write) string {

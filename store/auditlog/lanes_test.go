@@ -5,14 +5,78 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"toolpost/engine/audit"
 	"toolpost/internal/kit"
 	"toolpost/store"
+	"toolpost/store/sqlite"
 )
+
+// twoLanes makes a log of two lanes, of which the program of the second has ended without an anchor for its last row. Every
+// lane counts as silent.
+func twoLanes(t *testing.T) (open func(key string) *store.DB, raw *sql.DB) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	open = func(key string) *store.DB {
+		return kit.Must(sqlite.Open(path, store.Options{
+			Key: func() ([]byte, error) { return []byte(key), nil }, Silence: time.Nanosecond,
+		}))(t)
+	}
+	own, other := open("own"), open("other")
+	record(t, own, 1)
+	record(t, other, 1)
+	kit.OK(t, other.Close())
+	other = open("other")
+	record(t, other, 1)
+	other.Audit().Crash()
+	kit.OK(t, other.Close())
+	record(t, own, 1)
+	kit.OK(t, own.Close())
+	raw = kit.Must(sql.Open("sqlite", path))(t)
+	t.Cleanup(func() { kit.OK(t, raw.Close()) })
+	return open, raw
+}
 
 func verified(t *testing.T, db *store.DB) *audit.Report {
 	return kit.Must(db.Audit().Verify(t.Context()))(t)
+}
+
+func TestLaneOfAProgramThatIsGoneIsClosed(t *testing.T) {
+	open, raw := twoLanes(t)
+	own := open("own")
+	if r := verified(t, own); len(r.Findings) > 0 || r.Lanes[0].Closed || !r.Lanes[1].Closed || r.Lanes[1].Rows != 2 {
+		t.Errorf("%+v", r)
+	}
+	record(t, own, 1)
+	kit.OK(t, own.Close())
+	var closed int
+	kit.OK(t, raw.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM audit_anchor WHERE kind = 'close' AND about = 1`).Scan(&closed))
+	kit.Equal(t, closed, 1, "anchors that close a lane once")
+	other := open("other")
+	record(t, other, 1)
+	if r := verified(t, other); len(r.Findings) > 0 || r.Lanes[1].Closed {
+		t.Errorf("a program that comes back: %+v", r)
+	}
+	kit.OK(t, other.Close())
+}
+
+// What a program wrote just before it was gone has no anchor of its own. Who has its key cannot write it anew all the same.
+func TestClosedLaneCannotBeRewritten(t *testing.T) {
+	for _, rows := range []int{0, 1, 2} {
+		open, _ := twoLanes(t)
+		evil := open("other")
+		record(t, evil, 1) // it is in use
+		kit.OK(t, evil.Audit().Resign(
+			`DELETE FROM audit WHERE lane = 1 AND number > 1`,
+			`UPDATE audit_head SET (seq, number, hash) = (SELECT seq, 1, hash FROM audit WHERE lane = 1) WHERE id = 2`))
+		record(t, evil, rows)
+		evil.Audit().Crash()
+		kit.OK(t, evil.Close())
+		own := open("own")
+		want := map[bool]string{true: "anchors name rows of lane 1 that it does not have", false: "is another than anchor"}[rows == 0]
+		kit.Contains(t, fmt.Sprint(verified(t, own).Findings), want, rows, "rows")
+		kit.OK(t, own.Close())
+	}
 }
 
 // Rows are computed in parallel, some hundreds at a time.

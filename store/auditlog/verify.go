@@ -109,6 +109,7 @@ type chain struct {
 	lost bool // it has no head
 
 	last          anchor // of those that it added
+	end           anchor // the last one by which another program has closed it
 	anchors       int64  // those that name rows which are not cut off
 	proof, proven int64  // an anchor, and the row up to which it proves the lane
 	broken        bool
@@ -330,7 +331,7 @@ func (v *verifier) checkRow(x *row, all int64) error {
 			return err
 		}
 	}
-	for _, check := range []func(*row) error{v.link, v.prove} {
+	for _, check := range []func(*row) error{v.link, v.prove, v.atEnd} {
 		if err := check(x); err != nil {
 			return err
 		}
@@ -356,8 +357,21 @@ func (v *verifier) prove(x *row) error {
 		return nil
 	}
 	c.anchors--
+	return v.proves(c, by, x, by.lane == x.Lane && by.row.number == c.at.number)
+}
+
+// atEnd compares a row with the anchor by which another program has closed its lane, if that was there.
+func (v *verifier) atEnd(x *row) error {
+	c := v.lanes[x.Lane]
+	if c.end.seq == 0 || c.end.row.number != c.at.number {
+		return nil
+	}
+	return v.proves(c, &c.end, x, c.end.row.seq == x.Seq)
+}
+
+func (v *verifier) proves(c *chain, by *anchor, x *row, there bool) error {
 	switch {
-	case !bytes.Equal(x.hash, by.row.hash) || by.lane != x.Lane || by.row.number != c.at.number:
+	case !there || !bytes.Equal(x.hash, by.row.hash):
 		return v.broke(c, x.Seq, "row %d is another than anchor %d says", x.Seq, by.seq)
 	case by.seq < v.sure && !c.broken:
 		c.proof, c.proven = by.seq, x.Seq
@@ -381,15 +395,16 @@ func (v *verifier) checkEnd(c *chain) error {
 	}
 	key := sha256.Sum256(c.public)
 	v.report.Lanes = append(v.report.Lanes, audit.Lane{
-		Lane: c.lane, Key: hex.EncodeToString(key[:8]), Own: c == v.own, Rows: c.rows, Closed: c.closed,
-		Head: audit.Point{Seq: c.seq, Hash: hex.EncodeToString(c.hash)},
+		Lane: c.lane, Key: hex.EncodeToString(key[:8]), Own: c == v.own, Rows: c.rows,
+		Closed: c.closed || c.end.seq > 0 && c.end.row.number == c.number,
+		Head:   audit.Point{Seq: c.seq, Hash: hex.EncodeToString(c.hash)},
 	})
 	switch {
 	case c.at.seq != c.seq || c.at.number != c.number:
 		return v.broke(c, c.at.seq, "%s ends at row %d, and its head says %d", v.name(c.lane), c.at.seq, c.seq)
 	case !bytes.Equal(c.at.hash, c.hash):
 		return v.broke(c, c.at.seq, "the head of %s does not fit its last row", v.name(c.lane))
-	case c.anchors != 0:
+	case c.anchors != 0, c.end.row.number > c.number:
 		return v.broke(c, 0, "anchors name rows of %s that it does not have", v.name(c.lane))
 	}
 	return nil
