@@ -74,6 +74,7 @@ func New(cfg *config.Config, log *slog.Logger, r *secret.Redactor) (*Storage, er
 	if db == nil {
 		s.keepInMemory()
 	} else {
+		db.Audit().LogTo(log)
 		s.keepInStore()
 	}
 	return s, nil

@@ -124,8 +124,8 @@ func (a *Table) closeOthers(t *database.Tx, h *head) error {
 // so an anchor proves how old those before it are at least. It is not added to a chain in which they do, which would sign it.
 func (a *Table) addAnchor(t *database.Tx, h *head, kind string, about int64, row place) error {
 	before := anchor{hash: genesis()}
-	if _, err := database.Row(t, `SELECT seq, at, hash FROM audit_anchor ORDER BY seq DESC LIMIT 1`, nil, &before.seq,
-		&before.at, &before.hash); err != nil {
+	if _, err := database.Row(t, `SELECT seq, lane, at, hash FROM audit_anchor ORDER BY seq DESC LIMIT 1`, nil, &before.seq,
+		&before.lane, &before.at, &before.hash); err != nil {
 		return err
 	}
 	back, err := database.Row(t, `SELECT 1 FROM audit_anchor x JOIN audit_anchor y ON y.seq = x.seq + 1
@@ -137,6 +137,10 @@ func (a *Table) addAnchor(t *database.Tx, h *head, kind string, about int64, row
 		return forged("has lost anchors, or has some that no program made")
 	}
 	now := database.Micros(time.Now())
+	if before.at > now+dayLength {
+		a.warn("an anchor of the audit log is dated in the future: what other lanes have recorded, and anchors, are not removed before; "+
+			"check the clocks of the programs", "anchor", before.seq, "lane", before.lane, "date", time.UnixMicro(before.at).UTC())
+	}
 	x := anchor{seq: before.seq + 1, kind: kind, lane: h.lane, about: about, row: row, at: max(before.at, now)}
 	x.hash = x.chained(before.hash, h.public)
 	err = t.Exec(`INSERT INTO audit_anchor (`+anchorColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, x.seq, x.kind, x.lane,

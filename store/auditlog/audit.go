@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,8 @@ type Table struct {
 	mark           mark
 	keep           time.Duration // how long rows are kept; 0 means for ever
 	silence        time.Duration // how long a lane without an anchor counts as in use
+	log            atomic.Pointer[slog.Logger]
+	warned         sync.Map      // when each warning was last logged
 	moved          atomic.Bool   // the log is longer than its mark
 	shared         atomic.Bool   // see head
 	unanchored     atomic.Int64  // rows since the last anchor
@@ -119,12 +122,34 @@ func (a *Table) Open(d database.Dialect, reads, writes *sql.DB, o database.Optio
 // Finish makes the mark and the anchors cover the last record, before the database is closed.
 func (a *Table) Finish() {
 	a.Settle()
-	_, _ = a.keepAnchor(), a.keepMark() // on an error the previous ones stay
+	a.tendAnchor()
+	_ = a.keepMark() // on an error the previous one stays
+}
+
+// LogTo sets where problems are logged that are no caller's.
+func (a *Table) LogTo(log *slog.Logger) { a.log.Store(log) }
+
+// warn logs a problem, at most once a minute.
+func (a *Table) warn(what string, args ...any) {
+	last, _ := a.warned.Load(what)
+	at, _ := last.(time.Time)
+	if log := a.log.Load(); log != nil && time.Since(at) >= time.Minute {
+		a.warned.Store(what, time.Now())
+		log.Warn(what, args...)
+	}
+}
+
+// tendAnchor anchors the lane, and is called again soon if that fails.
+func (a *Table) tendAnchor() {
+	if err := a.keepAnchor(); err != nil {
+		a.warn("the audit log cannot be anchored yet: other lanes do not prove the last records of this program", "error",
+			tool.AsError(err).Message)
+	}
 }
 
 // tend anchors the lane, and keeps the mark now and then.
 func (a *Table) tend() {
-	_ = a.keepAnchor() // it retries soon
+	a.tendAnchor()
 	if time.Since(a.mark.seen) >= markEvery {
 		if a.moved.Load() {
 			a.mark.seen = time.Now()

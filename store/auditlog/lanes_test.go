@@ -1,8 +1,11 @@
 package auditlog_test
 
 import (
+	"bytes"
+	"cmp"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"testing"
 	"time"
@@ -103,4 +106,22 @@ func TestChangedRowsOfManyLanesAreFoundInTheirOrder(t *testing.T) {
 	for _, db := range lanes {
 		kit.OK(t, db.Close())
 	}
+}
+
+func TestTroubleWithAnchorsIsLogged(t *testing.T) {
+	open, raw := twoLanes(t)
+	var said bytes.Buffer
+	own, evil := open("own"), open("evil")
+	own.Audit().LogTo(slog.New(slog.NewTextHandler(&said, nil)))
+	record(t, evil, 1)
+	kit.OK(t, evil.Audit().Forge("head", 2, time.Now().Add(1e6*time.Hour), `SELECT seq, number, hash FROM audit WHERE lane = 2`))
+	record(t, own, 1)
+	kit.OK(t, cmp.Or(own.Close(), evil.Close()))
+	kit.Contains(t, said.String(), "an anchor of the audit log is dated in the future")
+	kit.Must(raw.ExecContext(t.Context(), `DELETE FROM audit_anchor`))(t)
+	own = open("own")
+	own.Audit().LogTo(slog.New(slog.NewTextHandler(&said, nil)))
+	record(t, own, 1)
+	kit.OK(t, own.Close())
+	kit.Contains(t, said.String(), "the audit log cannot be anchored yet")
 }
