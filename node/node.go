@@ -160,6 +160,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	if n.storage, err = storage.New(cfg, n.o.Log, n.redactor); err != nil {
 		return nil, err
 	}
+	n.storage.Faults.Once = o.Lazy || o.Own
 	n.Catalogue = catalogue.New(ctx, catalogue.Env{
 		Config: cfg, Protocols: o.Protocols, Log: n.o.Log, Redactor: n.redactor, Pins: n.storage.Pins,
 		Watch: o.Watch, Own: o.Own, Offline: o.Offline, Lazy: o.Lazy, Early: o.Early,

@@ -18,7 +18,7 @@ const latest = 200
 
 func (n *Node) openNotify() (s setting, err error) {
 	n.notify, err = notify.Open(n.cfg, notify.Env{
-		Secret: n.Secret, Look: n.events, Changed: n.storage.Approvals.Changed, Log: n.o.Log,
+		Secret: n.Secret, Look: n.events, Changed: n.storage.Approvals.Changed, Log: n.o.Log, Faults: n.storage.Faults,
 	})
 	return setting{}, err
 }

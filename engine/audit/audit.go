@@ -52,8 +52,9 @@ type Options struct {
 	Redactor *secret.Redactor // knows the secrets that no record may have; nil means none
 	// Digests makes the digests of arguments; nil means a key that lasts as long as this process.
 	Digests *secret.Keyed
-	Logger  *slog.Logger // nil means no log
-	Waiting int          // records that wait in memory while the log cannot take them; 0 means 4,096
+	Logger  *slog.Logger    // nil means no log
+	Faults  *persist.Faults // logs that the store cannot be used; may be nil
+	Waiting int             // records that wait in memory while the log cannot take them; 0 means 4,096
 }
 
 // A Trail makes the records of one engine. A nil Trail makes none.
@@ -250,8 +251,8 @@ func (t *Trail) miss(rec *tool.Record, failed error) {
 	message := "a call could not be recorded; its record waits in memory"
 	if tool.CodeOf(failed) == tool.CodeConflict { // it is in the log as lost, and must not be there twice
 		message = "a call was recorded as lost while it ran"
-	} else {
-		t.waiting.add(rec)
+	} else if t.waiting.add(rec); t.o.Faults.Report(failed) {
+		return
 	}
 	t.o.Logger.Error(message, "tool", rec.Tool, "call", rec.Call, "error", t.o.Redactor.Error(failed))
 }

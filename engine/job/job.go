@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/engine/persist"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -154,6 +155,7 @@ type Options struct {
 	Drain     time.Duration // how long jobs may run after the queue has ended; 0 means 10 s
 	Keep      time.Duration // how long a job is kept after its end; 0 means 24 h
 	Log       *slog.Logger
+	Faults    *persist.Faults // logs that the store cannot be used; may be nil
 }
 
 // A Queue accepts jobs and, while Run runs, runs them.

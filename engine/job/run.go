@@ -198,7 +198,7 @@ func due(last *time.Time, now time.Time, every time.Duration) bool {
 
 // complain logs a problem, but not the same one all the time.
 func (d *dispatcher) complain(what string, err error) {
-	if err == nil {
+	if err == nil || d.o.Faults.Report(err) {
 		return
 	}
 	d.mu.Lock()

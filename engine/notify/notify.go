@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/engine/persist"
 	"toolpost/host/backoff"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -75,6 +76,7 @@ type Env struct {
 	Look    func(context.Context) ([]Event, error) // the latest events, those of long ago excepted
 	Changed func() <-chan struct{}
 	Log     *slog.Logger
+	Faults  *persist.Faults // logs that the store cannot be used; may be nil
 }
 
 // A Notifier sends events to the webhooks of a config.
@@ -141,7 +143,7 @@ func (n *Notifier) look(ctx context.Context, feeds []chan []Event) {
 	for ctx.Err() == nil {
 		changed := n.env.Changed() // before the look, so that nothing is missed in between
 		events, err := n.env.Look(ctx)
-		if err != nil && !failing && ctx.Err() == nil { // once, not every two seconds
+		if err != nil && !failing && ctx.Err() == nil && !n.env.Faults.Report(err) { // once, not every two seconds
 			n.env.Log.Error("cannot look for events; webhooks get none until that works again", "error", tool.AsError(err).Message)
 		}
 		failing = err != nil

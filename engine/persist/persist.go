@@ -4,7 +4,10 @@ package persist
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"toolpost/tool"
@@ -25,13 +28,60 @@ func Away(err error) bool { return hasReason(err, Down, Unclear) }
 func Retry(err error) bool { return Away(err) || hasReason(err, Full) }
 
 func hasReason(err error, reasons ...string) bool {
+	return anyReason(err, func(reason string) bool { return slices.Contains(reasons, reason) })
+}
+
+func anyReason(err error, match func(reason string) bool) bool {
 	for e := (*tool.Error)(nil); errors.As(err, &e); err = e.Err {
-		if slices.Contains(reasons, e.Reason) {
+		if match(e.Reason) {
 			return true
 		}
 	}
 	return false
 }
+
+// Faults logs that the store cannot be used. The parts of a program share one, so that the log has one line a minute about
+// it, however many of them fail. A nil Faults logs nothing.
+type Faults struct {
+	Log   *slog.Logger
+	Store string // its name in the log
+	Once  bool   // the program makes one call: its owner logs Last at the end instead
+
+	mu   sync.Mutex
+	last error
+	told time.Time
+}
+
+// reportAgain is how long the log says nothing more about a store that cannot be used.
+const reportAgain = time.Minute
+
+// Report reports whether an error means that the store cannot be used: then the caller logs nothing.
+func (f *Faults) Report(err error) bool {
+	if f == nil || !anyReason(err, func(reason string) bool { return strings.HasPrefix(reason, "store") }) {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = err
+	if now := time.Now(); !f.Once && now.Sub(f.told) >= reportAgain {
+		f.told = now
+		f.Log.Error("the store cannot be used, so calls that may change something are refused: repair it, or correct `store` "+
+			"in the config; `toolpost doctor` checks it", f.about()...)
+	}
+	return true
+}
+
+// Last returns the attributes of the last error, for a log.
+func (f *Faults) Last() []any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last == nil {
+		return nil
+	}
+	return f.about()
+}
+
+func (f *Faults) about() []any { return []any{"store", f.Store, "error", tool.AsError(f.last).Message} }
 
 // How long Write waits for a store that is away, beyond the store's own wait.
 const (

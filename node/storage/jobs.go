@@ -63,6 +63,7 @@ func (s *Storage) Bind(e Engine, c tool.Catalog, callers Callers, settling time.
 		Drain:     time.Duration(s.cfg.Limits.Drain),
 		Keep:      time.Duration(s.o.Jobs),
 		Log:       s.log,
+		Faults:    s.Faults,
 	})
 }
 
@@ -113,8 +114,7 @@ func (s *Storage) recoverPlans(ctx context.Context) error {
 	return err
 }
 
-// How often a serving program looks for calls of ended programs, and for expired data; and how often it repeats a message
-// about an unusable store.
+// How often a serving program looks for calls of ended programs, and for expired data; and how often it repeats an error.
 const (
 	lookAfter   = 2 * time.Second
 	expireAfter = time.Hour
@@ -127,7 +127,7 @@ const (
 func (s *Storage) housekeeping(ctx context.Context) {
 	var expired, said time.Time
 	complain := func(what string, err error) {
-		if err != nil && ctx.Err() == nil && time.Since(said) >= sayAgain {
+		if err != nil && ctx.Err() == nil && !s.Faults.Report(err) && time.Since(said) >= sayAgain {
 			said = time.Now()
 			s.log.Error(what, "error", tool.AsError(err).Message)
 		}

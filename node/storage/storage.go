@@ -20,6 +20,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
+	"toolpost/engine/persist"
 	"toolpost/engine/pin"
 	"toolpost/engine/quota"
 	"toolpost/engine/session"
@@ -44,6 +45,7 @@ type Storage struct {
 	Keys        *secret.Keyed // nil if nothing that it seals outlives this program
 	Jobs        *job.Queue    // nil if there is no DB; made by Bind
 	Plans       *plan.Executor
+	Faults      *persist.Faults
 
 	o        Options
 	cfg      *config.Config
@@ -71,6 +73,8 @@ func New(cfg *config.Config, log *slog.Logger, r *secret.Redactor) (*Storage, er
 		return nil, err
 	}
 	s := &Storage{DB: db, Plans: new(plan.Executor), o: o, cfg: cfg, log: log, redactor: r}
+	_, name, _ := Place(o.URL)
+	s.Faults = &persist.Faults{Log: log, Store: name}
 	if db == nil {
 		s.keepInMemory()
 	} else {
@@ -101,6 +105,7 @@ func (s *Storage) keepInStore() {
 	}
 	s.Trail = audit.New(audit.Options{
 		Log: s.DB.Audit(), Redactor: s.redactor, Values: s.recorded(), Redact: s.o.Audit.Redact, Digests: s.Keys, Logger: s.log,
+		Faults: s.Faults,
 	})
 	s.Pins = &pin.Registry{Pins: s.DB.Pins(), Lasting: true}
 	s.Leases, s.Assets = s.DB.Leases(), files
@@ -233,7 +238,8 @@ func (s *Storage) Close(ctx context.Context) error {
 	s.DB.Audit().Settle() // records that it does not accept are in the trail afterwards
 	s.Trail.Flush(ctx)
 	if left := s.Trail.Left(); left > 0 {
-		s.log.Error("calls are missing from the audit log: the store did not take their records to the end", "calls", left)
+		s.log.Error("calls are missing from the audit log: the store did not take their records to the end",
+			append([]any{"calls", left}, s.Faults.Last()...)...)
 	}
 	return s.DB.Close()
 }
