@@ -228,22 +228,7 @@ func explained(ctx context.Context, err error) error {
 
 // suggest adds similar names to a not_found error.
 func suggest(ctx context.Context, c tool.Catalog, name string, err error) error {
-	e := *tool.AsError(err)
-	if e.Code != tool.CodeNotFound {
-		return err
-	}
-	var names []string
-	for s := range c.Specs(ctx, me()) {
-		if s == nil || s.Name == "" {
-			continue
-		}
-		names = append(append(names, s.Name), s.Aliases...)
-		if strings.Contains(name, ".") {
-			names = append(names, s.Source+"."+s.Name)
-		}
-	}
-	e.Message += nearest.Suggest(name, names, "; `toolpost tools` lists what there is")
-	return &e
+	return nearest.Tool(ctx, c, me(), name, "; `toolpost tools` lists what there is", err)
 }
 
 // withInputs adds the tool's inputs to an invalid_input error.

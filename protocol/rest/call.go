@@ -13,6 +13,7 @@ import (
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"
+	"toolpost/wire/nearest"
 )
 
 // call is POST /v1/tools/{name}/call. The arguments are bounded here and checked by the handler, once.
@@ -38,6 +39,19 @@ func (s *server) call(w http.ResponseWriter, r *http.Request, p tool.Principal) 
 		return s.start(w, r, c, timeout)
 	}
 	return s.run(w, r, c, timeout, s.asked(w, r))
+}
+
+// suggesting adds similar names to the error of a call of an unknown tool.
+func suggesting(h tool.Handler, c tool.Catalog) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
+		r, err := h.Invoke(ctx, call, out)
+		if tool.CodeOf(err) == tool.CodeNotFound {
+			if _, unknown := c.Lookup(ctx, call.Caller, call.Tool); unknown != nil { // otherwise it is about a file, a job ...
+				err = nearest.Tool(ctx, c, call.Caller, call.Tool, "", err)
+			}
+		}
+		return r, err
+	})
 }
 
 // An answering runs an admitted call, and answers it.

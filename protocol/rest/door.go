@@ -15,6 +15,7 @@ import (
 	"toolpost/web"
 	"toolpost/wire/envelope"
 	"toolpost/wire/listing"
+	"toolpost/wire/nearest"
 	"toolpost/wire/strictjson"
 )
 
@@ -46,7 +47,8 @@ func NewDoor(o Options) web.Door {
 			{Path: "/healthz", What: "whether it serves; no token"},
 		},
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
-			return (&server{Server: on, Options: o, handler: tool.Recovered(o.Log, "the server's log")(h), catalog: c}).routes()
+			h = suggesting(tool.Recovered(o.Log, "the server's log")(h), c)
+			return (&server{Server: on, Options: o, handler: h, catalog: c}).routes()
 		},
 		Accepts: append([]string{headerPrefer, headerLast, "Range", "If-None-Match"}, envelope.Headers()...),
 		Exposes: []string{"Location", headerApplied, "ETag", "Retry-After"},
@@ -202,7 +204,7 @@ func (s *server) listTools(w http.ResponseWriter, r *http.Request, p tool.Princi
 func (s *server) showTool(w http.ResponseWriter, r *http.Request, p tool.Principal) error {
 	spec, err := s.catalog.Lookup(r.Context(), p, r.PathValue("name"))
 	if err != nil {
-		return err
+		return nearest.Tool(r.Context(), s.catalog, p, r.PathValue("name"), "", err)
 	}
 	web.Reply(w, http.StatusOK, listing.Encode(spec, tool.WhyNot(r.Context(), s.catalog, p, spec.Name)))
 	return nil

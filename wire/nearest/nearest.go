@@ -3,6 +3,7 @@ package nearest
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,10 +35,33 @@ func Hint(word string, known []string) string {
 // Suggest ends a message about an unknown word with the known words that are near, or with otherwise if none is.
 func Suggest(word string, known []string, otherwise string) string {
 	if near := Of(word, known); len(near) > 0 {
-		return "; did you mean " + strings.Join(near, " or ") + "?"
+		return didYouMean + strings.Join(near, " or ") + "?"
 	}
 	return otherwise
 }
+
+// Tool ends a not_found error about a tool with the names that are near, of the tools that the caller may see, or with
+// otherwise if none is. An error to which a server has added them stays as it is.
+func Tool(ctx context.Context, c tool.Catalog, p tool.Principal, name, otherwise string, err error) error {
+	e := *tool.AsError(err)
+	if e.Code != tool.CodeNotFound || len(name) > maxWord || strings.Contains(e.Message, didYouMean) {
+		return err
+	}
+	var names []string
+	for s := range c.Specs(ctx, p) {
+		if s == nil || s.Name == "" {
+			continue
+		}
+		names = append(append(names, s.Name), s.Aliases...)
+		if strings.Contains(name, ".") {
+			names = append(names, s.Source+"."+s.Name)
+		}
+	}
+	e.Message += Suggest(name, names, otherwise)
+	return &e
+}
+
+const didYouMean = "; did you mean "
 
 // Of returns at most three of the known words that are near the given one, the nearest first. A word is near if few
 // letters differ, whatever the case, or if one starts with the other.
