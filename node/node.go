@@ -252,7 +252,8 @@ func (n *Node) Serve(ctx context.Context) error {
 		return tool.Errorf(tool.CodeInvalidInput, "the config has no door to serve; add `doors: {http: {}}`")
 	}
 	o := all.DoorOptions{
-		Metrics: n.Metrics, Models: n.models, Opening: n.Opening, Sockets: n.o.Sockets, Ready: func(l Listening) {
+		Metrics: n.Metrics, Models: n.models, Opening: n.Opening, Usable: n.storage.Usable, Sockets: n.o.Sockets,
+		Ready: func(l Listening) {
 			n.Settle(ctx)
 			n.o.Sockets.Settle()
 			n.o.Ready(l)

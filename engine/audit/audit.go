@@ -267,6 +267,9 @@ func (t *Trail) Flush(ctx context.Context) {
 	}
 }
 
+// Waits reports whether records wait in memory: the log did not take them.
+func (t *Trail) Waits() bool { return t.waiting.any.Load() }
+
 // Left returns how many records wait in memory, or were dropped from there.
 func (t *Trail) Left() int {
 	t.waiting.mu.Lock()

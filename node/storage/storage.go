@@ -210,6 +210,17 @@ func (s *Storage) Usage(ctx context.Context) *operate.Store {
 	return u
 }
 
+// Usable returns an error if calls that may change something are refused, because they cannot be recorded. It waits for the
+// store only until that has answered for the first time, and not for long.
+func (s *Storage) Usable() error {
+	if s.DB == nil || s.DB.Usable() && !s.Trail.Waits() {
+		return nil
+	}
+	kind, _, _ := strings.Cut(s.o.URL, ":")
+	return tool.Errorf(tool.CodeUnavailable, "the store (%s) cannot be used, so calls that may change something are refused; "+
+		"the log says why", kind).Because("audit_unavailable")
+}
+
 // Sessions returns the sessions of the store as the session tools see them: nothing that they store contains a secret.
 func (s *Storage) Sessions() Sessions { return Sessions{s.DB.Sessions(), s.redactor} }
 

@@ -230,7 +230,9 @@ type httpDoor struct {
 func mountHTTP(d config.Door, env DoorEnv) (web.Config, web.Door, error) {
 	var c httpDoor
 	err := d.Decode(&c)
-	door := rest.NewDoor(rest.Options{Log: env.Log, Metrics: env.Metrics, Opening: env.Opening, Version: env.Version})
+	door := rest.NewDoor(rest.Options{
+		Log: env.Log, Metrics: env.Metrics, Opening: env.Opening, Usable: env.Usable, Version: env.Version,
+	})
 	if env.Console != nil && (c.Console == nil || *c.Console) {
 		door = env.Console.On(door)
 	}

@@ -35,6 +35,7 @@ type DoorOptions struct {
 	Ready   func(Listening)                      // called when a door takes calls
 	Metrics func(io.Writer) error                // writes the metrics of calls; nil if there are none
 	Opening func() []string                      // returns the sources that are still being opened; nil if there are none
+	Usable  func() error                         // returns why calls that may change something are refused; nil if none are
 	Calls   *calls.Log                           // running calls, from all doors; nil if each front and door has its own
 	Known   func(name string) bool               // reports whether the config lists a caller; nil if it lists none
 	Keys    *secret.Keyed                        // seals state that callers send back; nil means a key that ends with this program

@@ -24,6 +24,7 @@ type Options struct {
 	Log     *slog.Logger          // nil means no log
 	Metrics func(io.Writer) error // writes the metrics in Prometheus format; nil if there are none
 	Opening func() []string       // returns the sources that are still being opened; nil if there are none
+	Usable  func() error          // returns why calls that may change something are refused; nil if none are
 	Version string                // of this program, for clients
 	Beat    time.Duration         // between two keep-alives on a stream; default 15 s
 	// Running returns the digest of the config that runs. It is for the door of commands; nil at all others.
@@ -140,10 +141,15 @@ func (s *server) healthz(w http.ResponseWriter, _ *http.Request, _ tool.Principa
 }
 
 // readyz is GET /readyz. A server is ready while sources are still being opened: calls of their tools wait, others do not. A
-// client without a token is told how many, and not which.
+// client without a token is told how many, and not which. It is not ready while calls that may change something are refused.
 func (s *server) readyz(w http.ResponseWriter, _ *http.Request, p tool.Principal) error {
 	if err := s.leaving(); err != nil {
 		return err
+	}
+	if s.Usable != nil {
+		if err := s.Usable(); err != nil {
+			return err
+		}
 	}
 	ready := struct {
 		OK      bool     `json:"ok"`

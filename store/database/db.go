@@ -104,6 +104,17 @@ func (db *DB) Size(ctx context.Context) (bytes int64, err error) {
 	return bytes, err
 }
 
+// Usable reports whether the database took the last write, and takes no longer over the present one than a call waits. It waits
+// for the database only if that has never answered yet, and no longer than a call does.
+func (db *DB) Usable() bool {
+	for end := time.Now().Add(db.reach); !db.ready.Load() && !db.failed.Load() && time.Now().Before(end); {
+		time.Sleep(db.reach / 500)
+	}
+	begun := db.begun.Load()
+	slow := begun != 0 && time.Since(time.UnixMicro(begun)) > db.reach
+	return db.ready.Load() && !slow && !db.failed.Load() && db.same() == nil
+}
+
 // Served reports whether a server has the database, so that programs on several machines may share it.
 func (db *DB) Served() bool { return db.d.Server != nil }
 

@@ -64,7 +64,9 @@ type writer struct {
 	// How long a group waits for a database that cannot be reached.
 	reach time.Duration
 
-	last atomic.Int64 // when a group was last committed, in microseconds
+	last   atomic.Int64 // when a group was last committed, in microseconds
+	begun  atomic.Int64 // when the present group began, in microseconds; 0 if there is none
+	failed atomic.Bool  // the last attempt failed, and no other program was in the way
 
 	mu      sync.Mutex
 	queue   []*Write
@@ -295,6 +297,8 @@ func (w *writer) commitSafely(group []*Write) {
 			}
 		}
 	}()
+	w.begun.Store(Micros(time.Now()))
+	defer w.begun.Store(0)
 	w.commit(group)
 }
 
@@ -312,6 +316,7 @@ func (w *writer) commit(group []*Write) {
 			}
 		}
 		w.full = w.db.d.Full(err)
+		w.failed.Store(err != nil && !w.db.d.Busy(err))
 		lost = had && w.conn == nil || w.db.d.Down(err)
 		now := time.Now()
 		if lost && since.IsZero() {

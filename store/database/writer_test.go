@@ -167,3 +167,38 @@ func TestPanicInOneWriteDoesNotBlockOthers(t *testing.T) {
 		t.Errorf("a store that is closed: %v", err)
 	}
 }
+
+func TestASilentOrFailingDatabaseIsNotUsable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := openNothing()
+		defer func() { _ = db.Close() }()
+		usable := func(want bool, when string) {
+			t.Helper()
+			if db.Usable() != want {
+				t.Errorf("usable: %v, %s", !want, when)
+			}
+		}
+		db.ready.Store(false)
+		usable(false, "before the tables were read")
+		db.ready.Store(true)
+		usable(true, "before the first write")
+		answer := make(chan error)
+		write := func() { _ = db.Do(false, func(*Tx) error { return <-answer }) }
+		go write()
+		synctest.Wait()
+		usable(true, "during a write")
+		time.Sleep(reach + 1)
+		usable(false, "during a write without an answer")
+		answer <- nil
+		synctest.Wait()
+		usable(true, "after its answer")
+		go write()
+		answer <- errors.New("the disk is gone")
+		synctest.Wait()
+		usable(false, "after a write that failed")
+		go write()
+		answer <- nil
+		synctest.Wait()
+		usable(true, "after the next one")
+	})
+}
