@@ -94,7 +94,8 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 	defer cancel()
 	watching.Go(func() { n.Watch(ctx, reload) })
 	watching.Go(func() {
-		if err := o.Sockets.Serve(ctx, successor, cancel); err != nil {
+		// The door for commands says it if another server runs.
+		if err := o.Sockets.Serve(ctx, successor, cancel); err != nil && !w.second {
 			log.Info("no other server can take over from this one", "error", tool.AsError(err).Message)
 		}
 	})
