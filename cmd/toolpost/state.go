@@ -71,7 +71,7 @@ func describe(st session.State, now time.Time) string {
 	text := fmt.Sprintf("version %d", st.Version)
 	switch {
 	case st.Version == 0:
-		text += ": unchanged"
+		text += ": unchanged; if you expected more, check the name, and --caller: a session belongs to its caller"
 	case !st.Changed.IsZero():
 		text += ", changed " + format.When(st.Changed, now)
 	}
