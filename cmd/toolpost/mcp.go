@@ -90,6 +90,7 @@ func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(confi
 	if len(cfg.Sources) == 0 {
 		return nil, nil
 	}
+	defer a.err.progress("starting " + clean(strings.Join(cfg.SourceNames()[1:], ", "))).End()
 	n, end, err := a.openNode(ctx, cfg, slog.LevelError+1, node.Options{Version: version})
 	if err != nil {
 		return nil, err
