@@ -538,7 +538,7 @@ func (db *DB) explain(err error, verb string) error {
 	switch {
 	case err == nil || ours:
 		return err
-	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnconnected):
 		return tool.AsError(err)
 	case db.d.Down(err):
 		db.absent.forget()

@@ -359,6 +359,14 @@ func TestDatabaseThatCannotBeUsedIsRefusedInWords(t *testing.T) {
 	kit.Refused(t, patch(poor, "b"), tool.CodeUnavailable, "let the role create tables", "a role that may only read")
 }
 
+func TestSilentServerIsSaidToBeOutOfReach(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel connects, and nothing answers
+	kit.OK(t, err)
+	defer l.Close()
+	db := open(t, "postgres://ada@"+l.Addr().String()+"/db?sslmode=disable&connect_timeout=1", store.Options{})
+	kit.Refused(t, kit.Err(db.Audit().Recover(t.Context())), tool.CodeUnavailable, "the store cannot be reached to read")
+}
+
 // A server without disk space refuses writes, goes on when there is space, and has kept what it acknowledged.
 func TestFullDiskOfTheServerIsSaidAndLosesNothing(t *testing.T) {
 	dir := t.TempDir()
