@@ -764,7 +764,9 @@ func (f *fullDisk) Append(ctx context.Context, id string, attempt, after int, ev
 	return f.JobTable.Append(ctx, id, attempt, after, events)
 }
 
-func (f *fullDisk) Settle(ctx context.Context, id string, attempt int, state string, outcome []byte, r *tool.Record) error {
+func (f *fullDisk) Settle(
+	ctx context.Context, id string, attempt int, state string, outcome []byte, r *tool.Record,
+) error {
 	if err := f.full(); err != nil {
 		return err
 	}

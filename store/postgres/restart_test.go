@@ -135,7 +135,9 @@ func (l *load) run(ctx context.Context, t *testing.T) {
 					return l.jobs.Append(context.Background(), x.ID, x.Attempts, after, [][]byte{[]byte(`1`), []byte(`2`)})
 				}
 			}
-			settle := func() error { return l.jobs.Settle(context.Background(), x.ID, x.Attempts, "done", []byte(`{}`), nil) }
+			settle := func() error {
+				return l.jobs.Settle(context.Background(), x.ID, x.Attempts, "done", []byte(`{}`), nil)
+			}
 			if l.again(t, "events", events(0)) && l.again(t, "events", events(2)) && l.again(t, "a job's end", settle) {
 				l.mu.Lock()
 				l.settled[x.ID] = true

@@ -94,7 +94,8 @@ func jobLife(t *testing.T, k Kind) {
 	jobEvents(t, mine, other, first.ID)
 	gives(t, other.Settle(ctx, first.ID, 1, "done", []byte(jobResult), nil), tool.CodeConflict,
 		"who has not begun it settles it")
-	gives(t, mine.Settle(ctx, first.ID, 2, "done", []byte(jobResult), nil), tool.CodeConflict, "an attempt that never was")
+	gives(t, mine.Settle(ctx, first.ID, 2, "done", []byte(jobResult), nil), tool.CodeConflict,
+		"an attempt that never was")
 	works(t, mine.Settle(ctx, first.ID, 1, "done", []byte(jobResult), nil))
 	x := find(t, other, first.ID)
 	holds(t, x.State == "done" && string(x.Outcome) == jobResult && !x.Ended.IsZero() && !x.Began.IsZero(), "%+v", x)
@@ -128,7 +129,8 @@ func jobRecorded(t *testing.T, k Kind) {
 			works(t, db.Sessions().Patch(context.Background(), "ada", "s", []object{{name("k%d", i): true}}))
 			return
 		}
-		gives(t, jobs.Settle(context.Background(), x.ID, 1, job.Done, []byte(jobResult), r), tool.CodeUnavailable, "the log is forged")
+		err := jobs.Settle(context.Background(), x.ID, 1, job.Done, []byte(jobResult), r)
+		gives(t, err, tool.CodeUnavailable, "the log is forged")
 	})
 	equal(t, find(t, jobs, x.ID).State, job.Running, "without its record")
 	putBack(t, raw, heads...)
@@ -136,7 +138,8 @@ func jobRecorded(t *testing.T, k Kind) {
 	equal(t, find(t, jobs, x.ID).State, job.Done)
 	x, r = begun()
 	run(t, raw, `UPDATE job SET owner = 'another'`)
-	gives(t, jobs.Settle(ctx, x.ID, 1, job.Done, []byte(jobResult), r), tool.CodeConflict, "another program has taken it")
+	err := jobs.Settle(ctx, x.ID, 1, job.Done, []byte(jobResult), r)
+	gives(t, err, tool.CodeConflict, "another program has taken it")
 	equal(t, len(logOf(t, db, audit.Filter{})), 2, "records of calls that ran")
 	sound(t, db)
 }
