@@ -12,6 +12,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/node"
+	"toolpost/node/storage"
 	"toolpost/tool"
 )
 
@@ -38,7 +39,8 @@ func (a *app) configCheckCommand() *cobra.Command {
 		Short: "Check the config and report what is wrong",
 		Long: "Reads the config and reports unreadable parts, missing programs and files, secrets without a value,\n" +
 			"unusable addresses, and unknown names in rules. It starts no program and contacts no server, unless\n" +
-			"--deep is given. Exit code 1: something is wrong; 2: the config cannot be read.",
+			"--deep is given, and it never opens the store: `toolpost doctor` does. Exit code 1: something is wrong;\n" +
+			"2: the config cannot be read.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.checkConfig(c.Context(), deep) },
 	})
 	c.Flags().BoolVar(&deep, "deep", false, "also start each source, and list its tools")
@@ -69,7 +71,7 @@ func (a *app) checkConfig(ctx context.Context, deep bool) error {
 		fmt.Fprintf(a.err, "%s %s: %s\n", a.err.amber("warning:"), clean(w.About), why)
 	}
 	r := a.checked(ctx, n, cfg)
-	return a.conclude(r, func() { a.showCheck(r, n, deep) }, !r.OK)
+	return a.conclude(r, func() { a.showCheck(r, n, cfg, deep) }, !r.OK)
 }
 
 // A report is the result of checking a config.
@@ -136,7 +138,10 @@ func (a *app) checked(ctx context.Context, n *node.Node, cfg *config.Config) rep
 	return r
 }
 
-func (a *app) showCheck(r report, n *node.Node, deep bool) {
+func (a *app) showCheck(r report, n *node.Node, cfg *config.Config, deep bool) {
+	if kind := storage.Server(cfg); kind != "" {
+		fmt.Fprintf(a.out, "%-16s %-12s %s\n", "store", kind, a.here("not contacted; `toolpost doctor` checks it"))
+	}
 	for _, d := range slices.Sorted(maps.Keys(n.Anonymous())) {
 		fmt.Fprintf(a.out, "%-16s %-12s %s\n", "door "+d, "anonymous", a.out.amber(clean(n.Anonymous()[d].String())))
 	}

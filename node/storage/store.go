@@ -79,6 +79,16 @@ func HasStore(cfg *config.Config) (bool, error) {
 	return o.URL != noStore, err
 }
 
+// Server returns the kind of the store of a config if it is a database of a server, or "".
+func Server(cfg *config.Config) string {
+	o, err := optionsOf(cfg)
+	kind, _ := kindOf(cfg, o.URL)
+	if err != nil || kind.Open == nil || kind.File {
+		return ""
+	}
+	return kind.Schemes[0]
+}
+
 // Open returns the store of a config, or nil if there is none. It opens nothing before the first use.
 func Open(cfg *config.Config) (*store.DB, Options, error) {
 	o, err := optionsOf(cfg)
