@@ -44,7 +44,7 @@ func (n *Node) events(ctx context.Context) ([]notify.Event, error) {
 	for _, j := range jobs.Jobs {
 		events = append(events, notify.Event{
 			ID: j.ID + ".failed", Type: "job.failed", Time: j.Ended, Data: j,
-			Text: fmt.Sprintf("the job %s of %s has failed: %s", j.ID, j.Caller, j.Tool),
+			Text: fmt.Sprintf("the job %s of %s has failed: %s", j.ID, markup.Replace(j.Caller), markup.Replace(j.Tool)),
 		})
 	}
 	return n.withoutSecrets(events), err
@@ -79,6 +79,7 @@ func approvalEvents(a approval.Approval) (events []notify.Event) {
 	for _, argv := range a.Touches.Commands {
 		what += ", runs " + argv[0]
 	}
+	what = markup.Replace(what)
 	add := func(event string, at time.Time, text string) {
 		open := a.State == approval.Waiting
 		events = append(events, notify.Event{ID: a.ID + "." + event, Type: "approval." + event, Time: at, Data: a, Open: open, Text: text})
@@ -87,7 +88,8 @@ func approvalEvents(a approval.Approval) (events []notify.Event) {
 		add("ran", a.Used, fmt.Sprintf("it ran (%s): %s", a.Ran.Outcome, what))
 	}
 	if a.By != "" {
-		add("decided", a.Decided, fmt.Sprintf("%s by %s: %s. %s", a.State, a.By, what, oneLine(a.Reason)))
+		add("decided", a.Decided, fmt.Sprintf("%s by %s: %s. %s", a.State, markup.Replace(a.By), what,
+			markup.Replace(oneLine(a.Reason))))
 	}
 	reason := ""
 	if len(a.Rules) > 0 { // a stored approval can have none
@@ -96,6 +98,10 @@ func approvalEvents(a approval.Approval) (events []notify.Event) {
 	add("waiting", a.Asked, fmt.Sprintf("has to be approved: %s. %s", what, oneLine(reason)))
 	return events
 }
+
+// markup replaces what chats read as mentions, links and code, in names and words that callers and tools choose. The data of an
+// event has them as they are, and the reason of a rule is the config's own.
+var markup = strings.NewReplacer("<", "‹", ">", "›", "`", "'", "[", "(", "]", ")", "@", "＠")
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 

@@ -22,3 +22,18 @@ func TestEventsHaveNoWordsOfCommands(t *testing.T) {
 	events = approvalEvents(denied)
 	kit.Equal(t, events[0].Text, "denied by bob: writeFile by ada. no, never")
 }
+
+func TestEventsMentionAndLinkNothingThatACallerNames(t *testing.T) {
+	a := approval.Approval{
+		Tool: "write`File", Caller: "agent/~<!here>",
+		Touches: tool.Touches{Writes: []string{"/data/<@U1> [ok](evil.example).txt"}},
+		Rules:   []tool.ConsentRule{{Reason: "ask <@U7>"}},
+	}
+	a.By, a.Reason = "@bob", "<https://evil.example|see>"
+	events := approvalEvents(a)
+	kit.MustEqual(t, len(events), 2)
+	what := "write'File by agent/~‹!here›, writes /data/‹＠U1› (ok)(evil.example).txt"
+	kit.Equal(t, events[0].Text, " by ＠bob: "+what+". ‹https://evil.example|see›")
+	kit.Equal(t, events[1].Text, "has to be approved: "+what+". ask <@U7>")
+	kit.DeepEqual(t, events[1].Data.(approval.Approval).Touches, a.Touches)
+}
