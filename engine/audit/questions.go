@@ -145,7 +145,7 @@ type Lane struct {
 	Own  bool   `json:"own,omitempty"` // the program that checks it has its key
 	Rows int64  `json:"rows"`
 	Head Point  `json:"head"`
-	// Closed: its programs have recorded nothing of late, and another one has said where it ends, or has removed its rows.
+	// Closed: its programs have recorded nothing of late, and another one has closed it at its last row, or has removed its rows.
 	Closed bool `json:"closed,omitempty"`
 }
 

@@ -33,7 +33,7 @@ const (
 	anchorTrim = "trim" // earlier anchors were removed because they were too old
 	anchorCut  = "cut"  // the rows of a lane that is not in use any more were removed for the same reason
 	// A lane has had no anchor for a day, so its programs may be gone for good, perhaps before they could anchor what they wrote
-	// last: another program says where it ended. One that was only idle, or asleep, goes on after that row, and with its next
+	// last: another program names its last row. One that was only idle, or asleep, goes on after that row, and with its next
 	// anchor the lane is open again. To begin another lane would protect from nothing: who has the key can do either.
 	anchorClose = "close"
 )

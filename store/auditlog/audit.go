@@ -126,7 +126,7 @@ func (a *Table) Finish() {
 	_ = a.keepMark() // on an error the previous one stays
 }
 
-// LogTo sets where problems are logged that are no caller's.
+// LogTo sets the logger for problems that are not those of a caller.
 func (a *Table) LogTo(log *slog.Logger) { a.log.Store(log) }
 
 // warn logs a problem, at most once a minute.
