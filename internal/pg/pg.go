@@ -261,10 +261,7 @@ func (s *Server) url(database string) string {
 // Raw opens a database behind the store's back.
 func Raw(t testing.TB, url string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := kit.Must(sql.Open("pgx", url))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }

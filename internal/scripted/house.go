@@ -17,6 +17,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/audit"
+	"toolpost/internal/kit"
 	"toolpost/node"
 	"toolpost/node/storage"
 	"toolpost/tool"
@@ -77,9 +78,7 @@ func (r tools) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 func Serve(t *testing.T, m *Server, more string) *House {
 	t.Helper()
 	h := &House{T: t, dir: t.TempDir()}
-	if err := os.WriteFile(filepath.Join(h.dir, "package.json"), []byte(`{"name": "demo"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(h.dir, "package.json"), []byte(`{"name": "demo"}`), 0o600))
 	text := strings.ReplaceAll(fmt.Sprintf(`
 sources: [{name: files, protocol: builtin, roots: [{path: .}]}, {name: ref, protocol: ref}]
 doors: {http: {listen: "127.0.0.1:0"}%s}
@@ -94,9 +93,7 @@ secrets: {KEY: {file: key}}
 policy: {rules: [{name: no-fail, effect: deny, tools: fail, when: 'args.message == "x"', reason: nobody fails here}]}
 store: {}
 `, more), "MODEL", m.URL)
-	if err := os.WriteFile(filepath.Join(h.dir, "key"), []byte("the-key-itself"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(h.dir, "key"), []byte("the-key-itself"), 0o600))
 	var err error
 	if h.cfg, err = config.Parse(filepath.Join(h.dir, "toolpost.yaml"), []byte(text)); err != nil {
 		t.Fatal(err)
@@ -109,13 +106,10 @@ func (h *House) open() {
 	h.T.Helper()
 	ready := make(chan node.Listening, 8)
 	opened := func(context.Context, config.Source, *slog.Logger) (tool.Runner, error) { return tools{of: h}, nil }
-	n, err := node.Open(h.T.Context(), h.cfg, node.Options{
+	n := kit.Must(node.Open(h.T.Context(), h.cfg, node.Options{
 		Token: Token, Ready: func(l node.Listening) { ready <- l },
 		Protocols: append(node.Protocols(), node.Protocol{Name: "ref", Open: opened}),
-	})
-	if err != nil {
-		h.T.Fatal(err)
-	}
+	}))(h.T)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Serve(ctx) }()
@@ -136,14 +130,10 @@ func (h *House) open() {
 		}
 		done = true
 		cancel()
-		if err := <-ended; err != nil {
-			h.T.Error(err)
-		}
+		kit.Check(h.T, <-ended)
 		late, end := context.WithTimeout(context.Background(), Limit)
 		defer end()
-		if err := n.Close(late); err != nil {
-			h.T.Error(err)
-		}
+		kit.Check(h.T, n.Close(late))
 	}
 	h.T.Cleanup(h.Stop)
 }
@@ -182,10 +172,7 @@ func (h *House) Do(method, path, body string, header ...string) Reply {
 	defer cancel()
 	resp := h.Send(ctx, method, path, body, header...)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		h.T.Fatal(err)
-	}
+	b := kit.Must(io.ReadAll(resp.Body))(h.T)
 	a := Reply{Status: resp.StatusCode, Header: resp.Header, Text: string(b)}
 	_ = json.Unmarshal(b, &a.Doc)
 	return a
@@ -194,10 +181,7 @@ func (h *House) Do(method, path, body string, header ...string) Reply {
 // Send is Do for an answer that arrives in pieces.
 func (h *House) Send(ctx context.Context, method, path, body string, header ...string) *http.Response {
 	h.T.Helper()
-	req, err := http.NewRequestWithContext(ctx, method, h.URL+path, strings.NewReader(body))
-	if err != nil {
-		h.T.Fatal(err)
-	}
+	req := kit.Must(http.NewRequestWithContext(ctx, method, h.URL+path, strings.NewReader(body)))(h.T)
 	req.Header.Set("Authorization", "Bearer "+Token)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -205,11 +189,7 @@ func (h *House) Send(ctx context.Context, method, path, body string, header ...s
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		h.T.Fatal(err)
-	}
-	return resp
+	return kit.Must(http.DefaultClient.Do(req))(h.T)
 }
 
 // Events reads a stream to its end.

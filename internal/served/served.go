@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/internal/kit"
 	"toolpost/wire/strictjson"
 )
 
@@ -35,10 +36,7 @@ const (
 // so that the go command links it again only after a change; each test copies it while it holds the lock of that place.
 func Build(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	place := lockedPlace(t)
 	defer place.Close()
 	shared, bin := filepath.Join(filepath.Dir(place.Name()), "toolpost"), filepath.Join(dir, "toolpost")
@@ -57,22 +55,12 @@ func Build(t *testing.T) string {
 // lockedPlace locks the folder in which the program is built, until the returned file is closed.
 func lockedPlace(t *testing.T) *os.File {
 	t.Helper()
-	mod, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mod := kit.Must(exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output())(t)
 	// Below the root of the checkout, so as not to wait for the tests of another checkout.
 	dir := filepath.Join(filepath.Dir(string(mod)), "build", "tests")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(dir, 0o700))
+	lock := kit.Must(os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600))(t)
+	kit.OK(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	return lock
 }
 
@@ -101,10 +89,7 @@ func StartBy(t *testing.T, words []string, dir string, env ...string) *Server {
 // StartOn is Start on a socket that the server is given, as systemd does it.
 func StartOn(t *testing.T, socket net.Listener, bin, dir string, env ...string) *Server {
 	t.Helper()
-	file, err := socket.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := kit.Must(socket.(*net.TCPListener).File())(t)
 	defer file.Close()
 	words := []string{"sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"`, "sh", bin}
 	return start(t, words, setting{listen: socket.Addr().String(), sockets: []*os.File{file}}, dir, env)

@@ -8,17 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
 // Path returns a path below the folder of the servers.
 func Path(t testing.TB, names ...string) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join(append([]string{"..", "testdata"}, names...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return kit.Must(filepath.Abs(filepath.Join(append([]string{"..", "testdata"}, names...)...)))(t)
 }
 
 // Server returns the fields of a source whose server was written from the specification, in Python.
