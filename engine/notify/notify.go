@@ -190,7 +190,7 @@ func (n *Notifier) send(ctx context.Context, w Webhook, feed <-chan []Event) {
 	}
 }
 
-// How often an event is sent, and the first pause, which doubles: ten minutes in all.
+// How often an event is sent, and the first pause, which doubles: nine minutes in all.
 const (
 	tries     = 10
 	firstWait = time.Second

@@ -1,4 +1,5 @@
-// Package persist writes what is left to be written of a call that has run, while the store may be away.
+// Package persist is for a store that may be away: it writes what is left to be written of a call that has run, and logs,
+// once for all parts of a program, that the store cannot be used.
 package persist
 
 import (
