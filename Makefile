@@ -75,7 +75,7 @@ SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|matrix|mcps
 # each of them slow, and a tool has its ten seconds on a slow machine too.
 test: ## install what the tests need, vet, and run every test
 	@echo '== 1 of 4: what the tests need'
-	@.ci/setup python3 venv curl cc git jq sqlite3 rg node js console chromium podman postgres tmux
+	@.ci/setup python3 venv curl cc git jq sqlite3 rg node js console chromium podman postgres tmux $(if $(filter true,$(CI)),agents)
 	@where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else print(os.path.dirname(sys.executable))'; \
 	python=$$(/usr/bin/python3 -c "$$where" 2>/dev/null || python3 -c "$$where" 2>/dev/null || true); \
 	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
