@@ -149,8 +149,8 @@ lint: ## run the linter, installed into ./.tools where it is missing
 	cd web/console/app && npm run --silent check
 	@echo 'vet for macOS: the program as it is built there, without its tests'
 	@export GOOS=darwin CGO_ENABLED=0; \
-	go list -deps -f '{{with .Module}}{{if eq .Path "toolpost"}}{{$$.Dir}} {{join $$.GoFiles " "}}{{end}}{{end}}' ./cmd/toolpost \
-		| sed '/^$$/d' | while read -r dir files; do (cd "$$dir" && go vet $$files); done
+	go list -deps -f '{{with .Module}}{{if eq .Path "toolpost"}}{{$$.Dir}}{{"\t"}}{{join $$.GoFiles " "}}{{end}}{{end}}' ./cmd/toolpost \
+		| sed '/^$$/d' | while IFS=$$'\t' read -r dir files; do (cd "$$dir" && go vet $$files); done
 
 setup: ## install what tests, examples and benchmarks need (Debian packages, as root; npm)
 	@.ci/setup python3 curl cc git jq sqlite3 node js console agents chromium podman postgres tmux rg bwrap
