@@ -346,10 +346,10 @@ func (v *verifier) linkAnchor(before, x *anchor) error {
 	switch o := v.lanes[x.about]; {
 	case o == nil || x.row.number <= o.cutNumber:
 	case x.kind == anchorClose:
-		o.end = *x
+		o.ends = append(o.ends, *x)
 	case x.kind == anchorCut:
 		o.at, o.cutSeq, o.cutNumber, o.anchors, o.closed, o.cutter = x.row, x.row.seq, x.row.number, 0, true, x.lane
-		o.end = anchor{}
+		o.ends = nil
 	}
 	switch {
 	case x.seq != before.seq+1 || x.at < before.at:

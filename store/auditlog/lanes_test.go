@@ -64,24 +64,39 @@ func TestLaneOfAProgramThatIsGoneIsClosed(t *testing.T) {
 	kit.OK(t, other.Close())
 }
 
-// What a program wrote just before it was gone has no anchor of its own. Who has its key cannot write it anew all the same.
+// What a program wrote just before it was gone has no anchor of its own. Who has its key cannot write it anew all the same, nor
+// close the lane again, whether with that key or with that of a lane of its own.
 func TestClosedLaneCannotBeRewritten(t *testing.T) {
-	for _, rows := range []int{0, 1, 2} {
+	for _, c := range []struct {
+		rows   int
+		closer string
+		want   string
+	}{
+		{0, "", "anchors name rows of lane 1 that it does not have"},
+		{1, "", "is another than anchor"},
+		{2, "", "is another than anchor"},
+		{1, "other", "is another than anchor"},
+		{2, "evil", "is another than anchor"},
+		{0, "evil", "anchors name rows of lane 1 that it does not have"},
+	} {
 		open, _ := twoLanes(t)
 		evil := open("other")
 		record(t, evil, 1) // it is in use
 		kit.OK(t, evil.Audit().Resign(
 			`DELETE FROM audit WHERE lane = 1 AND number > 1`,
 			`UPDATE audit_head SET (seq, number, hash) = (SELECT seq, 1, hash FROM audit WHERE lane = 1) WHERE id = 2`))
-		record(t, evil, rows)
+		record(t, evil, c.rows)
 		evil.Audit().Crash()
 		kit.OK(t, evil.Close())
-		own := open("own")
-		want := "is another than anchor"
-		if rows == 0 {
-			want = "anchors name rows of lane 1 that it does not have"
+		if c.closer != "" {
+			evil = open(c.closer)
+			record(t, evil, 1)
+			evil.Audit().Crash()
+			kit.OK(t, evil.Audit().Forge("close", 1, time.Now(), `SELECT seq, MAX(number), hash FROM audit WHERE lane = 1`))
+			kit.OK(t, evil.Close())
 		}
-		kit.Contains(t, fmt.Sprint(verified(t, own).Findings), want, rows, "rows")
+		own := open("own")
+		kit.Contains(t, fmt.Sprint(verified(t, own).Findings), c.want, c.rows, "rows, closed by", c.closer)
 		kit.OK(t, own.Close())
 	}
 }

@@ -108,10 +108,11 @@ type chain struct {
 	rows int64
 	lost bool // it has no head
 
-	last          anchor // of those that it added
-	end           anchor // the last one by which another program has closed it
-	anchors       int64  // those that name rows which are not cut off
-	proof, proven int64  // an anchor, and the row up to which it proves the lane
+	last          anchor   // of those that it added
+	ends          []anchor // those that say where it ended, and whose rows have not been read
+	shut          bool     // the last row that was read is such an end
+	anchors       int64    // those that name rows which are not cut off
+	proof, proven int64    // an anchor, and the row up to which it proves the lane
 	broken        bool
 	closed        bool  // another program has removed its rows
 	early         bool  // it has removed rows that it anchored not long ago
@@ -360,13 +361,14 @@ func (v *verifier) prove(x *row) error {
 	return v.proves(c, by, x, by.lane == x.Lane && by.row.number == c.at.number)
 }
 
-// atEnd compares a row with the anchor by which another program has closed its lane, if that was there.
-func (v *verifier) atEnd(x *row) error {
+// atEnd compares a row with every anchor by which its lane was closed there. Such an anchor can be anyone's, so a later one does
+// not replace an earlier one.
+func (v *verifier) atEnd(x *row) (err error) {
 	c := v.lanes[x.Lane]
-	if c.end.seq == 0 || c.end.row.number != c.at.number {
-		return nil
+	for c.shut = false; err == nil && len(c.ends) > 0 && c.ends[0].row.number == c.at.number; c.ends = c.ends[1:] {
+		c.shut, err = true, v.proves(c, &c.ends[0], x, c.ends[0].row.seq == x.Seq)
 	}
-	return v.proves(c, &c.end, x, c.end.row.seq == x.Seq)
+	return err
 }
 
 func (v *verifier) proves(c *chain, by *anchor, x *row, there bool) error {
@@ -396,7 +398,7 @@ func (v *verifier) checkEnd(c *chain) error {
 	key := sha256.Sum256(c.public)
 	v.report.Lanes = append(v.report.Lanes, audit.Lane{
 		Lane: c.lane, Key: hex.EncodeToString(key[:8]), Own: c == v.own, Rows: c.rows,
-		Closed: c.closed || c.end.seq > 0 && c.end.row.number == c.number,
+		Closed: c.closed || c.shut,
 		Head:   audit.Point{Seq: c.seq, Hash: hex.EncodeToString(c.hash)},
 	})
 	switch {
@@ -404,7 +406,7 @@ func (v *verifier) checkEnd(c *chain) error {
 		return v.broke(c, c.at.seq, "%s ends at row %d, and its head says %d", v.name(c.lane), c.at.seq, c.seq)
 	case !bytes.Equal(c.at.hash, c.hash):
 		return v.broke(c, c.at.seq, "the head of %s does not fit its last row", v.name(c.lane))
-	case c.anchors != 0, c.end.row.number > c.number:
+	case c.anchors != 0, len(c.ends) > 0:
 		return v.broke(c, 0, "anchors name rows of %s that it does not have", v.name(c.lane))
 	}
 	return nil
