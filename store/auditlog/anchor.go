@@ -77,8 +77,8 @@ func (a *Table) keepAnchor() error {
 			return err
 		}
 		// another program of this lane may have been faster
-		known, err := database.Row(t, `SELECT 1 FROM audit_anchor WHERE seq = ? AND row_seq = ? AND kind = ?`,
-			[]any{h.anchor, h.seq, anchorHead}, new(int))
+		known, err := database.Row(t, `SELECT 1 FROM audit_anchor WHERE row_seq = ? AND lane = ? AND kind = ?`,
+			[]any{h.seq, h.lane, anchorHead}, new(int))
 		if err != nil || known {
 			return err
 		}

@@ -101,6 +101,22 @@ func TestClosedLaneCannotBeRewritten(t *testing.T) {
 	}
 }
 
+// Two programs of one lane have something to anchor each, and the first of them closes another lane.
+func TestRowIsAnchoredOnce(t *testing.T) {
+	open, _ := twoLanes(t)
+	other := open("other")
+	record(t, other, 1)
+	other.Audit().Crash()
+	kit.OK(t, other.Close())
+	first, second := open("own"), open("own")
+	record(t, first, 1)
+	record(t, second, 1)
+	kit.OK(t, cmp.Or(first.Close(), second.Close()))
+	own := open("own")
+	kit.Equal(t, fmt.Sprint(verified(t, own).Findings), "[]")
+	kit.OK(t, own.Close())
+}
+
 // Rows are computed in parallel, some hundreds at a time.
 func TestChangedRowsOfManyLanesAreFoundInTheirOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
