@@ -369,8 +369,11 @@ func (a *Table) kindOf(t *database.Tx, lane int64, r *tool.Record) (kindID, erro
 	return id, err
 }
 
-// undone forgets the kinds that a failed transaction may have added.
-func (a *Table) undone() { clear(a.kinds) }
+// undone forgets the kinds that a failed transaction may have added, and the cut that it may have adopted.
+func (a *Table) undone() {
+	clear(a.kinds)
+	a.cutBy = 0
+}
 
 // end removes the notes about calls that had begun, and returns those that existed.
 func (a *Table) end(t *database.Tx, group []*database.Write) (map[string]bool, error) {

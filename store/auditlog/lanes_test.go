@@ -13,7 +13,9 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/internal/kit"
 	"toolpost/store"
+	"toolpost/store/database"
 	"toolpost/store/sqlite"
+	"toolpost/tool"
 )
 
 // twoLanes makes a log of two lanes, of which the program of the second has ended without an anchor for its last row. Every
@@ -115,6 +117,29 @@ func TestRowIsAnchoredOnce(t *testing.T) {
 	own := open("own")
 	kit.Equal(t, fmt.Sprint(verified(t, own).Findings), "[]")
 	kit.OK(t, own.Close())
+}
+
+// A program comes back to a lane that another one has cut. If its first group is done again, it goes on after the cut all the same.
+func TestCutIsAdoptedByAGroupThatIsDoneAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	open := func(key string) *store.DB {
+		return kit.Must(sqlite.Open(path, store.Options{
+			Key: func() ([]byte, error) { return []byte(key), nil }, Keep: time.Nanosecond,
+		}))(t)
+	}
+	own, other := open("own"), open("other")
+	record(t, own, 1)
+	record(t, other, 2)
+	kit.OK(t, other.Close())
+	record(t, own, 1)
+	kit.Must(own.Audit().Prune(t.Context(), time.Now().AddDate(0, 0, 2)))(t)
+	other = open("other")
+	halfway := &database.Write{Do: func(tx *database.Tx) error {
+		return cmp.Or(tx.Exec(`UPDATE audit_day SET n = n`), error(tool.Errorf(tool.CodeConflict, "no")))
+	}}
+	kit.Refused(t, other.Audit().AppendThen(call(), halfway), tool.CodeConflict, "no")
+	kit.Equal(t, fmt.Sprint(verified(t, own).Findings), "[]")
+	kit.OK(t, cmp.Or(own.Close(), other.Close()))
 }
 
 // Rows are computed in parallel, some hundreds at a time.
