@@ -40,20 +40,21 @@ type Spec struct {
 	// Unlisted is for tools about calls, such as those for jobs: a client that knows of one can use it, but it is in no
 	// list of tools.
 	Unlisted bool `json:"unlisted,omitempty"`
-	// For MCP doors, which repeat what an MCP server said: that Title is one of its hints, and whether calls may be
-	// tasks.
-	TitleHint   bool   `json:"-"`
-	TaskSupport string `json:"-"`
-	// HintsIgnored is set if the server gave hints about its effects, and its source does not trust them.
-	HintsIgnored bool `json:"-"`
-	// Extra holds members of its definition that they repeat as they are, such as icons and _meta; nil if there are none.
-	Extra json.RawMessage `json:"-"`
+	MCPDefinition
 	// Method is for what an MCP server offers beside tools: the request that a call stands for. Such a tool is unlisted,
 	// and MCP doors offer it as what it is. Resources are those that can be read with it.
 	Method    string     `json:"method,omitempty"`
 	Resources []Resource `json:"-"`
 	// Skills are instructions for a model that the tool returns, each when it is called with {"name": ...}.
 	Skills []Skill `json:"skills,omitempty"`
+}
+
+// An MCPDefinition is what else an MCP server said about its tool, for MCP doors, which repeat it.
+type MCPDefinition struct {
+	TitleHint    bool            `json:"-"` // Title is one of its hints
+	TaskSupport  string          `json:"-"` // whether calls may be tasks
+	HintsIgnored bool            `json:"-"` // it gave hints about its effects, and its source does not trust them
+	Extra        json.RawMessage `json:"-"` // further members, repeated as they are, such as icons and _meta; nil if there are none
 }
 
 // OwnSource is the source of Toolpost's own tools; no source of a config may have this name.
@@ -162,9 +163,14 @@ type Call struct {
 	Background bool      // no client is waiting, so writes may block on the store
 	Handover   *Handover // for the record of a call whose caller writes it together with the outcome; nil if it does not
 	LogLevel   string    // the least severe messages that an MCP client wants, by their name there; empty if it did not say
-	Record     *Record   // stages note their decisions here; set by the audit stage; nil if no records are kept
-	Watch      Watch     // the chain notes its progress here; set by the stage calls
-	Began      time.Time // when the call arrived; set by the engine; see Start
+	Notes
+}
+
+// Notes are what the engine and its stages keep about a call while it runs.
+type Notes struct {
+	Record *Record   // stages note their decisions here; set by the audit stage; nil if no records are kept
+	Watch  Watch     // the chain notes its progress here; set by the stage calls
+	Began  time.Time // when the call arrived; set by the engine; see Start
 	// Memo holds what a runner found out about the call when it was asked for its touches, so that it need not do so
 	// again when the call runs. Set by the engine; nil if nothing is kept.
 	Memo *Memo

@@ -190,7 +190,7 @@ func TestToolNameIsQuotedForTheShell(t *testing.T) {
 func TestApproverSeesEachArgumentUnambiguously(t *testing.T) {
 	var shown []string
 	for _, f := range callFacts(approval.Approval{
-		Args: []byte(`{"path":"a  b\u0007","x":"` + "\u202e\u200b" + `"}`), Session: "s\tt", More: 7,
+		Args: []byte(`{"path":"a  b\u0007","x":"` + "\u202e\u200b" + `"}`), Origin: approval.Origin{Session: "s\tt"}, More: 7,
 		Touches: tool.Touches{
 			Writes: []string{"/w/a  b", "/w/a\n  writes     /w/c", "/w/\x1b[2J"}, Reads: []string{"/w/\U000e0041"},
 			Commands: [][]string{{"rm", "-rf", "a b"}, {"rm", "-rf", "a", "b"}, {"echo", "", "it's"}},

@@ -52,17 +52,13 @@ const (
 
 // An Approval is an approval as approvers see it.
 type Approval struct {
-	ID         string             `json:"id"`
-	State      string             `json:"state"`
-	Tool       string             `json:"tool"`
-	Source     string             `json:"source"`
-	Tier       int                `json:"tier"`
-	Effects    []string           `json:"effects,omitempty"`
-	Caller     string             `json:"caller"`
-	Door       string             `json:"door"`
-	Session    string             `json:"session,omitempty"`
-	Run        string             `json:"run,omitempty"`
-	Process    string             `json:"process,omitempty"` // of the agent
+	ID      string   `json:"id"`
+	State   string   `json:"state"`
+	Tool    string   `json:"tool"`
+	Source  string   `json:"source"`
+	Tier    int      `json:"tier"`
+	Effects []string `json:"effects,omitempty"`
+	Origin
 	Call       string             `json:"call"`
 	Parent     string             `json:"parent,omitempty"`
 	Job        string             `json:"job,omitempty"`
@@ -77,12 +73,16 @@ type Approval struct {
 	Asked      time.Time          `json:"asked"`                 //
 	Until      time.Time          `json:"until"`                 // when it expires
 	Ruling
+	Choices
+}
 
-	// For the approver who sees it: how long an approval may hold, and for an operator the entry of the config, and its file,
-	// that an approval for ever would write.
-	Ways   []string `json:"ways,omitempty"`
-	Always string   `json:"always,omitempty"`
-	Config string   `json:"config,omitempty"`
+// An Origin is where a call came from.
+type Origin struct {
+	Caller  string `json:"caller"`
+	Door    string `json:"door"`
+	Session string `json:"session,omitempty"`
+	Run     string `json:"run,omitempty"`
+	Process string `json:"process,omitempty"` // of the agent
 }
 
 // A Ruling is what became of an approval; it is empty while the approval waits.
@@ -96,6 +96,14 @@ type Ruling struct {
 	Revoked   time.Time `json:"revoked,omitzero"`     // set if it was remembered
 	RevokedBy string    `json:"revoked_by,omitempty"` //
 	Ran       *Ran      `json:"ran,omitempty"`        // the outcome of the approved call; nil until it has one
+}
+
+// Choices are for the approver who sees an approval: how long it may hold, and for an operator the entry of the config, and
+// its file, that an approval for ever would write.
+type Choices struct {
+	Ways   []string `json:"ways,omitempty"`
+	Always string   `json:"always,omitempty"`
+	Config string   `json:"config,omitempty"`
 }
 
 // A Ran is the outcome of an approved call.

@@ -90,7 +90,7 @@ func asks(approvers ...tool.Glob) tool.ConsentRule {
 func call(change ...func(*tool.Call)) *tool.Call {
 	c := &tool.Call{
 		ID: tool.NewID(), Tool: "deleteFile", Session: "s", Args: json.RawMessage(`{"path":"a","password":"hunter2"}`),
-		Caller: tool.Principal{ID: "ada", Door: "http"}, Spec: spec(), Record: &tool.Record{},
+		Caller: tool.Principal{ID: "ada", Door: "http"}, Spec: spec(), Notes: tool.Notes{Record: &tool.Record{}},
 		Consent: &tool.Consent{
 			Rules: []tool.ConsentRule{asks("owner", "bob")}, Touches: tool.Touches{Writes: []string{"/w/a"}},
 		},

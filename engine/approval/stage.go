@@ -197,9 +197,9 @@ func (s *Approvals) entry(c *tool.Call, d digests) Entry {
 	patience := shortest(c.Consent.Rules)
 	e := Entry{
 		Approval: Approval{
-			ID: idPrefix + strings.ToLower(rand.Text())[:20], State: Waiting, Tool: c.Tool, Caller: c.Caller.ID,
-			Door: c.Caller.Door, Session: c.Session, Run: c.Run, Process: c.Caller.Process, Call: c.ID, Parent: c.Parent,
-			Args: s.o.Redact(c.Args), Guarantees: c.Tightened(tool.Guarantees{}),
+			ID: idPrefix + strings.ToLower(rand.Text())[:20], State: Waiting, Tool: c.Tool,
+			Origin: Origin{Caller: c.Caller.ID, Door: c.Caller.Door, Session: c.Session, Run: c.Run, Process: c.Caller.Process},
+			Call:   c.ID, Parent: c.Parent, Args: s.o.Redact(c.Args), Guarantees: c.Tightened(tool.Guarantees{}),
 			Rules: c.Consent.Rules, Asked: now, Until: now.Add(patience),
 		},
 		Ref: refOf(c).String(), Bound: d.bound, Input: d.input, Key: d.key, Again: d.key, Seen: d.seen, Patience: patience.Microseconds(),

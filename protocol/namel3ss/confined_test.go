@@ -500,7 +500,7 @@ func TestRecordNamesTheEnforcedGuarantees(t *testing.T) {
 	tooltest.NoLeaks(t)
 	r := obedient(t, modeWarm, obedience(t), Options{})
 	record := &tool.Record{}
-	c := &tool.Call{Tool: "t", Args: json.RawMessage(`{"do":"1"}`), Spec: &tool.Spec{Guarantees: tool.Guarantees{NoNetwork: true}}, Record: record}
+	c := &tool.Call{Tool: "t", Args: json.RawMessage(`{"do":"1"}`), Spec: &tool.Spec{Guarantees: tool.Guarantees{NoNetwork: true}}, Notes: tool.Notes{Record: record}}
 	if _, err := r.Invoke(t.Context(), c, tool.Discard); err != nil || !strings.HasPrefix(record.Walls, "no_network,layers:") {
 		t.Errorf("%q, %v", record.Walls, err)
 	}

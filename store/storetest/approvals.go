@@ -21,7 +21,7 @@ func anEntry(again string) approval.Entry {
 	return approval.Entry{
 		Approval: approval.Approval{
 			ID: "apr_" + strings.ToLower(rand.Text())[:20], State: approval.Waiting, Tool: "rm", Source: "files", Tier: 3,
-			Effects: []string{"writes"}, Caller: "ada", Door: "http", Session: "s", Run: "r", Call: "c", Parent: "p",
+			Effects: []string{"writes"}, Origin: approval.Origin{Caller: "ada", Door: "http", Session: "s", Run: "r"}, Call: "c", Parent: "p",
 			Args:    []byte(`{"path":"it's \\ \"a\"\n"}`),
 			Touches: tool.Touches{Reads: []string{"/a"}, Writes: []string{"/b"}, Commands: [][]string{{"ls", "-l"}}},
 			Walls:   "no network", Guarantees: tool.Guarantees{NoNetwork: true},

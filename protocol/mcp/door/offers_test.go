@@ -634,9 +634,9 @@ func (k *keeper) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 
 func newKeeper() *keeper {
 	k := &keeper{shop: newShop()}
-	k.sell(&tool.Spec{Name: "startJob"}, &tool.Spec{Name: "slow", TaskSupport: "required"}, &tool.Spec{Name: "echo", TaskSupport: "optional"},
-		&tool.Spec{Name: "maybe", TaskSupport: "optional"},
-		&tool.Spec{Name: "quick", TaskSupport: "forbidden"})
+	k.sell(&tool.Spec{Name: "startJob"}, &tool.Spec{Name: "slow", MCPDefinition: tool.MCPDefinition{TaskSupport: "required"}}, &tool.Spec{Name: "echo", MCPDefinition: tool.MCPDefinition{TaskSupport: "optional"}},
+		&tool.Spec{Name: "maybe", MCPDefinition: tool.MCPDefinition{TaskSupport: "optional"}},
+		&tool.Spec{Name: "quick", MCPDefinition: tool.MCPDefinition{TaskSupport: "forbidden"}})
 	return k
 }
 

@@ -227,7 +227,7 @@ func (r *Runner) specOf(o *upstreamTool) *tool.Spec {
 	s := &tool.Spec{
 		Name: o.Name, Title: o.Title, Description: o.Description, Input: o.Input, Output: o.Output,
 		Effects: r.effects(o.Hints), Timeout: time.Duration(r.o.Timeout), Guarantees: r.o.Guarantees,
-		Unlisted: o.method != "", Method: o.method, Resources: o.resources, Extra: o.extra,
+		Unlisted: o.method != "", Method: o.method, Resources: o.resources, MCPDefinition: tool.MCPDefinition{Extra: o.extra},
 	}
 	if r.o.Effects == (tool.Effects{}) && (!r.o.TrustHints || o.Hints.unset()) {
 		// These effects are assumed, not declared. The tier follows from what the server admits, which may be nothing.
