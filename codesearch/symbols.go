@@ -47,7 +47,7 @@ type SymbolsQuery struct {
 	Limited
 }
 
-// A Definition is where a name is defined.
+// A Definition is the place that defines a name.
 type Definition struct {
 	Path string `json:"path"`
 	symbol.Definition

@@ -76,7 +76,7 @@ type Approval struct {
 	Choices
 }
 
-// An Origin is where a call came from.
+// An Origin says who made a call, and through which door.
 type Origin struct {
 	Caller  string `json:"caller"`
 	Door    string `json:"door"`

@@ -272,7 +272,7 @@ type form struct {
 	// Whether a digit before the text, and one after it, has bits of the secret and other bits.
 	before, after bool
 	head, tail    int // bytes at its beginning and at its end that are not secret
-	least         int // how many of the others identify it where a text was cut
+	least         int // how many of the others identify it at the cut of a text
 }
 
 // minLine is the minimum length of a line of a value that is redacted by itself. Programs print long values, such as

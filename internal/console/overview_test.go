@@ -81,7 +81,7 @@ doors: {http: {}}
 	return served.Start(t, w.bin, dir)
 }
 
-// A job that asks and one that failed wait on the overview, and each leads to where it is settled.
+// A job that asks and one that failed wait on the overview, and each leads to the page that settles it.
 func overviewShowsWhatWaits(t *testing.T, w world) {
 	s := w.waits(t)
 	p := w.browser.Page(t, browser.Look{Phone: true})

@@ -109,7 +109,7 @@ type chain struct {
 	lost bool // it has no head
 
 	last          anchor   // of those that it added
-	ends          []anchor // those that say where it ended, and whose rows have not been read
+	ends          []anchor // those that close it, and name rows that have not been read
 	shut          bool     // the last row that was read is such an end
 	anchors       int64    // those that name rows which are not cut off
 	proof, proven int64    // an anchor, and the row up to which it proves the lane

@@ -448,7 +448,7 @@ func (c *Conn) answer(id uint64, result json.RawMessage, err error) bool {
 	return true
 }
 
-// takeAsked routes an incoming message to where it is served.
+// takeAsked routes an incoming message to what serves it.
 func (c *Conn) takeAsked(m *Message, line []byte, of uint64) error {
 	if e := m.Check(); e != nil {
 		c.o.Unusable(m, line, e)

@@ -160,7 +160,7 @@ func DecodeWithin(b []byte, most int) (v any, err error) {
 	v, err = t.value()
 	switch {
 	case errors.Is(err, errTwice):
-		return nil, cmp.Or(s.check(b), err) // the library reports where
+		return nil, cmp.Or(s.check(b), err) // the library reports the place
 	case err != nil:
 		return nil, explain(err)
 	}
