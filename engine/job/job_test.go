@@ -94,7 +94,9 @@ func (s *shop) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 		if c.Answers == nil || args.N == "twice" && c.Resume != "again" {
 			return &tool.Result{Ask: &tool.Ask{ID: "again", Message: "sure?", Schema: json.RawMessage(`{"type":"boolean"}`)}}, nil
 		}
-		return &tool.Result{OK: true, Output: json.RawMessage(`{"answers":` + string(c.Answers) + `,"resume":"` + c.Resume + `"}`)}, nil
+		if args.N != "held" {
+			return &tool.Result{OK: true, Output: json.RawMessage(`{"answers":` + string(c.Answers) + `,"resume":"` + c.Resume + `"}`)}, nil
+		}
 	case "talks":
 		lines, text := 12, "a line"
 		if args.N == "large" {
@@ -106,7 +108,7 @@ func (s *shop) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 			}
 		}
 	}
-	if strings.HasPrefix(c.Tool, "wait") && hold != nil {
+	if (strings.HasPrefix(c.Tool, "wait") || args.N == "held") && hold != nil {
 		select {
 		case <-hold:
 		case <-ctx.Done():
@@ -748,6 +750,7 @@ type fullDisk struct {
 	*store.JobTable
 	refuses atomic.Int64
 	forged  bool // no record is taken
+	settled func(id string)
 }
 
 func (f *fullDisk) full() error {
@@ -773,7 +776,31 @@ func (f *fullDisk) Settle(
 	if f.forged && r != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the log is forged")
 	}
-	return f.JobTable.Settle(ctx, id, attempt, state, outcome, r)
+	err := f.JobTable.Settle(ctx, id, attempt, state, outcome, r)
+	if err == nil && f.settled != nil {
+		f.settled(id)
+	}
+	return err
+}
+
+// The answer to a job's question may begin it again before the program that stored the question goes on.
+func TestAJobThatIsBegunAgainAtOnceCanBeStopped(t *testing.T) {
+	s, disk := fresh(), &fullDisk{}
+	s.hold = make(chan struct{})
+	p := open(t, file(t), s, job.Options{Ledger: disk})
+	disk.settled = func(id string) {
+		if s.times("held") == 1 {
+			_, _, err := p.tool(ada, "answerJob", `{"job":"`+id+`","answers":true}`)
+			kit.Check(t, err)
+			kit.Eventually(t, "it runs again", func() bool { return s.times("held") == 2 })
+		}
+	}
+	p.run()
+	id := p.start("asks", "held")
+	kit.Eventually(t, "it is asked and answered", func() bool { return s.times("held") == 2 })
+	_, _, err := p.tool(ada, "cancelJob", `{"job":"`+id+`"}`)
+	kit.OK(t, err)
+	p.until(id, job.Cancelled)
 }
 
 func TestJobWithoutARecordHasFailed(t *testing.T) {

@@ -271,10 +271,13 @@ func (d *dispatcher) run(ctx context.Context, j *Job) {
 	d.settle(j, &h, events, state, result)
 }
 
-// ran counts the jobs whose end is being stored. They are no longer running: the next ones are begun by the same commit.
+// ran counts the jobs whose end is being stored. They are no longer running: the next ones are begun by the same commit, and
+// perhaps the same one, if it asked and has its answer already.
 func (d *dispatcher) ran(id string, settling int) {
 	d.mu.Lock()
-	delete(d.running, id)
+	if settling > 0 {
+		delete(d.running, id)
+	}
 	d.settling += settling
 	d.mu.Unlock()
 	nudge(d.free)
