@@ -29,7 +29,7 @@ func (n *Node) events(ctx context.Context) ([]notify.Event, error) {
 	list, err := n.storage.Approvals.Latest(ctx, latest)
 	var events []notify.Event
 	for _, a := range list {
-		events = append(events, approvalEvents(a)...)
+		events = append(events, n.approvalEvents(a)...)
 	}
 	if err != nil || n.storage.Jobs == nil {
 		return n.withoutSecrets(events), err
@@ -44,7 +44,7 @@ func (n *Node) events(ctx context.Context) ([]notify.Event, error) {
 	for _, j := range jobs.Jobs {
 		events = append(events, notify.Event{
 			ID: j.ID + ".failed", Type: "job.failed", Time: j.Ended, Data: j,
-			Text: fmt.Sprintf("the job %s of %s has failed: %s", j.ID, markup.Replace(j.Caller), markup.Replace(j.Tool)),
+			Text: fmt.Sprintf("the job %s of %s has failed: %s", j.ID, n.plain(j.Caller), n.plain(j.Tool)),
 		})
 	}
 	return n.withoutSecrets(events), err
@@ -67,7 +67,7 @@ func (n *Node) withoutSecrets(events []notify.Event) []notify.Event {
 }
 
 // approvalEvents returns what has happened to an approval, the latest first.
-func approvalEvents(a approval.Approval) (events []notify.Event) {
+func (n *Node) approvalEvents(a approval.Approval) (events []notify.Event) {
 	a.Args, a.Changes = nil, nil
 	if len(a.Touches.Commands) > 0 { // the paths are taken from the words of the commands, so they go as well
 		a.Touches = tool.Touches{Commands: programs(a.Touches.Commands)}
@@ -79,7 +79,7 @@ func approvalEvents(a approval.Approval) (events []notify.Event) {
 	for _, argv := range a.Touches.Commands {
 		what += ", runs " + argv[0]
 	}
-	what = markup.Replace(what)
+	what = n.plain(what)
 	add := func(event string, at time.Time, text string) {
 		open := a.State == approval.Waiting
 		events = append(events, notify.Event{ID: a.ID + "." + event, Type: "approval." + event, Time: at, Data: a, Open: open, Text: text})
@@ -88,8 +88,7 @@ func approvalEvents(a approval.Approval) (events []notify.Event) {
 		add("ran", a.Used, fmt.Sprintf("it ran (%s): %s", a.Ran.Outcome, what))
 	}
 	if a.By != "" {
-		add("decided", a.Decided, fmt.Sprintf("%s by %s: %s. %s", a.State, markup.Replace(a.By), what,
-			markup.Replace(oneLine(a.Reason))))
+		add("decided", a.Decided, fmt.Sprintf("%s by %s: %s. %s", a.State, n.plain(a.By), what, oneLine(n.plain(a.Reason))))
 	}
 	reason := ""
 	if len(a.Rules) > 0 { // a stored approval can have none
@@ -99,8 +98,10 @@ func approvalEvents(a approval.Approval) (events []notify.Event) {
 	return events
 }
 
-// markup replaces what chats read as mentions, links and code, in names and words that callers and tools choose. The data of an
-// event has them as they are, and the reason of a rule is the config's own.
+// plain replaces what chats read as mentions, links and code, in names and words that callers and tools choose. The data of an
+// event has them as they are, and the reason of a rule is the config's own. Secrets go first: they may have such characters.
+func (n *Node) plain(text string) string { return markup.Replace(n.redactor.String(text)) }
+
 var markup = strings.NewReplacer("<", "‹", ">", "›", "`", "'", "[", "(", "]", ")", "@", "＠")
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
