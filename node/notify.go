@@ -102,7 +102,7 @@ func (n *Node) approvalEvents(a approval.Approval) (events []notify.Event) {
 // event has them as they are, and the reason of a rule is the config's own. Secrets go first: they may have such characters.
 func (n *Node) plain(text string) string { return markup.Replace(n.redactor.String(text)) }
 
-var markup = strings.NewReplacer("<", "‹", ">", "›", "`", "'", "[", "(", "]", ")", "@", "＠")
+var markup = strings.NewReplacer("<", "‹", ">", "›", "`", "'", "[", "(", "]", ")", "@", "＠", "://", "：//", "www.", "www．")
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 

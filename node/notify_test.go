@@ -34,7 +34,7 @@ func TestEventsMentionAndLinkNothingThatACallerNames(t *testing.T) {
 	events := new(Node).approvalEvents(a)
 	kit.MustEqual(t, len(events), 2)
 	what := "write'File by agent/~‹!here›, writes /data/‹＠U1› (ok)(evil.example).txt"
-	kit.Equal(t, events[0].Text, " by ＠bob: "+what+". ‹https://evil.example|see›")
+	kit.Equal(t, events[0].Text, " by ＠bob: "+what+". ‹https：//evil.example|see›")
 	kit.Equal(t, events[1].Text, "has to be approved: "+what+". ask <@U7>")
 	kit.DeepEqual(t, events[1].Data.(approval.Approval).Touches, a.Touches)
 }
