@@ -108,8 +108,8 @@ func (a *Table) closeOthers(t *database.Tx, h *head) error {
 		if err != nil || !silent || !o.genuine(nil) {
 			continue
 		}
-		known, err = database.Row(t, `SELECT 1 FROM audit_anchor WHERE kind IN (?, ?) AND about = ? AND row_number = ?`,
-			[]any{anchorClose, anchorCut, o.lane, o.number}, new(int))
+		known, err = database.Row(t, `SELECT 1 FROM audit_anchor WHERE row_seq = ? AND about = ? AND kind IN (?, ?)`,
+			[]any{o.seq, o.lane, anchorClose, anchorCut}, new(int))
 		if err == nil && !known {
 			err = a.addAnchor(t, h, anchorClose, o.lane, place{o.seq, o.number, o.hash})
 		}
