@@ -109,8 +109,8 @@ func contractRows(name string, args json.RawMessage, res *tool.Result) *tool.Res
 		return res
 	}
 	var rows []json.RawMessage
-	var asked json.RawMessage
-	if strictjson.Unmarshal(res.Output, &rows) != nil || pick(args, member{"path", &asked}) != nil {
+	asked, err := strictjson.ReadMembers(args, "path")
+	if err != nil || strictjson.Unmarshal(res.Output, &rows) != nil {
 		return res
 	}
 	for i, row := range rows {
@@ -119,7 +119,7 @@ func contractRows(name string, args json.RawMessage, res *tool.Result) *tool.Res
 			if search && !slices.Contains([]string{"path", "line", "snippet", "similarity"}, string(name)) {
 				return nil
 			}
-			if string(name) == "path" && asked == nil && strictjson.KindOf(value) == "string" && value[1] != '/' {
+			if string(name) == "path" && asked.Get("path") == nil && strictjson.KindOf(value) == "string" && value[1] != '/' {
 				value = join(`"/`, value[1:], "")
 			}
 			w.Named(string(name), value)
@@ -157,8 +157,8 @@ func readable(e *tool.Error) *tool.Error {
 
 // decodePlain reads {data, error}.
 func decodePlain(body []byte) (*tool.Result, error) {
-	var data, failure json.RawMessage
-	err := pick(body, member{"data", &data}, member{"error", &failure})
+	m, err := strictjson.ReadMembers(body, "data", "error")
+	data, failure := m.Get("data"), m.Get("error")
 	switch {
 	case err != nil:
 		return nil, badReply(err)
@@ -261,8 +261,8 @@ func encodeNative(c *tool.Call) ([]byte, error) {
 }
 
 func decodeNativeRequest(body []byte) (request, error) {
-	r := request{style: styleNative}
-	err := pick(body, member{"arguments", &r.args}, member{"state", &r.state}, member{"answers", &r.answers})
+	m, err := strictjson.ReadMembers(body, "arguments", "state", "answers")
+	r := request{style: styleNative, args: m.Get("arguments"), state: m.Get("state"), answers: m.Get("answers")}
 	if err == nil && r.args == nil {
 		err = errors.New("it has no arguments")
 	}

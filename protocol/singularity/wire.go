@@ -200,29 +200,6 @@ type request struct {
 	limit   time.Duration   // of its subject; 0 means the tool's own
 }
 
-// A member is a part of an object that we read.
-type member struct {
-	name string
-	into *json.RawMessage
-}
-
-// pick reads members of an object. They are slices of b; a missing member is left unchanged.
-func pick(b []byte, members ...member) error {
-	return strictjson.Object(b, func(name, value []byte) error {
-		for _, m := range members {
-			if m.name == string(name) {
-				*m.into = value
-			}
-		}
-		return nil
-	})
-}
-
-// members are the parts of a request that we may need.
-type members struct {
-	toolCallID, id, typ, function, toolName, arguments, correlationID json.RawMessage
-}
-
 // decodeRequest reads a request of one of the contract's styles. Even with an error the request has the style for the
 // answer.
 func decodeRequest(where route, body []byte) (request, error) {
@@ -232,13 +209,12 @@ func decodeRequest(where route, body []byte) (request, error) {
 	if where.tool != "" && !where.contract && !mayBeCall(body) {
 		return request{args: body}, nil // the engine checks the arguments of every call
 	}
-	var m members
-	if err := pick(body, member{"tool_call_id", &m.toolCallID}, member{"id", &m.id}, member{"type", &m.typ},
-		member{"function", &m.function}, member{"tool_name", &m.toolName}, member{"arguments", &m.arguments},
-		member{"correlation_id", &m.correlationID}); err != nil {
+	m, err := strictjson.ReadMembers(body,
+		"tool_call_id", "id", "type", "function", "tool_name", "arguments", "correlation_id")
+	if err != nil {
 		return request{}, err
 	}
-	r, err := m.request(where, body)
+	r, err := requestOf(m, where, body)
 	if err == nil && where.contract {
 		r.args, err = tidy(r.args)
 	}
@@ -251,15 +227,16 @@ func mayBeCall(body []byte) bool {
 	return bytes.Contains(body, []byte("function")) || bytes.IndexByte(body, '\\') >= 0
 }
 
-func (m *members) request(where route, body []byte) (request, error) {
-	function := strictjson.KindOf(m.function) == "object"
+func requestOf(m *strictjson.Members, where route, body []byte) (request, error) {
+	name, function := m.Get("tool_name"), m.Get("function")
+	called := strictjson.KindOf(function) == "object"
 	switch {
-	case where.tool == "" && m.toolName != nil:
-		return request{style: styleExecute, id: m.correlationID}.of("tool_name", m.toolName, m.arguments)
-	case function && isID(m.toolCallID):
-		return toolCall(m.toolCallID, m.function)
-	case function && isID(m.id) && string(m.typ) == `"function"`:
-		return toolCall(m.id, m.function)
+	case where.tool == "" && name != nil:
+		return request{style: styleExecute, id: m.Get("correlation_id")}.of("tool_name", name, m.Get("arguments"))
+	case called && isID(m.Get("tool_call_id")):
+		return toolCall(m.Get("tool_call_id"), function)
+	case called && isID(m.Get("id")) && string(m.Get("type")) == `"function"`:
+		return toolCall(m.Get("id"), function)
 	case where.tool == "":
 		return request{}, fmt.Errorf("which tool? Send {tool_name, arguments} or a tool call, or name it in the "+
 			"subject: %s<name>", prefixExecute)
@@ -275,11 +252,11 @@ func isID(value []byte) bool {
 
 func toolCall(id, function []byte) (request, error) {
 	r := request{style: styleToolCall, id: id}
-	var name, arguments json.RawMessage
-	if err := pick(function, member{"name", &name}, member{"arguments", &arguments}); err != nil {
+	m, err := strictjson.ReadMembers(function, "name", "arguments")
+	if err != nil {
 		return r, err
 	}
-	return r.of("function.name", name, arguments)
+	return r.of("function.name", m.Get("name"), m.Get("arguments"))
 }
 
 // of completes a request with the name of its tool and the arguments. Errors name the member that holds the tool's name.
@@ -318,27 +295,21 @@ func argumentsOf(value []byte) (json.RawMessage, error) {
 // tidy converts the arguments at a subject of the contract to the form that its tools know: null means absent, and two names
 // that clients spell differently get the contract's spelling. Arguments with neither stay as they are.
 func tidy(args json.RawMessage) (json.RawMessage, error) {
-	tidied := []byte{'{'}
-	changed := false
+	w, changed := strictjson.NewWriter(len(args)), false
 	err := strictjson.Object(args, func(name, value []byte) error {
 		known := contractName(string(name))
-		if value[0] == 'n' || known != string(name) {
-			changed = true
-		}
 		if value[0] == 'n' {
+			changed = true
 			return nil
 		}
-		quoted, err := strictjson.Marshal(known)
-		if len(tidied) > 1 {
-			tidied = append(tidied, ',')
-		}
-		tidied = append(append(append(tidied, quoted...), ':'), value...)
-		return err
+		changed = changed || known != string(name)
+		w.Named(known, value)
+		return nil
 	})
 	if err != nil || !changed {
 		return args, err
 	}
-	tidied = append(tidied, '}')
+	tidied := w.Done()
 	return tidied, strictjson.Check(tidied) // a name in both spellings is a duplicate now
 }
 
