@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,16 +36,15 @@ import (
 type history struct {
 	act   func(*worker)
 	model porcupine.Model
-	lasts time.Duration
+	first func(t *testing.T, raw *sql.DB, all []*program, owners []string) (said [][]string) // by each; may be nil
 }
 
 func histories() map[string]history {
-	const short = 1500 * time.Millisecond
 	return map[string]history{
-		"leases":   {(*worker).actOnLeases, model(leaseStep), short},
-		"outcomes": {(*worker).actOnOutcomes, model(outcomeStep), short},
-		"jobs":     {(*worker).actOnJobs, model(jobStep), short},
-		"quotas":   {(*worker).actOnQuotas, model(quotaStep), late + short},
+		"leases":   {(*worker).actOnLeases, model(leaseStep), nil},
+		"outcomes": {(*worker).actOnOutcomes, model(outcomeStep), nil},
+		"jobs":     {(*worker).actOnJobs, model(jobStep), nil},
+		"quotas":   {(*worker).actOnQuotas, model(quotaStep), whileAway},
 	}
 }
 
@@ -249,41 +249,84 @@ func jobStep(state string, e event) (string, bool) {
 	return in, state == mine
 }
 
-// The rules of the history of quotas, and what a program does that has a share: it makes some calls, and then none for longer
-// than the share is valid.
-const (
-	quotaBurst  = 80
-	quotaRate   = 10 // for each second
-	callsBefore = 20 // so it has used half of its last share
-	away        = 4500 * time.Millisecond
-	late        = 7 * time.Second
-)
+// The rules of the history of quotas: their burst, and how many calls they restore in a second.
+const quotaBurst = 160
 
-// Programs call as often as they may, and each is away for a while. The other programs use all that there is, meanwhile, of
-// one rule. The other rule they use so little that its bucket is full again when the share has ended: then it must not be
-// used on top of that.
+func quotaRates() []int { return []int{1, 10} }
+
+// Program 0 uses up most of its share of the first rule, and little of that of the second one, and is then away until both have
+// ended. So what it has not reported of the first may not be given out again, and what it still has of the second may not be
+// used: its bucket is full again, although the others have called now and then. After that, all programs call as often as they
+// may.
 func (w *worker) actOnQuotas() {
 	var calls []func() error
-	run, own, since := strings.Fields(os.Getenv(childTokens))[0], os.Getenv(childLane), time.Now()
-	for i := range 2 {
+	run, back := strings.Fields(os.Getenv(childTokens))[0], make(chan struct{})
+	for i, rate := range quotaRates() {
 		rule := quota.Rule{Name: name("%s %d", run, i), Burst: quotaBurst}
-		w.works(rule.Rate.UnmarshalText(fmt.Appendf(nil, "%d/s", quotaRate)))
+		w.works(rule.Rate.UnmarshalText(fmt.Appendf(nil, "%d/s", rate)))
 		some, _ := limited(context.Background(), []*store.DB{w.db}, rule, func() {})
 		calls = append(calls, some...)
 	}
-	var done [2]int
-	w.acting(len(calls), func(i int, _ *mathrand.Rand) {
-		switch done[i]++; {
-		case own == name("%d", i) && done[i] == callsBefore:
-			time.Sleep([]time.Duration{away, late}[i])
-		case own != "1" && i == 1 && time.Since(since) < late:
-			time.Sleep(300 * time.Millisecond)
-		}
+	call := func(i int) (ok bool) {
 		begun := time.Now()
 		err := calls[i]()
-		w.did(begun, name("rule-%d", i), "call", w.answer(err, tool.CodeQuotaExceeded))
-		time.Sleep(time.Duration(20*flag(err != nil)) * time.Millisecond)
+		w.did(begun, name("%d", quotaRates()[i]), "call", w.answer(err, tool.CodeQuotaExceeded))
+		return err == nil
+	}
+	go func() {
+		w.works(errOf(io.ReadFull(os.Stdin, make([]byte, len(backAgain)))))
+		close(back)
+	}()
+	if os.Getenv(childLane) == "0" {
+		for range 1 + 2 + 4 + 8 + 16 + 20 + 15 { // its shares become twice as large, up to an eighth of the burst
+			call(0)
+		}
+		for range 1 + 2 + 4 + 8 + 16 + 1 {
+			call(1)
+		}
+		w.say(isAway)
+		<-back
+	}
+	for waits := true; waits; {
+		call(0)
+		call(1)
+		select {
+		case <-back:
+			waits = false
+		case <-time.After(time.Second):
+		}
+	}
+	w.acting(len(calls), func(i int, _ *mathrand.Rand) {
+		if !call(i) {
+			time.Sleep(20 * time.Millisecond)
+		}
 	})
+}
+
+// What program 0 says before it is away, and what all are told when it is back.
+const isAway, backAgain = "away", "back\n"
+
+// whileAway waits until the shares of program 0 have ended and the bucket of the second rule is full again, and then until
+// each program has found it empty.
+func whileAway(t *testing.T, raw *sql.DB, all []*program, owners []string) (said [][]string) {
+	said = make([][]string, programs)
+	said[0] = all[0].wait(isAway)
+	said[0] = said[0][:len(said[0])-1]
+	until(t, func() bool { // a call has 1,000,000 parts
+		return count(t, raw, `SELECT COUNT(*) FROM quota WHERE missing <= 2000000 AND NOT EXISTS (SELECT 1 FROM quota_share `+
+			`WHERE owner = '`+owners[0]+`')`) > 0
+	})
+	for _, p := range all {
+		works(t, errOf(io.WriteString(p.in, backAgain)))
+	}
+	for i, p := range all {
+		for refused := 0; refused < 20 && len(said[i]) < enough; { // without a guard it may never be empty
+			line, ok := <-p.lines
+			needs(t, ok, "a program has ended")
+			said[i], refused = append(said[i], line), refused+flag(strings.HasSuffix(line, " 10 call rate"))
+		}
+	}
+	return said
 }
 
 // A bucket has the calls that are not restored at a time.
@@ -295,10 +338,11 @@ type bucket struct {
 // quotaStep counts a call from its begin on, and looks at its end whether there is room for it: so it allows a call if any
 // moment between the two does.
 func quotaStep(b bucket, e event) (bucket, bool) {
+	rate, _ := strconv.Atoi(e.key)
 	if e.out != "ok" {
 		return b, true
 	}
-	restored := func(from, to int64) float64 { return quotaRate * time.Duration(to-from).Seconds() }
+	restored := func(from, to int64) float64 { return float64(rate) * time.Duration(to-from).Seconds() }
 	at := max(b.at, e.begun)
 	b = bucket{max(0, b.calls-restored(b.at, at)) + 1, at}
 	return b, b.calls-restored(at, max(at, e.ended)) <= quotaBurst+0.01
@@ -306,6 +350,9 @@ func quotaStep(b bucket, e event) (bucket, bool) {
 
 // How many programs there are, and how many events at least.
 const programs, enough = 3, 300
+
+// lasts is how long programs are disturbed, at least.
+const lasts = 1500 * time.Millisecond
 
 // wrong lets three programs act on the same keys, while each is stopped and cut off now and then, for longer than its grace:
 // so it is taken for dead, and comes back. It returns the histories that the model does not allow.
@@ -323,7 +370,10 @@ func (h history) wrong(t *testing.T, k Kind, work, address string, before ...str
 		owners = append(owners, strings.Fields(ready[len(ready)-1])[1])
 	}
 	lines, said := make([][]string, programs), 0
-	for n, begun := 0, time.Now(); said < enough || time.Since(begun) < h.lasts; n++ {
+	if h.first != nil {
+		lines = h.first(t, raw, all, owners)
+	}
+	for n, begun := 0, time.Now(); said < enough || time.Since(begun) < lasts; n++ {
 		i := n % programs
 		p := all[i]
 		works(t, p.cmd.Process.Signal(syscall.SIGSTOP))
@@ -413,6 +463,11 @@ func guards() []guard {
 			"held = `id = ? AND state = '` + job.Running + `'",
 			"held = `id = ? AND (state = '` + job.Running + `'` + or(`state`) + `)",
 		}},
+		{"share", "quotas", "engine/quota/shared.go", []string{"&& now < s.until\n", "&& (now < s.until || without(`share`))\n"}},
+		{"unreported", "quotas", "store/quotatable.go", []string{
+			"ended += s.held", "if !without(`unreported`) { ended += s.held }",
+		}},
+		{"reported", "quotas", "store/quotatable.go", []string{"&& mine > 0 {", "&& mine > 0 && !without(`reported`) {"}},
 	}
 }
 
