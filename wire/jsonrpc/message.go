@@ -183,11 +183,14 @@ func closeLine(b []byte) []byte {
 
 // Text returns the value of a JSON string, or "" for anything else.
 func Text(raw []byte) string {
-	var s string
-	if strictjson.KindOf(raw) != "string" || strictjson.Unmarshal(raw, &s) != nil {
+	if strictjson.KindOf(raw) != "string" {
 		return ""
 	}
-	return s
+	text, err := strictjson.Unquote(raw)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // Misread returns why JSON was not understood.

@@ -104,16 +104,17 @@ func decode(body []byte) (*request, *jsonrpc.Error) {
 	}
 	if m.Params != nil && string(m.Params) != "null" {
 		r.params = m.Params
-		if err := r.readParams(&scan); err != nil {
+		if err := r.readParams(); err != nil {
 			return r, mcp.Invalid("%s", jsonrpc.Misread(err))
 		}
 	}
 	return r, nil
 }
 
-func (r *request) readParams(scan *strictjson.Scanner) error {
+// readParams reads the members that most methods have. Decode has checked the whole message.
+func (r *request) readParams() error {
 	var raw json.RawMessage
-	err := scan.Object(r.params, func(name, value []byte) error {
+	err := strictjson.Walk(r.params, func(name, value []byte) error {
 		switch string(name) {
 		case "name":
 			return readText(name, value, &r.name)
@@ -141,15 +142,15 @@ func (r *request) readParams(scan *strictjson.Scanner) error {
 	if err != nil || raw == nil {
 		return err
 	}
-	if err = r.meta.read(scan, raw); r.meta.client != nil {
+	if err = r.meta.read(raw); r.meta.client != nil {
 		r.client = r.meta.client
 	}
 	return err
 }
 
 // read decodes _meta. Its members about the call (session, key, lease and so on) have the names of our headers.
-func (m *meta) read(scan *strictjson.Scanner, raw []byte) error {
-	return scan.Object(raw, func(name, value []byte) error {
+func (m *meta) read(raw []byte) error {
+	return strictjson.Walk(raw, func(name, value []byte) error {
 		switch key := string(name); key {
 		case mcp.MetaVersion:
 			return readText(name, value, &m.version)
@@ -213,9 +214,8 @@ func readText(name, value []byte, into *string) error {
 	if strictjson.KindOf(value) != "string" {
 		return errors.New(string(name) + " must be a string, not " + strictjson.KindOf(value))
 	}
-	text, err := strictjson.Unquote(value)
-	*into = string(text)
-	return err
+	*into = strictjson.Text(value)
+	return nil
 }
 
 // read reads the method's own params.

@@ -27,9 +27,10 @@ type answer struct {
 	task       json.RawMessage
 }
 
+// readAnswer reads a result. Whatever received it has checked that it is strict.
 func readAnswer(raw json.RawMessage) (*answer, error) {
 	a := &answer{raw: raw}
-	err := strictjson.Object(raw, func(name, value []byte) (err error) {
+	err := strictjson.Walk(raw, func(name, value []byte) (err error) {
 		switch string(name) {
 		case "resultType":
 			err = strictjson.Unmarshal(value, &a.kind)
