@@ -196,19 +196,14 @@ func (c *Conn) Put(ctx context.Context, q Query) (json.RawMessage, error) {
 		delete(c.pending, r.ID) // it was never sent
 		return nil, err
 	}
-	for ended := false; ; {
+	for {
 		select {
 		case <-r.news:
-		case <-c.ended:
-			ended = true
 		case <-ctx.Done():
 			return c.abandon(r)
 		}
-		switch {
-		case c.catchUp(ctx, r):
+		if c.catchUp(ctx, r) {
 			return r.result, r.err
-		case ended:
-			return nil, c.err
 		}
 	}
 }
@@ -292,6 +287,12 @@ func (c *Conn) End(why error) {
 	defer c.mu.Unlock()
 	if c.err == nil {
 		c.err = why
+		for _, r := range c.pending {
+			if !r.abandoned {
+				r.answered, r.err = true, why
+				r.tell()
+			}
+		}
 		clear(c.pending)
 		close(c.ended)
 	}
