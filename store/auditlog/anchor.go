@@ -153,11 +153,17 @@ func (a *Table) addAnchor(t *database.Tx, h *head, kind string, about int64, row
 }
 
 // silent reports whether a lane has had no anchor since a time. If its last one was trimmed, it is older than the first one
-// that is left.
+// that is left. A lane that was closed since then is silent only if an anchor of its own shows that its last row is older.
 func (h *head) silent(q database.Querier, since int64) (bool, error) {
 	var at int64
 	found, err := database.Row(q, `SELECT at FROM audit_anchor WHERE seq >= ? ORDER BY seq LIMIT 1`, []any{h.anchor}, &at)
-	return h.anchor > 0 && found && at < since, err
+	if err != nil || h.anchor == 0 || !found || at >= since {
+		return false, err
+	}
+	late, err := database.Row(q, `SELECT 1 FROM audit_anchor x WHERE row_seq = ? AND about = ? AND kind = ? AND at >= ? AND NOT EXISTS
+		(SELECT 1 FROM audit_anchor y WHERE y.row_seq = x.row_seq AND y.lane = x.about AND y.kind = ?) LIMIT 1`,
+		[]any{h.seq, h.lane, anchorClose, since, anchorHead}, new(int))
+	return err == nil && !late, err
 }
 
 // oldest is the time before which other programs may remove the rows of a lane.

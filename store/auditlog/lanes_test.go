@@ -103,6 +103,32 @@ func TestClosedLaneCannotBeRewritten(t *testing.T) {
 	}
 }
 
+// A lane was idle for longer than rows are kept, and its program was gone before it could anchor what it wrote then.
+// A stranger cannot remove that as if it were as old as the last anchor.
+func TestClosedLaneIsNotCutAsIfItWereOld(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "store.db"), time.Now()
+	open := func(key string) *store.DB {
+		return kit.Must(sqlite.Open(path, store.Options{
+			Key: func() ([]byte, error) { return []byte(key), nil }, Keep: 72 * time.Hour, Silence: time.Nanosecond,
+		}))(t)
+	}
+	own, other := open("own"), open("other")
+	record(t, own, 1)
+	kit.OK(t, other.Audit().Forge("head", 1, now.AddDate(0, 0, -10), `SELECT 0, 0, zeroblob(32)`))
+	record(t, other, 1)
+	other.Audit().Crash()
+	record(t, own, 1)
+	kit.OK(t, cmp.Or(other.Close(), own.Close()))
+	evil := open("evil")
+	record(t, evil, 1)
+	kit.OK(t, evil.Audit().Forge("cut", 1, time.Now(), `SELECT seq, number, hash FROM audit WHERE lane = 1`,
+		`DELETE FROM audit WHERE lane = 1`, `DELETE FROM audit_kind WHERE id >> 40 = 1`))
+	kit.OK(t, evil.Close())
+	own = open("own")
+	kit.Contains(t, fmt.Sprint(verified(t, own).Findings), "of lane 1 were removed before their time, by lane 2")
+	kit.OK(t, own.Close())
+}
+
 // Two programs of one lane have something to anchor each, and the first of them closes another lane.
 func TestRowIsAnchoredOnce(t *testing.T) {
 	open, _ := twoLanes(t)
