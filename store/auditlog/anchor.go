@@ -68,7 +68,7 @@ func (x *anchor) chained(before, public []byte) []byte {
 // keepAnchor anchors the lane of this program, if it has other rows than at the last anchor and there are other lanes.
 func (a *Table) keepAnchor() error {
 	n := a.unanchored.Load()
-	if n == 0 || !a.shared.Load() {
+	if n <= 0 || !a.shared.Load() {
 		return nil
 	}
 	err := a.db.Do(false, func(t *database.Tx) error {

@@ -1,6 +1,7 @@
 package auditlog
 
 import (
+	"math"
 	"time"
 
 	"toolpost/store/database"
@@ -42,8 +43,8 @@ func (a *Table) Forge(kind string, about int64, at time.Time, row string, remove
 	})
 }
 
-// Crash lets the program end without an anchor for its last rows.
-func (a *Table) Crash() { a.unanchored.Store(0) }
+// Crash lets the program end without an anchor for its last rows, those that follow included.
+func (a *Table) Crash() { a.unanchored.Store(math.MinInt64 / 2) }
 
 // Resign does what the owner of a lane could do to its head: the statements change what they like, and it is signed again.
 func (a *Table) Resign(statements ...string) error {

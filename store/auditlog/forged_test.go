@@ -154,6 +154,7 @@ func TestALaneHasNoPointOfAnother(t *testing.T) {
 		`UPDATE audit_head SET seq = 0, number = 0, hash = zeroblob(32)`))
 	record(t, own, 2)
 	evil := open(t, path, "evil")
+	evil.Audit().Crash() // an anchor of its row, about a second later, would be a finding of its own
 	record(t, evil, 1)
 	kit.OK(t, evil.Audit().Resign(`DELETE FROM audit WHERE lane = 1`, `DELETE FROM audit_kind WHERE id >> 40 = 1`,
 		`UPDATE audit_head SET seq = 3, cut_seq = 3, cut_number = number, hash = x'`+point.Hash+`', cut_hash = x'`+
