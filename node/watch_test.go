@@ -41,7 +41,14 @@ func watched(t *testing.T, files map[string]string, o node.Options) *place {
 	for name, text := range files {
 		p.write(name, text)
 	}
-	cfg := kit.Must(config.Load(filepath.Join(p.dir, "toolpost.yaml")))(t)
+	p.watch(kit.Must(config.Load(filepath.Join(p.dir, "toolpost.yaml")))(t), o)
+	return p
+}
+
+// watch opens a config that was loaded, and watches it until the test ends.
+func (p *place) watch(cfg *config.Config, o node.Options) {
+	t := p.t
+	t.Helper()
 	o.Watch, o.Log = true, slog.New(slog.NewTextHandler(p.logged, nil))
 	p.n = open(t, cfg, o)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -52,7 +59,6 @@ func watched(t *testing.T, files map[string]string, o node.Options) *place {
 		watching.Wait()
 		shut(t, p.n)
 	})
-	return p
 }
 
 func (p *place) write(name, text string) {
@@ -191,6 +197,17 @@ sources:
 //
 // contract(machina): | `not_found` | Toolhost binary missing |
 // contract(machina): | `exception` | Python-side exception |
+// A server with a slow store opens seconds after it has loaded its config.
+func TestConfigSavedWhileTheServerOpensIsAdopted(t *testing.T) {
+	t.Parallel()
+	p := &place{t: t, dir: t.TempDir(), logged: &log{}}
+	p.write("toolpost.yaml", "sources: []\n")
+	cfg := kit.Must(config.Load(filepath.Join(p.dir, "toolpost.yaml")))(t)
+	p.write("toolpost.yaml", "sources: [{name: files, protocol: builtin, roots: [{path: .}]}]\n")
+	p.watch(cfg, node.Options{})
+	p.says("config reloaded", "sources=1")
+}
+
 func TestAToolhostThatGoesAwayIsAStructuredError(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const source = "  - {name: %[1]s, protocol: machina, command: [./%[1]s], plugin: ./probe.so, mode: %[1]s, tools: [{aid: AID.TH.%[1]s.v1, name: it}]}\n"

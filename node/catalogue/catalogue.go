@@ -86,7 +86,7 @@ func New(ctx context.Context, env Env) *Catalogue {
 	if c.start, c.started = context.WithCancel(c.life); c.late {
 		c.started()
 	}
-	c.seen.Store(c.lookAtConfig())
+	c.seen.Store(c.lookAtLoaded())
 	return c
 }
 

@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"slices"
@@ -172,6 +173,16 @@ func (c *Catalogue) lookAtConfig() *notice.Sight {
 		sight = notice.Look([]string{c.env.Config.Path})
 	}
 	return &sight
+}
+
+// lookAtLoaded looks at the config file; the sight is zero, so that Watch reads the file again, if it has changed since it
+// was loaded: opening the store may have taken long.
+func (c *Catalogue) lookAtLoaded() *notice.Sight {
+	sight := c.lookAtConfig()
+	if text, err := os.ReadFile(c.env.Config.Path); err == nil && !bytes.Equal(text, c.env.Config.Text()) {
+		return &notice.Sight{}
+	}
+	return sight
 }
 
 // A standing is the state of a source and its files.
