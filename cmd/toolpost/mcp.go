@@ -73,6 +73,7 @@ type triedTool struct {
 	Description string `json:"description,omitempty"`
 
 	example string // a call of it, with a word in capitals for each argument that it requires
+	plain   bool   // all of these are strings
 }
 
 // tryAdded checks the config as it will be, and opens its new sources.
@@ -108,7 +109,8 @@ func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(confi
 		}
 		for spec, err := range n.Catalog().Specs(ctx, me()) {
 			if spec != nil && spec.Source == s.Name && s.Err == nil && err == nil {
-				one.Tools = append(one.Tools, triedTool{spec.Name, spec.Description, mcpadd.ExampleCall(spec)})
+				example, plain := mcpadd.ExampleCall(spec)
+				one.Tools = append(one.Tools, triedTool{spec.Name, spec.Description, example, plain})
 			}
 		}
 		all = append(all, one)
@@ -430,7 +432,7 @@ func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 			orNothing(append([]string{"its own folder"}, s.Read...)), orNothing(s.Write), orNothing(s.Network))
 	}
 	if len(tried.Tools) > 0 {
-		call := tried.Tools[0].example
+		call := tried.Tools[max(0, slices.IndexFunc(tried.Tools, func(t triedTool) bool { return t.plain }))].example
 		fmt.Fprintf(q.out, "next: toolpost tools show %s; toolpost call %s; or `toolpost connect`, and your agent has them\n",
 			strings.Fields(call)[0], call)
 	}

@@ -320,13 +320,15 @@ func (s *Server) Hidden(base string, started bool) (beside string) {
 	return beside
 }
 
-// ExampleCall returns the words of a call, after `toolpost call`.
-func ExampleCall(spec *tool.Spec) string {
-	words := format.ShellWord(spec.Ref().String())
+// ExampleCall returns the words of a call, after `toolpost call`, and whether its arguments are strings: a word that stands
+// for an array or a number would be refused.
+func ExampleCall(spec *tool.Spec) (words string, plain bool) {
+	words, plain = format.ShellWord(spec.Ref().String()), true
 	for _, in := range form.Inputs(spec.Input) {
 		if in.Need == "required" {
 			words += " " + format.ShellWord(in.Name) + "=" + format.ShellWord(strings.ToUpper(in.Name))
+			plain = plain && in.Type == "string"
 		}
 	}
-	return words
+	return words, plain
 }
