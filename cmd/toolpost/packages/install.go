@@ -100,7 +100,8 @@ func look(program, install string) (string, error) {
 // run runs an installer. It is the user's own, with the user's settings and environment: a user who requests a package
 // would have typed this. The lines of its errors start with the mark.
 func run(ctx context.Context, r Request, dir, installer, mark string, argv []string) error {
-	late := tool.Errorf(tool.CodeTimeout, "%s did not install %s within %v", installer, r.Spec, timeout)
+	late := tool.Errorf(tool.CodeTimeout, "%s did not install %s within %v: its index is slow or cannot be reached; "+
+		"check the network and the proxy, and try again", installer, r.Spec, timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
 	var said []string
