@@ -62,7 +62,7 @@ func Clients() []Client {
 			http: urlAs("url", "http_headers"),
 		},
 		{
-			ID: "gemini", Name: "Gemini CLI", Key: mcp, Then: "restart it; /mcp lists the server", programs: []string{"gemini"},
+			ID: "gemini", Name: "Gemini CLI", Key: mcp, Then: "restart it in a folder that it trusts; /mcp lists the server", programs: []string{"gemini"},
 			paths: everywhere("{home}/.gemini/settings.json"), format: jsonFormat{comments: true}, stdio: command,
 			http: urlAs("httpUrl", "headers"),
 		},
