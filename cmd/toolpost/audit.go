@@ -204,9 +204,12 @@ func aboutCall(r tool.Record) string {
 	if r.Decision == "deny" {
 		about = append(about, "denied by "+r.Rule)
 	}
-	if a := r.Approval; a.By != "" {
+	switch a := r.Approval; {
+	case a.By != "" && a.ID == "": // an entry below `approved`, which has no id
+		about = append(about, a.State+" by the config")
+	case a.By != "":
 		about = append(about, a.State+" by "+a.By)
-	} else if a.ID != "" {
+	case a.ID != "":
 		about = append(about, "approval "+a.ID+" "+a.State)
 	}
 	if r.DryRun {
