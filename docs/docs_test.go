@@ -71,6 +71,18 @@ func TestEveryCommandInTheDocsDoesWhatThePageSays(t *testing.T) {
 	}
 }
 
+// The mark of a server is invisible to a reader, who has to start one too.
+func TestPagesSayWhenToStartTheServer(t *testing.T) {
+	for _, page := range kit.Must(filepath.Glob("*.md"))(t) {
+		for section := range strings.SplitSeq(string(kit.Must(os.ReadFile(page))(t)), "\n## ") {
+			if strings.Contains(section, serveMark) && !strings.Contains(section, "toolpost serve") {
+				title, _, _ := strings.Cut(section, "\n")
+				t.Errorf("%s: %q needs a server; say that `toolpost serve` is to be started", page, title)
+			}
+		}
+	}
+}
+
 func requirePrograms(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
