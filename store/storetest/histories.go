@@ -278,11 +278,9 @@ func (w *worker) actOnQuotas() {
 		close(back)
 	}()
 	if os.Getenv(childLane) == "0" {
-		for range 1 + 2 + 4 + 8 + 16 + 20 + 15 { // its shares become twice as large, up to an eighth of the burst
-			call(0)
-		}
-		for range 1 + 2 + 4 + 8 + 16 + 1 {
-			call(1)
+		const first, second = 1 + 2 + 4 + 8 + 16 + 20 + 15, 1 + 2 + 4 + 8 + 16 + 1 // shares double, up to an eighth of the burst
+		for n, begun := 0, time.Now(); n < first+second && time.Since(begun) < 20*time.Second; n++ {
+			call(flag(n >= first))
 		}
 		w.say(isAway)
 		<-back
