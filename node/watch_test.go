@@ -193,10 +193,6 @@ sources:
 	p.says("source=ev", "the same tools")
 }
 
-// The structured errors of Machina's contract reach a caller whatever finds out first that there is no toolhost.
-//
-// contract(machina): | `not_found` | Toolhost binary missing |
-// contract(machina): | `exception` | Python-side exception |
 // A server with a slow store opens seconds after it has loaded its config.
 func TestConfigSavedWhileTheServerOpensIsAdopted(t *testing.T) {
 	t.Parallel()
@@ -208,6 +204,10 @@ func TestConfigSavedWhileTheServerOpensIsAdopted(t *testing.T) {
 	p.says("config reloaded", "sources=1")
 }
 
+// The structured errors of Machina's contract reach a caller whatever finds out first that there is no toolhost.
+//
+// contract(machina): | `not_found` | Toolhost binary missing |
+// contract(machina): | `exception` | Python-side exception |
 func TestAToolhostThatGoesAwayIsAStructuredError(t *testing.T) {
 	tooltest.NoLeaks(t)
 	const source = "  - {name: %[1]s, protocol: machina, command: [./%[1]s], plugin: ./probe.so, mode: %[1]s, tools: [{aid: AID.TH.%[1]s.v1, name: it}]}\n"
