@@ -56,20 +56,21 @@ func newApp() *app {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root(args)
-	root.SetArgs(args)
-	c, err := root.ExecuteContextC(ctx)
+	err := a.execute(ctx, args)
 	var code exit
 	if err == nil || errors.As(err, &code) {
 		return int(code)
 	}
-	err = misused(c, err)
 	a.complain(err)
 	return exitCode(err)
 }
 
-// misused gives errors of cobra a class: cobra did not understand the command line. Our own errors have a class already.
-func misused(c *cobra.Command, err error) error {
+// execute runs the command that the arguments name. It gives errors of cobra a class: cobra did not understand the command
+// line. Our own errors have a class already.
+func (a *app) execute(ctx context.Context, args []string) error {
+	root := a.root(args)
+	root.SetArgs(args)
+	c, err := root.ExecuteContextC(ctx)
 	var code exit
 	if _, ok := errors.AsType[*tool.Error](err); ok || err == nil || errors.As(err, &code) {
 		return err

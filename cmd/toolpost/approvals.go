@@ -211,7 +211,7 @@ func callFacts(p approval.Approval) [][2]string {
 		args = fmt.Sprintf("(%d bytes, too long to be shown)", p.Omitted)
 	}
 	facts := [][2]string{
-		{"id", clean(p.ID)}, {"arguments", args}, {"named", namedWords(p.Caller)}, {"session", tool.VisibleName(p.Session)}, {"run", clean(p.Run)},
+		{"id", clean(p.ID)}, {"arguments", args}, {"named", map[bool]string{true: byItself}[tool.SelfNamed(p.Caller)]}, {"session", tool.VisibleName(p.Session)}, {"run", clean(p.Run)},
 		{"job", clean(p.Job)}, {"tier", fmt.Sprint(p.Tier)}, {"effects", clean(strings.Join(p.Effects, ", "))},
 	}
 	facts = append(facts, touchFacts(p.Touches)...)
@@ -222,12 +222,8 @@ func callFacts(p approval.Approval) [][2]string {
 		[2]string{"cannot", clean(strings.Join(p.Guarantees.Asked(), ", "))})
 }
 
-func namedWords(caller string) string {
-	if tool.SelfNamed(caller) {
-		return "by itself: the agent was started without --caller"
-	}
-	return ""
-}
+// byItself explains the name of an agent that chose its own.
+const byItself = "by itself: the agent was started without --caller"
 
 // touchFacts are the files and commands that a call touches.
 func touchFacts(t tool.Touches) (facts [][2]string) {

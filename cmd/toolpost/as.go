@@ -126,19 +126,14 @@ func (a *app) selectCommand() *cobra.Command {
 			"the decision: the tool and its inputs, ready for `toolpost call`.",
 		Example: "  toolpost select --inputs '{\"name\": \"Ada\"}' -- python3 choose.py",
 		Args:    words(1, -1), DisableFlagsInUseLine: true,
-		RunE: func(c *cobra.Command, args []string) error {
-			a.json = true
-			b, err := a.open(c.Context(), node.Options{})
-			if err != nil {
-				return err
-			}
-			defer b.close()
-			selected, err := node.Select(c.Context(), args, b, me(), request, json.RawMessage(inputs))
+		PreRun: func(*cobra.Command, []string) { a.json = true }, // errors, too
+		RunE: a.withTools(func(ctx context.Context, b *backend, program []string) error {
+			selected, err := node.Select(ctx, program, b, me(), request, json.RawMessage(inputs))
 			if err != nil {
 				return err
 			}
 			return a.printJSON(selected)
-		},
+		}),
 	}
 	c.Flags().StringVar(&inputs, "inputs", "", "the inputs so far, a JSON object; the selection may patch them")
 	c.Flags().StringVar(&request, "request-id", "", "id of this request, passed to PROGRAM as request_id in the run_header")

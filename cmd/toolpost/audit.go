@@ -54,7 +54,7 @@ func question[A any](a *app, limit string, c *cobra.Command, run func(context.Co
 		given += " --kind"
 	}
 	c.Flags().BoolVar(&q.csv, "csv", false, "print CSV; times are in milliseconds")
-	takes[A](c, given, func(ctx context.Context, args map[string]any) (err error) {
+	takes[A](a, given, "print JSON", c, func(ctx context.Context, args map[string]any) (err error) {
 		if q.tools, err = auditTool("log").open(ctx, a); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func question[A any](a *app, limit string, c *cobra.Command, run func(context.Co
 	for _, name := range []string{"since", "until"} {
 		c.Flags().Lookup(name).Usage += ", such as 2026-01-31, 2026-01-31T08:00:00Z or 7d (7 days ago)"
 	}
-	return a.withServer(a.withJSON("print JSON", c))
+	return c
 }
 
 // tabled calls an audit tool and shows a row for each of the items that it found.
@@ -413,29 +413,13 @@ func (q *audit) exportCSV(ctx context.Context) error {
 }
 
 func (a *app) auditVerifyCommand() *cobra.Command {
-	c := &cobra.Command{
+	return over[audittools.VerifyArgs](a, own{"audit.verify", "ask about calls", store | watched}, "--expect", &cobra.Command{
 		Use: "verify", Short: "Verify that the audit log has not been altered",
 		Long: "Checks that no record was changed, removed, added or moved, and that the end of the log is signed with\n" +
 			"the audit key. A mark in the state folder reveals a log that was emptied or cut short. To detect an\n" +
 			"attacker who can change that folder too, store the printed point (NUMBER:HASH) elsewhere and check it\n" +
 			"later with --expect. Exit code 1: a problem was found.",
-	}
-	takes[audittools.VerifyArgs](c, "--expect", func(ctx context.Context, args map[string]any) error {
-		verify := auditTool("verify")
-		b, err := verify.open(ctx, a)
-		if err != nil {
-			return err
-		}
-		defer b.close()
-		shown := newLive(a.err, "audit verify", a.verbose)
-		doc, err := use[json.RawMessage](ctx, a, b, verify, tool.Call{Args: raw(args)}, shown)
-		shown.End()
-		if err != nil {
-			return err
-		}
-		return conclude(a, verify, doc, a.showReport, func(r record.Report) bool { return len(r.Findings) > 0 })
-	})
-	return a.withServer(a.withJSON("print the report as JSON", c))
+	}, a.showReport, func(r record.Report) bool { return len(r.Findings) > 0 })
 }
 
 func (a *app) showReport(r record.Report) {

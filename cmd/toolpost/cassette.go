@@ -126,10 +126,7 @@ func (a *app) inner(ctx context.Context, args []string) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		args = append([]string{"serve"}, args...)
 	}
-	root := a.root(args)
-	root.SetArgs(args)
-	c, err := root.ExecuteContextC(ctx)
-	return misused(c, err)
+	return a.execute(ctx, args)
 }
 
 func readCassette(file string) (*cassette.Tape, error) {

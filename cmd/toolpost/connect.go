@@ -117,10 +117,8 @@ func (q *connecting) run(ctx context.Context, ids []string) (err error) {
 			break
 		}
 	}
-	if q.json {
-		if err := q.printJSON(map[string]any{"clients": all}); err != nil {
-			return err
-		}
+	if err := q.conclude(map[string]any{"clients": all}, func() {}, false); err != nil {
+		return err
 	}
 	err = q.conclusion(all)
 	if failed != nil {
@@ -433,9 +431,8 @@ func (q *connecting) revoke(ctx context.Context, token string) {
 
 // show prints what would change.
 func (q *connecting) show(ch *connect.Change) {
-	q.say("%s  %s", q.out.bold(ch.Client.Name), ch.File)
-	if q.json {
-		return
+	if !q.json {
+		fmt.Fprintf(q.out, "%s  %s\n", q.out.bold(ch.Client.Name), ch.File)
+		q.out.diff("  ", ch.Diff())
 	}
-	q.out.diff("  ", ch.Diff())
 }

@@ -171,9 +171,9 @@ func (a *app) follow(watch bool, c *cobra.Command) *cobra.Command {
 		defer cancel()
 		req.job = args[0]
 		rep := a.reporter(req)
-		events := &counter{Sink: tool.Discard}
+		events := tool.Discard
 		if watch {
-			events.Sink = rep
+			events = rep
 		}
 		return rep.finish(a.outcomeOf(ctx, args[0], events))
 	}
@@ -182,16 +182,21 @@ func (a *app) follow(watch bool, c *cobra.Command) *cobra.Command {
 
 // outcomeOf follows a job to its end. A job that waits for approval goes on by itself after the decision, so it is followed
 // past that question; any other question is an outcome.
-func (a *app) outcomeOf(ctx context.Context, id string, events *counter) (*tool.Result, error) {
+func (a *app) outcomeOf(ctx context.Context, id string, events tool.Sink) (*tool.Result, error) {
 	watch := jobTool("watchJob")
 	b, err := watch.open(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	defer b.close()
+	seen := 0
+	counted := tool.SinkFunc(func(ev tool.Event) error {
+		seen++
+		return events.Emit(ev)
+	})
 	for asked := false; ; {
-		call := tool.Call{Args: raw(map[string]any{"job": id, "after": events.seen, "asked": asked})}
-		j, err := use[job](ctx, a, b, watch, call, events)
+		call := tool.Call{Args: raw(map[string]any{"job": id, "after": seen, "asked": asked})}
+		j, err := use[job](ctx, a, b, watch, call, counted)
 		switch {
 		case context.Cause(ctx) != nil && tool.CodeOf(err) == tool.CodeCancelled: // Ctrl-C ends this command alone
 			return nil, tool.Errorf(tool.CodeCancelled, "no longer waiting; the job goes on: `toolpost jobs show %s` shows it, and "+
@@ -212,16 +217,4 @@ func (a *app) outcomeOf(ctx context.Context, id string, events *counter) (*tool.
 		fmt.Fprintf(a.err, "%s %s\nThe job goes on when that is decided: %s\n", a.err.amber("waiting:"),
 			approvalWords(j.Result.Ask), a.decide(j))
 	}
-}
-
-// A counter forwards the events of a job, and counts them.
-type counter struct {
-	tool.Sink
-	seen int
-}
-
-// Emit implements tool.Sink.
-func (c *counter) Emit(ev tool.Event) error {
-	c.seen++
-	return c.Sink.Emit(ev)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/logs"
-	"toolpost/cmd/toolpost/format"
 	"toolpost/engine/calls"
 	"toolpost/engine/follow"
 	"toolpost/tool"
@@ -19,7 +18,8 @@ import (
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	c := &cobra.Command{
+	given := "--tool --caller --session --run --outcome --follow,f --lines,n=last:50 --level:info"
+	return takes[logs.Args](a, given, "print each line as a JSON object", &cobra.Command{
 		Use: "logs", Short: "Show the logs of a server and its tools, and how calls end",
 		Long: "Shows the last log lines of the running server, or of --server URL, oldest first: its own log, the log\n" +
 			"lines and events of tools, and a line for the end of each call. --follow continues with new lines until\n" +
@@ -29,9 +29,7 @@ func (a *app) logsCommand() *cobra.Command {
 			"only after its call has ended with that outcome.",
 		Example: "  toolpost logs -f\n" +
 			"  toolpost logs -f --caller ada --outcome failed --server https://tools.example.org",
-	}
-	given := "--tool --caller --session --run --outcome --follow,f --lines,n=last:50 --level:info"
-	takes[logs.Args](c, given, func(ctx context.Context, args map[string]any) error {
+	}, func(ctx context.Context, args map[string]any) error {
 		if a.verbose {
 			args["level"] = "debug"
 		}
@@ -42,7 +40,6 @@ func (a *app) logsCommand() *cobra.Command {
 		watch := following{own{"watchLogs", "see the log", 0}, args, true, args["follow"] != true}
 		return a.followOwn(ctx, watch, a.showLog)
 	})
-	return a.withServer(a.withJSON("print each line as a JSON object", c))
 }
 
 func (a *app) showLog(log tool.Log) (int64, error) {
@@ -68,8 +65,7 @@ func logLine(l *calls.JournalLine) string {
 	case calls.FromTool:
 		parts = append(parts, l.Tool+":", l.Message)
 	case calls.FromCall:
-		took := format.Tidy(time.Duration(l.Millis * float64(time.Millisecond)))
-		parts = append(parts, cmp.Or(l.Tool, unnamed), string(l.Outcome), string(l.Code), took)
+		parts = append(parts, cmp.Or(l.Tool, unnamed), string(l.Outcome), string(l.Code), millis(l.Millis))
 		if l.Message != "" {
 			parts = append(parts, "("+l.Message+")")
 		}

@@ -422,25 +422,19 @@ func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 			"  toolpost mcp add --replace --name %[1]s --header \"Authorization: Bearer TOKEN\" %s\n", s.Name, format.ShellWord(s.URL))
 		return
 	case q.NoTry:
-		fmt.Fprintf(q.out, "next: see whether it starts: toolpost mcp list\n")
+		fmt.Fprintln(q.out, "next: see whether it starts: toolpost mcp list")
 		return
 	case s.Contained():
 		fmt.Fprintf(q.out, "container: it has nothing of this machine and %s network; -v and --network all give more\n",
 			map[bool]string{true: "no", false: "a"}[len(s.Network) == 0])
 	case s.URL == "":
 		fmt.Fprintf(q.out, "walls: it reads %s, writes %s and reaches %s; --read, --write and --network give more\n",
-			orNothing(append([]string{"its own folder"}, s.Read...)), orNothing(s.Write), orNothing(s.Network))
+			strings.Join(append([]string{"its own folder"}, s.Read...), ", "), cmp.Or(strings.Join(s.Write, ", "), "nothing"),
+			cmp.Or(strings.Join(s.Network, ", "), "nothing"))
 	}
 	if len(tried.Tools) > 0 {
 		call := tried.Tools[max(0, slices.IndexFunc(tried.Tools, func(t triedTool) bool { return t.plain }))].example
 		fmt.Fprintf(q.out, "next: toolpost tools show %s; toolpost call %s; or `toolpost connect`, and your agent has them\n",
 			strings.Fields(call)[0], call)
 	}
-}
-
-func orNothing(all []string) string {
-	if len(all) == 0 {
-		return "nothing"
-	}
-	return strings.Join(all, ", ")
 }

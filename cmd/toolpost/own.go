@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,6 +32,7 @@ const (
 	sources   needs = 1 << iota // the tools of the config
 	store                       // a store: the tool's data would not outlive this process otherwise
 	inSession                   // not of this process: a record of the call names the session, if it is the caller's own
+	watched                     // its events are shown: it takes long
 )
 
 // open opens the tool, in this process or on a server.
@@ -127,7 +129,7 @@ func (a *app) missing(ctx context.Context, b *backend, name, does string, err er
 // over makes c a command that calls a tool, and shows its output: with --json as it is. The words and flags of c come from
 // the tool's arguments A, as given says (see flags.Add). The exit code is 1 if the output is bad.
 func over[A, O any](a *app, o own, given string, c *cobra.Command, show func(O), bad ...func(O) bool) *cobra.Command {
-	takes[A](c, given, func(ctx context.Context, args map[string]any) error {
+	return takes[A](a, given, "print JSON", c, func(ctx context.Context, args map[string]any) error {
 		b, err := o.open(ctx, a)
 		if err != nil {
 			return err
@@ -137,17 +139,25 @@ func over[A, O any](a *app, o own, given string, c *cobra.Command, show func(O),
 		if o.needs&inSession != 0 && args["caller"] == nil {
 			call.Session, _ = args["session"].(string)
 		}
-		doc, err := use[json.RawMessage](ctx, a, b, o, call, tool.Discard)
+		events, done := tool.Discard, func() {}
+		if o.needs&watched != 0 {
+			shown := newLive(a.err, strings.TrimPrefix(c.CommandPath(), "toolpost "), a.verbose)
+			events, done = shown, func() { shown.End() }
+		}
+		doc, err := use[json.RawMessage](ctx, a, b, o, call, events)
+		done()
 		if err != nil {
 			return err
 		}
 		return conclude(a, o, doc, show, bad...)
 	})
-	return a.withServer(a.withJSON("print JSON", c))
 }
 
-// takes makes c run with the arguments A of a tool, read from its words and flags as given says (see flags.Add).
-func takes[A any](c *cobra.Command, given string, run func(ctx context.Context, args map[string]any) error) {
+// takes makes c a command that runs with the arguments A of a tool, read from its words and flags as given says (see
+// flags.Add). Its usage is that of --json.
+func takes[A any](
+	a *app, given, usage string, c *cobra.Command, run func(ctx context.Context, args map[string]any) error,
+) *cobra.Command {
 	in := flags.Add[A](c, given)
 	if c.Args == nil {
 		c.Args = words(in.Least, in.Most)
@@ -162,6 +172,7 @@ func takes[A any](c *cobra.Command, given string, run func(ctx context.Context, 
 		}
 		return run(c.Context(), args)
 	}
+	return a.withServer(a.withJSON(usage, c))
 }
 
 // notAFilter refuses a status as the state folder: in lists, --state was once the name of --status.

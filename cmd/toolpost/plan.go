@@ -60,18 +60,17 @@ func (a *app) planDocument(name string) (json.RawMessage, error) {
 
 func (a *app) planRunCommand() *cobra.Command {
 	var call tool.Call
-	c := &cobra.Command{
+	c := takes[plantools.RunArgs](a, "plan --planner --prompt", "print the execution result as JSON", &cobra.Command{
 		Use: "run FILE|-", Short: "Run a plan",
 		Long: "Runs a plan from a file, or from stdin, and shows its tools as they run. Exit code 1: the plan is\n" +
 			"invalid, or a tool that it needs failed; 2: the file is not JSON.",
-	}
-	takes[plantools.RunArgs](c, "plan --planner --prompt", func(ctx context.Context, args map[string]any) error {
+	}, func(ctx context.Context, args map[string]any) error {
 		call.Args = raw(args)
 		return a.runPlan(ctx, call)
 	})
 	c.Flags().StringVar(&call.Session, "session", "", "session whose state the tools see and patch")
 	c.Flags().StringVar(&call.Run, "run", "", "agent run that the calls belong to, for the record")
-	return a.withPlan(a.withServer(a.withJSON("print the execution result as JSON", c)))
+	return a.withPlan(c)
 }
 
 // withPlan makes c read its plan from a file.

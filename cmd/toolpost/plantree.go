@@ -37,6 +37,13 @@ type planLine struct {
 	about string // its latest message
 }
 
+// planFields are those of a log line of a plan, or of one of its tools.
+type planFields struct {
+	Plan   *plan.Begun `json:"plan"`
+	Step   *plan.Step  `json:"step"`
+	ToolID string      `json:"toolId"` // empty if the line is the plan's own
+}
+
 // redrawEvery is the shortest time between two drawings of the tree.
 const redrawEvery = 50 * time.Millisecond
 
@@ -51,11 +58,7 @@ func (v *planView) Emit(ev tool.Event) error {
 	}
 	var said struct {
 		tool.Log
-		Fields struct {
-			Plan   *plan.Begun `json:"plan"`
-			Step   *plan.Step  `json:"step"`
-			ToolID string      `json:"toolId"`
-		} `json:"fields"`
+		Fields planFields `json:"fields"`
 	}
 	if err := strictjson.Unmarshal(ev.Data, &said); err != nil {
 		return nil // unreadable fields are not shown

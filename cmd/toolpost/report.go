@@ -235,15 +235,11 @@ func uiLine(u tool.UIEvent) string {
 
 func (l *live) logLine(log tool.Log) string {
 	text := clean(log.Level) + ": " + format.Indented(log.Message)
-	switch log.Level {
-	case "debug":
-		if !l.verbose {
-			return ""
-		}
-	case "warn":
-		return l.s.amber(text)
-	case "error":
-		return l.s.red(text)
+	switch {
+	case log.Level == "debug" && !l.verbose:
+		return ""
+	case log.Level == "warn" || log.Level == "error":
+		return l.s.painted(log.Level, text)
 	}
 	return l.s.dim(text)
 }

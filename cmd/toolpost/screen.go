@@ -44,25 +44,6 @@ func (s *screen) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// lines lays out rows in columns, each cell on one line. On a terminal they fit its width.
-func (s *screen) lines(head []string, rows [][]string) (lines []string) {
-	rows = append([][]string{head}, rows...)
-	for _, row := range rows {
-		for i := range row {
-			row[i] = clean(row[i])
-		}
-	}
-	widths := format.Fit(rows, s.width())
-	for n, row := range rows {
-		line := s.row(widths, row)
-		if n == 0 {
-			line = s.bold(line)
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
 // row lays out one row: each cell but the last is at least as wide as its column. A terminal shows what fits.
 func (s *screen) row(widths []int, row []string) string {
 	var b strings.Builder

@@ -79,19 +79,17 @@ func describe(st session.State, now time.Time) string {
 }
 
 func (a *app) stateWatchCommand() *cobra.Command {
-	c := &cobra.Command{
+	return takes[statetools.SessionArgs](a, "session --caller", "print errors as JSON too", &cobra.Command{
 		Use: "watch SESSION", Short: "Print each new version of a session as a line of JSON",
 		Long: "Prints the newest version of a session as a line of JSON, and then each new one, until\n" +
 			"Ctrl-C. If more than 100 versions come at once, the oldest of them may be left out.",
-	}
-	takes[statetools.SessionArgs](c, "session --caller", func(ctx context.Context, args map[string]any) error {
+	}, func(ctx context.Context, args map[string]any) error {
 		err := a.watchState(ctx, args)
 		if ctx.Err() != nil { // the user ends it this way
 			return nil
 		}
 		return err
 	})
-	return a.withServer(a.withJSON("print errors as JSON too", c))
 }
 
 // longestWait is how long one call waits for a change, in milliseconds: the maximum that the tool allows.

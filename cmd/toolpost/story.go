@@ -17,7 +17,6 @@ import (
 	"toolpost/cmd/toolpost/format"
 	"toolpost/cmd/toolpost/progress"
 	"toolpost/cmd/toolpost/terminal"
-	"toolpost/node/storage"
 	"toolpost/plan"
 	"toolpost/tool"
 	"toolpost/wire/modeltext"
@@ -84,22 +83,10 @@ func (p *player) play(ctx context.Context) error {
 			return err
 		}
 	}
-	if has, err := p.lasts(); err == nil && has && fresh && !p.json {
+	if fresh && !p.json && p.needStore() == nil { // otherwise the session ends with this program
 		fmt.Fprintf(p.err, "\n%s\n", p.err.dim("To go on with it: toolpost story --session "+p.session))
 	}
 	return nil
-}
-
-// lasts reports whether a session outlives this program.
-func (p *player) lasts() (bool, error) {
-	if p.server.url != "" {
-		return true, nil
-	}
-	cfg, err := p.load()
-	if err != nil {
-		return false, err
-	}
-	return storage.HasStore(cfg)
 }
 
 // begin shows the title, and returns the first prompt: that of the story, or the player's next one in a session that has
@@ -285,11 +272,7 @@ func (w *working) Emit(ev tool.Event) error {
 }
 
 func (w *working) log(log tool.Log) error {
-	var fields struct {
-		Plan   *plan.Begun `json:"plan"`
-		Step   *plan.Step  `json:"step"`
-		ToolID string      `json:"toolId"`
-	}
+	var fields planFields
 	_ = strictjson.Unmarshal(log.Fields, &fields) // a tool's log may have any fields
 	ofPlan := fields.ToolID == ""                 // otherwise it is from a tool, which may run a plan itself
 	switch {

@@ -71,17 +71,26 @@ func (t *table[T]) row(one T) (row []string) {
 	return row
 }
 
-// lines lays out the table.
+// lines lays out the table, each cell on one line. On a terminal it fits the width.
 func (t *table[T]) lines(s *screen, all []T) []string {
 	var head []string
 	for _, name := range t.head {
 		head = append(head, strings.ToUpper(strings.ReplaceAll(name, "_", " ")))
 	}
-	var rows [][]string
+	rows := [][]string{head}
 	for _, one := range all {
-		rows = append(rows, t.row(one))
+		row := t.row(one)
+		for i := range row {
+			row[i] = clean(row[i])
+		}
+		rows = append(rows, row)
 	}
-	return s.lines(head, rows)
+	widths := format.Fit(rows, s.width())
+	lines := []string{s.bold(s.row(widths, head))}
+	for _, row := range rows[1:] {
+		lines = append(lines, s.row(widths, row))
+	}
+	return lines
 }
 
 // print prints the table.

@@ -27,7 +27,8 @@ type listed struct {
 func (l listed) MarshalJSON() ([]byte, error) { return entry.Encode(l.spec, l.err), nil } //nolint:unparam // json.Marshaler
 
 func (a *app) toolsCommand() *cobra.Command {
-	command := func(c *cobra.Command) *cobra.Command {
+	command := func(c *cobra.Command, run func(context.Context, *backend, []string) error) *cobra.Command {
+		c.RunE = a.withTools(run)
 		return a.withServer(a.withJSON("print everything as JSON", c))
 	}
 	var all bool
@@ -36,31 +37,33 @@ func (a *app) toolsCommand() *cobra.Command {
 		Short: "List, show and search tools, and approve changed tools",
 		Long:  "Lists the tools. Its commands show and search tools, and approve tools that changed.", SuggestFor: []string{"list"},
 		Example: "  toolpost tools\n  toolpost tools show readFile\n  toolpost tools search file\n  toolpost tools review",
-		RunE:    func(c *cobra.Command, _ []string) error { return a.listTools(c.Context(), all) },
-	})
+	}, func(ctx context.Context, b *backend, _ []string) error { return a.listTools(ctx, b, all) })
 	c.Flags().BoolVarP(&all, "all", "a", false, "also list tools that are held back, and why (only operators)")
 	c.AddCommand(command(&cobra.Command{
 		Use: "show NAME", Short: "Show one tool: what it takes, returns and does", Args: words(1, 1),
 		ValidArgsFunction: a.completeTool,
-		RunE:              func(c *cobra.Command, args []string) error { return a.showTool(c.Context(), args[0]) },
-	}), command(&cobra.Command{
+	}, a.showTool), command(&cobra.Command{
 		Use: "search WORD ...", Short: "Search tools by words and by meaning, best first", Args: words(1, -1),
 		Long: "Searches names, descriptions and arguments, by their words and by their meaning, best first. Agents get the\n" +
 			"same search if there are too many tools to list.",
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.searchTools(c.Context(), strings.Join(args, " "))
-		},
-	}), a.reviewCommand(), a.approveCommand())
+	}, a.searchTools), a.reviewCommand(), a.approveCommand())
 	return c
 }
 
-// listTools lists the tools; with all also those that are held back.
-func (a *app) listTools(ctx context.Context, all bool) error {
-	b, err := a.open(ctx, node.Options{})
-	if err != nil {
-		return err
+// withTools makes the RunE of a command that needs the tools of the config, or of a server.
+func (a *app) withTools(run func(context.Context, *backend, []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		b, err := a.open(c.Context(), node.Options{})
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		return run(c.Context(), b, args)
 	}
-	defer b.close()
+}
+
+// listTools lists the tools; with all also those that are held back.
+func (a *app) listTools(ctx context.Context, b *backend, all bool) error {
 	tools, err := a.catalogue(ctx, b)
 	if err != nil {
 		return err
@@ -100,12 +103,7 @@ func (a *app) catalogue(ctx context.Context, b *backend) ([]listed, error) {
 const mostFound = 20
 
 // searchTools lists the tools that match a question, the best first.
-func (a *app) searchTools(ctx context.Context, question string) error {
-	b, err := a.open(ctx, node.Options{})
-	if err != nil {
-		return err
-	}
-	defer b.close()
+func (a *app) searchTools(ctx context.Context, b *backend, question []string) error {
 	tools, err := a.catalogue(ctx, b)
 	if err != nil {
 		return err
@@ -117,7 +115,7 @@ func (a *app) searchTools(ctx context.Context, question string) error {
 			specs, why[t.spec] = append(specs, t.spec), t.err
 		}
 	}
-	hits, err := new(toolfind.Finder).Search(ctx, specs, question, mostFound)
+	hits, err := new(toolfind.Finder).Search(ctx, specs, strings.Join(question, " "), mostFound)
 	if err != nil {
 		return err
 	}
@@ -151,15 +149,10 @@ func firstLine(s *tool.Spec) string {
 	return short(text, 120)
 }
 
-func (a *app) showTool(ctx context.Context, name string) error {
-	b, err := a.open(ctx, node.Options{})
+func (a *app) showTool(ctx context.Context, b *backend, names []string) error {
+	spec, err := b.Lookup(ctx, me(), names[0])
 	if err != nil {
-		return err
-	}
-	defer b.close()
-	spec, err := b.Lookup(ctx, me(), name)
-	if err != nil {
-		return suggest(ctx, b, name, err)
+		return suggest(ctx, b, names[0], err)
 	}
 	t := listed{spec, tool.WhyNot(ctx, b.Catalog, me(), spec.Name)}
 	if a.json {

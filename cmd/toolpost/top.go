@@ -19,7 +19,7 @@ import (
 
 func (a *app) topCommand() *cobra.Command {
 	var once bool
-	c := &cobra.Command{
+	c := takes[health.LoadArgs](a, "--interval=interval_ms:1s", "print each measurement as a JSON object on a line", &cobra.Command{
 		Use: "top", Short: "Show the load of a server, live",
 		Long: "Shows the load of the running server, or of --server URL: the calls in flight, the calls per second and\n" +
 			"how long they take, by tool, and the sources and their workers. On a terminal it uses the whole screen,\n" +
@@ -27,15 +27,14 @@ func (a *app) topCommand() *cobra.Command {
 			"operators may use it: the owner and the user of the command line.",
 		Example: "  toolpost top\n" +
 			"  toolpost top --once --json --server https://tools.example.org",
-	}
-	c.Flags().BoolVar(&once, "once", false, "measure for one interval, print the result, and exit")
-	takes[health.LoadArgs](c, "--interval=interval_ms:1s", func(ctx context.Context, args map[string]any) error {
+	}, func(ctx context.Context, args map[string]any) error {
 		if once {
 			args["count"] = 2
 		}
 		return a.top(ctx, following{own{"watchLoad", "see the load", sources}, args, false, once})
 	})
-	return a.withServer(a.withJSON("print each measurement as a JSON object on a line", c))
+	c.Flags().BoolVar(&once, "once", false, "measure for one interval, print the result, and exit")
+	return c
 }
 
 func (a *app) top(ctx context.Context, load following) error {
