@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -67,12 +66,7 @@ func bareAnswer(w http.ResponseWriter, r *http.Request) {
 	var args struct {
 		Path string `json:"path"`
 	}
-	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = json.Unmarshal(body, &args)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	if !decode(w, r, &args) {
 		return
 	}
 	const id = "01a1e596-e016-7990-bcc5-98bcea6db7a8"

@@ -91,6 +91,12 @@ func longer(m, r time.Duration, show func(time.Duration) string) row {
 	}
 }
 
+// within gives a row the target that the measured time is less than limit.
+func within(m, limit time.Duration, one row) row {
+	one.measured, one.target, one.pass = ms(m), fmt.Sprintf("< %d ms", limit.Milliseconds()), m < limit
+	return one
+}
+
 // ofTheRate returns a row whose target is at least a share of the reference's rate, if both did n things.
 func ofTheRate(n int, m, r time.Duration, least float64) row {
 	return share(rate(n, m), rate(n, r), float64(r)/float64(m), least)

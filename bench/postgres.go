@@ -245,9 +245,7 @@ func jobBegins(ctx context.Context, l *lab) row {
 			id).Scan(&took)
 		return time.Duration(took) * time.Microsecond, err
 	}, l.bareNotify(ctx, attempt.Must(s.Create(ctx))))
-	one := longer(m, r, ms)
-	one.target, one.pass = "< 25 ms", m < 25*time.Millisecond
-	return one
+	return within(m, 25*time.Millisecond, longer(m, r, ms))
 }
 
 // thatCall selects the record of a job's call, whose id is among its details.

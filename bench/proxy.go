@@ -121,12 +121,7 @@ func (p *proxy) read(out io.Reader) {
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var m map[string]json.RawMessage
-	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = json.Unmarshal(body, &m)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	if !decode(w, r, &m) {
 		return
 	}
 	id, answer := m["id"], make(chan json.RawMessage, 1)
@@ -135,7 +130,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.waits[p.next] = answer
 	m["id"] = json.RawMessage(strconv.Itoa(p.next))
 	line, _ := json.Marshal(m) // it was decoded from JSON
-	_, err = p.in.Write(append(line, '\n'))
+	_, err := p.in.Write(append(line, '\n'))
 	p.mu.Unlock()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -44,14 +43,13 @@ func serveAppending(ctx context.Context, path string) error {
 	go appendGroups(f, lines)
 	defer close(lines)
 	return serveBare(ctx, func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
 		var args json.RawMessage
-		if err = errors.Join(err, json.Unmarshal(body, &args)); err == nil {
-			done := make(chan error, 1)
-			lines <- appended{lineOf(args), done}
-			err = <-done
+		if !decode(w, r, &args) {
+			return
 		}
-		if err != nil {
+		done := make(chan error, 1)
+		lines <- appended{lineOf(args), done}
+		if err := <-done; err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}

@@ -173,6 +173,18 @@ func (l *lab) serveHTTP(h http.Handler) *httptest.Server {
 	return srv
 }
 
+// decode reads the body of a request the obvious way. It refuses one that is not JSON.
+func decode(w http.ResponseWriter, r *http.Request, v any) bool {
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(body, v)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+	return err == nil
+}
+
 // serveBare answers requests over HTTP and prints its address.
 func serveBare(ctx context.Context, answer http.HandlerFunc) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
