@@ -202,7 +202,7 @@ func TestNoneOfTheCanariesIsFoundAnywhere(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip(err)
 	}
-	a, dir, logged, spans := newAviary(t), t.TempDir(), &shared{}, collect(t)
+	a, dir, logged, spans := newAviary(t), t.TempDir(), &kit.Buffer{}, collect(t)
 	kit.OK(t, os.WriteFile(filepath.Join(dir, "spill.py"), []byte(spill), 0o600))
 	a.config.WriteString(`
 sources:

@@ -387,24 +387,6 @@ func TestReloadUnderLoadDropsNoCall(t *testing.T) {
 	}
 }
 
-// A log collects what a node logs.
-type log struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 func TestTheConfigIsWatched(t *testing.T) {
 	f := newFake()
 	path := filepath.Join(t.TempDir(), "toolpost.yaml")
@@ -415,7 +397,7 @@ func TestTheConfigIsWatched(t *testing.T) {
 	}
 	write("sources: [{name: one, protocol: fake}]")
 	cfg := kit.Must(config.Load(path))(t)
-	logged := &log{}
+	logged := &kit.Buffer{}
 	n := open(t, cfg, node.Options{Protocols: f.protocol(), Log: slog.New(slog.NewTextHandler(logged, nil))})
 	defer shut(t, n)
 	ctx, cancel := context.WithCancel(t.Context())

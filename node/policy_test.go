@@ -64,7 +64,7 @@ func TestAMistakeInThePolicyStopsTheStart(t *testing.T) {
 
 func TestThePolicyFollowsTheConfig(t *testing.T) {
 	dir := t.TempDir()
-	var logged log
+	var logged kit.Buffer
 	n := open(t, parse(t, dir, writes), node.Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	defer shut(t, n)
 	try := func() tool.Code {

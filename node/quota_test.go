@@ -30,7 +30,7 @@ const twoFakes = `sources: [{name: a, protocol: fake}, {name: b, protocol: fake}
 
 func TestTheQuotasFollowTheConfigAndKeepTheirCounts(t *testing.T) {
 	dir := t.TempDir()
-	var logged log
+	var logged kit.Buffer
 	n := open(t, parse(t, dir, twoFakes), node.Options{Protocols: newFake().protocol(), Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	defer shut(t, n)
 	reload := func(quotas string) {
@@ -66,7 +66,7 @@ func TestTheQuotasFollowTheConfigAndKeepTheirCounts(t *testing.T) {
 func TestOtherLimitsNeedARestart(t *testing.T) {
 	for _, limits := range []string{"timeout: 7s", "drain: 7s", "queue: {wait: 7s}"} {
 		dir := t.TempDir()
-		var logged log
+		var logged kit.Buffer
 		n := open(t, parse(t, dir, twoFakes), node.Options{Protocols: newFake().protocol(), Log: slog.New(slog.NewTextHandler(&logged, nil))})
 		n.Reload(t.Context(), parse(t, dir, twoFakes+"limits: {"+limits+"}"))
 		kit.Contains(t, logged.String(), "restart to apply", "%s: the log says nothing of a restart", limits)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"toolpost/config"
@@ -73,24 +72,6 @@ func (r *teller) Invoke(_ context.Context, c *tool.Call, out tool.Sink) (*tool.R
 	return &tool.Result{OK: true, Output: output, Summary: r.env}, nil
 }
 
-// A shared buffer takes what several goroutines log.
-type shared struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *shared) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *shared) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 const canary = "canary-4c1f/9a+7e"
 
 func leaked(text string) bool {
@@ -100,7 +81,7 @@ func leaked(text string) bool {
 func TestSecretReachesOnlyItsTool(t *testing.T) {
 	t.Setenv("NODE_TEST_KEY", canary)
 	dir := t.TempDir()
-	logged := &shared{}
+	logged := &kit.Buffer{}
 	l := &lending{newFake()}
 	n := open(t, parse(t, dir, `
 secrets: {KEY: {env: NODE_TEST_KEY}}

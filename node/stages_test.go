@@ -74,7 +74,7 @@ func TestToolsOfALeasedTierNeedALeaseForEveryCall(t *testing.T) {
 
 func TestLeaseTierFollowsAReload(t *testing.T) {
 	for _, store := range []string{"store: {url: none}\n", ""} {
-		dir, logged := t.TempDir(), &log{}
+		dir, logged := t.TempDir(), &kit.Buffer{}
 		n := open(t, parse(t, dir, writes+store), node.Options{Log: slog.New(slog.NewTextHandler(logged, nil))})
 		defer shut(t, n)
 		for limits, want := range map[string]tool.Code{"limits: {lease_tier: 1}": tool.CodeLeaseRequired, "limits: {lease_tier: 3}": "", "": ""} {

@@ -239,7 +239,7 @@ func read(t *testing.T, n *node.Node) (content string, cached bool) {
 func TestCacheFollowsConfigAndWrites(t *testing.T) {
 	dir := t.TempDir()
 	kit.OK(t, os.WriteFile(filepath.Join(dir, "x"), []byte("first"), 0o600))
-	var logged log
+	var logged kit.Buffer
 	n := open(t, parse(t, dir, cachedFiles+"limits: {cache: [{tools: [readFile, 'list*'], ttl: 1h}]}\n"),
 		node.Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	defer shut(t, n)

@@ -31,13 +31,13 @@ type place struct {
 	t      *testing.T
 	dir    string
 	n      *node.Node
-	logged *log
+	logged *kit.Buffer
 }
 
 // watched opens the config of a folder with these files, and watches it until the test ends.
 func watched(t *testing.T, files map[string]string, o node.Options) *place {
 	t.Helper()
-	p := &place{t: t, dir: t.TempDir(), logged: &log{}}
+	p := &place{t: t, dir: t.TempDir(), logged: &kit.Buffer{}}
 	for name, text := range files {
 		p.write(name, text)
 	}

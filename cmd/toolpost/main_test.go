@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
 
@@ -101,12 +102,10 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 
 // running is the running server of a script.
 type running struct {
-	cmd    *exec.Cmd
-	ready  chan struct{}
-	closed sync.WaitGroup
-
-	mu     sync.Mutex
-	output strings.Builder
+	cmd        *exec.Cmd
+	ready      chan struct{}
+	closed     sync.WaitGroup
+	kit.Buffer // its output
 }
 
 // start ARGS ... runs `toolpost serve` on a free port and sets $URL, $TRY (the command that it shows) and, when one was
@@ -129,9 +128,9 @@ func startServer(ts *testscript.TestScript, _ bool, args []string) {
 	select {
 	case <-r.ready:
 	case <-time.After(time.Minute):
-		ts.Fatalf("the server did not start: %s", r.text())
+		ts.Fatalf("the server did not start: %s", r.String())
 	}
-	for line := range strings.Lines(r.text()) {
+	for line := range strings.Lines(r.String()) {
 		if url, ok := strings.CutPrefix(line, "serving on "); ok {
 			ts.Setenv("URL", strings.TrimSpace(url))
 		}
@@ -158,19 +157,6 @@ func (r *running) read(out interface{ Read([]byte) (int, error) }) {
 	_ = r.cmd.Wait()
 }
 
-// Write implements io.Writer.
-func (r *running) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.output.Write(b)
-}
-
-func (r *running) text() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.output.String()
-}
-
 // A slot is the key under which a script keeps its server.
 type slot struct{}
 
@@ -195,9 +181,9 @@ func ended(ts *testscript.TestScript, _ bool, args []string) {
 	r := serverOf(ts)
 	r.closed.Wait()
 	if got := strconv.Itoa(r.cmd.ProcessState.ExitCode()); got != args[0] {
-		ts.Fatalf("the server ended with %s, want %s:\n%s", got, args[0], r.text())
+		ts.Fatalf("the server ended with %s, want %s:\n%s", got, args[0], r.String())
 	}
-	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(r.text()), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(r.String()), 0o600))
 }
 
 // logged PATTERN waits for a line of the server that matches.
@@ -205,9 +191,9 @@ func logged(ts *testscript.TestScript, _ bool, args []string) {
 	pattern, err := regexp.Compile(args[0])
 	ts.Check(err)
 	r := serverOf(ts)
-	for end := time.Now().Add(time.Minute); !pattern.MatchString(r.text()); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !pattern.MatchString(r.String()); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			ts.Fatalf("%q is not in the log:\n%s", args[0], r.text())
+			ts.Fatalf("%q is not in the log:\n%s", args[0], r.String())
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"unicode/utf8"
@@ -189,22 +188,7 @@ func serveIn(t *testing.T, theirs *os.File) (*exec.Cmd, *lines) {
 }
 
 // lines is the output of a program so far.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+type lines struct{ kit.Buffer }
 
 func (l *lines) wait(t *testing.T, want string) {
 	t.Helper()
@@ -319,9 +303,9 @@ func TestHelpOfFlagsFitsTheTerminal(t *testing.T) {
 	tooltest.NoLeaks(t)
 	s := sit(t, program(t, nil, "call", "--help"), 40, 70)
 	s.ends(0)
-	_, flags, _ := strings.Cut(paint.ReplaceAllString(s.written(), ""), "\nFlags:")
+	_, flags, _ := strings.Cut(paint.ReplaceAllString(s.said.String(), ""), "\nFlags:")
 	if !strings.Contains(flags, "--resume") {
-		t.Fatal(s.written())
+		t.Fatal(s.said.String())
 	}
 	for line := range strings.SplitSeq(flags, "\r\n") {
 		if len(line) > 70 {

@@ -41,7 +41,7 @@ func serves(t *testing.T, files map[string]string) (dir, url, token string) {
 	})
 	r.closed.Go(func() { r.read(out) })
 	<-r.ready
-	for line := range strings.Lines(r.text()) {
+	for line := range strings.Lines(r.String()) {
 		if after, ok := strings.CutPrefix(line, "serving on "); ok && url == "" {
 			url = strings.TrimSpace(after)
 		}
@@ -50,7 +50,7 @@ func serves(t *testing.T, files map[string]string) (dir, url, token string) {
 		}
 	}
 	if url == "" || token == "" {
-		t.Fatal(r.text())
+		t.Fatal(r.String())
 	}
 	return cmd.Dir, url, token
 }
@@ -61,9 +61,7 @@ type seat struct {
 	ours *os.File
 	cmd  *exec.Cmd
 	done sync.WaitGroup
-
-	mu   sync.Mutex
-	text strings.Builder
+	said kit.Buffer
 }
 
 func sit(t *testing.T, cmd *exec.Cmd, rows, columns uint16) *seat {
@@ -80,9 +78,7 @@ func sit(t *testing.T, cmd *exec.Cmd, rows, columns uint16) *seat {
 		buf := make([]byte, 4096)
 		for {
 			n, err := ours.Read(buf)
-			s.mu.Lock()
-			s.text.Write(buf[:n])
-			s.mu.Unlock()
+			_, _ = s.said.Write(buf[:n])
 			if err != nil { // EIO: the other end is closed
 				return
 			}
@@ -95,15 +91,9 @@ func (s *seat) resize(rows, columns uint16) {
 	kit.OK(s.t, unix.IoctlSetWinsize(int(s.ours.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}))
 }
 
-func (s *seat) written() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // frame returns what a full screen shows last, line by line, without its colours.
 func (s *seat) frame() []string {
-	frames := strings.Split(s.written(), "\x1b[H")
+	frames := strings.Split(s.said.String(), "\x1b[H")
 	whole := frames[len(frames)-1]
 	if !strings.Contains(whole, "\x1b[J") && len(frames) > 1 { // it is still being written
 		whole = frames[len(frames)-2]
@@ -121,7 +111,7 @@ func (s *seat) until(what string, so func() bool) {
 		if so() {
 			return nil
 		}
-		text := s.written()
+		text := s.said.String()
 		return fmt.Errorf("%s is not on the screen: %q", what, text[max(0, len(text)-2000):])
 	})
 }
@@ -131,7 +121,7 @@ func (s *seat) ends(code int) {
 	_ = s.cmd.Wait()
 	s.done.Wait()
 	if got := s.cmd.ProcessState.ExitCode(); got != code {
-		s.t.Errorf("ended with %d, want %d: %q", got, code, s.written())
+		s.t.Errorf("ended with %d, want %d: %q", got, code, s.said.String())
 	}
 }
 
@@ -152,8 +142,8 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 	s.until("the call, harmless", shows(`working \u001b[2J`))
 	s.until("a rate", shows("1 in flight   0.0 calls/s"))
 	s.until("a source", shows("slow    narratoria  open   1      -"))
-	if !strings.HasPrefix(s.written(), terminal.Enter) {
-		t.Errorf("%q", s.written()[:40])
+	if !strings.HasPrefix(s.said.String(), terminal.Enter) {
+		t.Errorf("%q", s.said.String()[:40])
 	}
 	s.resize(6, 30)
 	s.until("a smaller frame", func() bool {
@@ -173,24 +163,24 @@ func TestOnATerminalTopTakesTheScreenAndGivesItBack(t *testing.T) {
 	s.until("the end of the call", shows("0 in flight"))
 	kit.OK(t, kit.Err(s.ours.WriteString("xq")))
 	s.ends(0)
-	if !strings.HasSuffix(s.written(), terminal.Leave) {
-		t.Errorf("the terminal is left as %q", s.written())
+	if !strings.HasSuffix(s.said.String(), terminal.Leave) {
+		t.Errorf("the terminal is left as %q", s.said.String())
 	}
 	// Ctrl-C restores the screen too.
 	s = sit(t, ask("top", "--interval", "200ms"), 24, 100)
 	s.until("a source", shows("narratoria"))
 	kit.OK(t, kit.Err(s.ours.WriteString("\x03")))
 	s.ends(0)
-	if !strings.HasSuffix(s.written(), terminal.Leave) {
-		t.Errorf("the terminal is left as %q", s.written())
+	if !strings.HasSuffix(s.said.String(), terminal.Leave) {
+		t.Errorf("the terminal is left as %q", s.said.String())
 	}
 	// Followed lines work too; they are coloured there, and harmless.
 	s = sit(t, ask("logs", "-f", "--tool", "slow"), 24, 100)
-	s.until("a line", func() bool { return strings.Contains(s.written(), `info  slow: working \u001b[2J`) })
+	s.until("a line", func() bool { return strings.Contains(s.said.String(), `info  slow: working \u001b[2J`) })
 	kit.OK(t, kit.Err(s.ours.WriteString("\x03")))
 	s.ends(0)
-	if strings.Contains(s.written(), "\x1b[2J") {
-		t.Errorf("%q", s.written())
+	if strings.Contains(s.said.String(), "\x1b[2J") {
+		t.Errorf("%q", s.said.String())
 	}
 }
 
@@ -248,7 +238,7 @@ func TestProgressIsABarOnATerminalAndPlainLinesElsewhere(t *testing.T) {
 	}
 	cmd := program(t, steppingTool(), "call", "steps")
 	s := sit(t, cmd, 24, 120)
-	s.until("a bar", func() bool { return movingBar.MatchString(s.written()) })
+	s.until("a bar", func() bool { return movingBar.MatchString(s.said.String()) })
 	release(cmd)
 	s.ends(0)
 
@@ -256,9 +246,9 @@ func TestProgressIsABarOnATerminalAndPlainLinesElsewhere(t *testing.T) {
 	said := &running{cmd: cmd}
 	cmd.Stderr = said
 	kit.OK(t, cmd.Start())
-	kit.Eventually(t, "a plain line", func() bool { return plainLine.MatchString(said.text()) })
+	kit.Eventually(t, "a plain line", func() bool { return plainLine.MatchString(said.String()) })
 	release(cmd)
-	if err := cmd.Wait(); err != nil || strings.ContainsAny(said.text(), "\r\x1b█") {
-		t.Errorf("%v: %q", err, said.text())
+	if err := cmd.Wait(); err != nil || strings.ContainsAny(said.String(), "\r\x1b█") {
+		t.Errorf("%v: %q", err, said.String())
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"toolpost/internal/kit"
 )
 
 // A T is the part of a test that the package needs: every testing.TB is one.
@@ -50,7 +52,7 @@ func Start(t T) *Browser {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	var said tail
+	var said kit.Buffer
 	cmd := exec.CommandContext(context.Background(), program, flags(t.TempDir())...)
 	cmd.ExtraFiles = []*os.File{toRead, fromWrite} // 3 and 4, as the flag for pipes expects
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -89,26 +91,6 @@ func flags(dir string) []string {
 		"--disable-renderer-backgrounding", "--disable-background-timer-throttling", "--disable-backgrounding-occluded-windows", // several pages are used at once
 		"--font-render-hinting=none", "--lang=en-US", "--user-data-dir=" + filepath.Join(dir, "profile"),
 	}
-}
-
-// A tail keeps the end of a program's output.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	t.text = t.text[max(0, len(t.text)-4<<10):]
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.text)
 }
 
 // A Look is a device and a colour scheme. The zero value is a desktop in light colours.

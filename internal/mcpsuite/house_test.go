@@ -1,7 +1,6 @@
 package mcpsuite
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -33,7 +32,7 @@ type house struct {
 	text string // of the config
 	node *node.Node
 	url  string
-	log  journal
+	log  kit.Buffer
 }
 
 // openHouse opens it, and checks for leaks at the end.
@@ -154,22 +153,4 @@ func (h *house) keep(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A journal is a buffer that several goroutines may write to.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
 }

@@ -4,7 +4,6 @@ package served
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -69,7 +68,7 @@ type Server struct {
 	cmd  *exec.Cmd
 	url  string
 	web  http.Client
-	log  journal
+	log  kit.Buffer
 	work sync.WaitGroup // reads its output
 	once sync.Once
 }
@@ -230,22 +229,4 @@ func (s *Server) Ask(ctx context.Context, method, path, text string, headers ...
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	return string(body), err
-}
-
-// A journal is a buffer that several goroutines may write to.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
 }

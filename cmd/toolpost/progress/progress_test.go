@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,30 +12,12 @@ import (
 	"toolpost/internal/kit"
 )
 
-// A screen is what was written so far, shared by the test and the moving line.
-type screen struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *screen) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // frames are the successive contents of a terminal.
 func frames(text string) []string { return strings.Split(text, "\r\x1b[2K") }
 
 func TestOnATerminalALineMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out screen
+		var out kit.Buffer
 		l := progress.New(progress.Out{Writer: &out, Terminal: true, Width: func() int { return 80 }}, "torch")
 		time.Sleep(250 * time.Millisecond)
 		kit.Equal(t, out.String(), "", "something quick shows")
@@ -62,7 +43,7 @@ func TestOnATerminalALineMoves(t *testing.T) {
 
 func TestALineFitsIntoATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out screen
+		var out kit.Buffer
 		l := progress.New(progress.Out{Writer: &out, Terminal: true, Width: func() int { return 30 }}, "torch")
 		l.Set(1, 4, strings.Repeat("ä", 100))
 		time.Sleep(350 * time.Millisecond)
@@ -83,7 +64,7 @@ func TestWideCharactersTakeTwoColumns(t *testing.T) {
 
 func TestProgressIsPlainLinesWithoutATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out screen
+		var out kit.Buffer
 		l := progress.New(progress.Out{Writer: &out}, "indexing")
 		time.Sleep(500 * time.Millisecond)
 		for i := range 100 {
@@ -109,7 +90,7 @@ func TestRateAndRemainingTime(t *testing.T) {
 			"x: 25% 1/4":                    {{0, 3, 4}, {1, 1, 4}}, // it started over
 			"x: 100% 4/4 2/s":               {{0, 0, 4}, {1.99, 4, 4}},
 		} {
-			var out screen
+			var out kit.Buffer
 			l := progress.New(progress.Out{Writer: &out}, "x")
 			begun := time.Now()
 			for _, s := range steps {
