@@ -196,7 +196,7 @@ sources:
 // A server with a slow store opens seconds after it has loaded its config.
 func TestConfigSavedWhileTheServerOpensIsAdopted(t *testing.T) {
 	t.Parallel()
-	p := &place{t: t, dir: t.TempDir(), logged: &log{}}
+	p := &place{t: t, dir: t.TempDir(), logged: &kit.Buffer{}}
 	p.write("toolpost.yaml", "sources: []\n")
 	cfg := kit.Must(config.Load(filepath.Join(p.dir, "toolpost.yaml")))(t)
 	p.write("toolpost.yaml", "sources: [{name: files, protocol: builtin, roots: [{path: .}]}]\n")
