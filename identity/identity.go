@@ -60,8 +60,8 @@ const Reason = "unauthenticated"
 // has expired or was revoked.
 func WrongToken() error {
 	return tool.Errorf(tool.CodeAccessDenied,
-		"the bearer token is wrong or no longer valid; `toolpost token issue` makes one for a caller. "+
-			"The owner's: %s", TokenHint).Because(Reason)
+		"the bearer token is wrong or no longer valid; `toolpost token issue` makes one for a caller; "+
+			"%s", TokenHint).Because(Reason)
 }
 
 // Bounds limit how many connections a door takes at the same time.

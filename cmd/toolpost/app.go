@@ -205,7 +205,11 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 || !c.HasSubCommands() {
 		return nil
 	}
-	return noSubcommand(c, args[0], "")
+	otherwise := ""
+	if !c.HasParent() {
+		otherwise = "; a tool is called with `toolpost call NAME`"
+	}
+	return noSubcommand(c, args[0], otherwise)
 }
 
 // noSubcommand returns the error for a word that is not a subcommand of c; otherwise ends it if no name is similar.
@@ -403,13 +407,22 @@ func (a *app) note(text string) {
 	fmt.Fprintf(a.err, "%s %s\n", a.err.amber("note:"), cleanLines(text))
 }
 
+// builtInOnly explains that there are only the built-in tools, because there is no config.
+const builtInOnly = nowhere + ", so its tools are the built-in ones"
+
+// unconfigured reports whether commands run here without a config.
+func (a *app) unconfigured() bool {
+	if a.server.url != "" || a.played != nil {
+		return false
+	}
+	cfg, err := a.load()
+	return err == nil && cfg.Path == ""
+}
+
 // noteDefault says that the built-in tools are shown because there is no config.
 func (a *app) noteDefault() {
-	if a.server.url != "" || a.json {
-		return
-	}
-	if cfg, err := a.load(); err == nil && cfg.Path == "" && a.played == nil {
-		fmt.Fprintln(a.err, nowhere+", so its tools are the built-in ones")
+	if !a.json && a.unconfigured() {
+		fmt.Fprintln(a.err, builtInOnly)
 	}
 }
 

@@ -212,7 +212,7 @@ func (a *app) callUnknown(ctx context.Context, b *backend, req callRequest, out 
 		req.call.Args = raw(strings.Join(req.words, " ")) // text, which no tool takes if it has appeared meanwhile
 	}
 	if r, err = b.Invoke(ctx, &req.call, out); err != nil {
-		return nil, suggest(ctx, b, req.call.Tool, err)
+		return nil, a.suggest(ctx, b, req.call.Tool, err)
 	}
 	return r, nil
 }
@@ -226,9 +226,13 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
-// suggest adds similar names to a not_found error.
-func suggest(ctx context.Context, c tool.Catalog, name string, err error) error {
-	return nearest.Tool(ctx, c, me(), name, "; `toolpost tools` lists what there is", err)
+// suggest adds similar names to a not_found error, or that the command was typed in a folder without a config.
+func (a *app) suggest(ctx context.Context, c tool.Catalog, name string, err error) error {
+	otherwise := "; `toolpost tools` lists what there is"
+	if a.unconfigured() {
+		otherwise = "; " + builtInOnly
+	}
+	return nearest.Tool(ctx, c, me(), name, otherwise, err)
 }
 
 // withInputs adds the tool's inputs to an invalid_input error.

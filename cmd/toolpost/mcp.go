@@ -126,6 +126,7 @@ func (a *app) mcpListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.noteDefault()
 			tried, err := a.tryThose(c.Context(), cfg, isMCP)
 			if err != nil {
 				return err

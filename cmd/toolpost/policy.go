@@ -105,7 +105,7 @@ func (a *app) explainHere(ctx context.Context, n *node.Node, ask operate.Explain
 	}
 	spec, err := n.Spec(ask.Tool)
 	if err != nil {
-		return cmp.Or(n.CheckDoor(ask.Door), suggest(ctx, n.Catalog(), ask.Tool, err))
+		return cmp.Or(n.CheckDoor(ask.Door), a.suggest(ctx, n.Catalog(), ask.Tool, err))
 	}
 	if ask.Args, err = someArguments(words, spec, a.in); err != nil {
 		return withInputs(spec, err)

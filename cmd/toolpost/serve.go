@@ -56,6 +56,7 @@ func (a *app) serve(ctx context.Context, o node.Options, replace bool) error {
 	if err != nil {
 		return err
 	}
+	a.noteDefault()
 	if o.Sockets, err = web.Activated(); err != nil {
 		return err
 	}

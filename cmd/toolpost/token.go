@@ -71,6 +71,9 @@ func (a *app) tokenNewOwnerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := a.hasOwner(cfg); err != nil {
+				return err
+			}
 			made, err := access.NewOwnerToken(cfg)
 			if err != nil {
 				return err
@@ -85,6 +88,17 @@ func (a *app) tokenNewOwnerCommand() *cobra.Command {
 			}, false)
 		},
 	})
+}
+
+// hasOwner refuses a folder in which no server can have run: a token made there would replace none.
+func (a *app) hasOwner(cfg *config.Config) error {
+	if !a.unconfigured() {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(cfg.StateDir(), identity.TokenFile)); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return tool.Errorf(tool.CodeInvalidInput, nowhere+", and no server has run in it; --config names the server's config")
 }
 
 // tokenFile holds the owner's token if it could not be shown.
@@ -201,7 +215,7 @@ func (a *app) leaseIssueCommand() *cobra.Command {
 			return err
 		}
 		defer b.close()
-		return suggest(c.Context(), b, append(words, name)[0], err)
+		return a.suggest(c.Context(), b, append(words, name)[0], err)
 	}
 	_ = c.RegisterFlagCompletionFunc("tool", func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return a.completeTool(c, nil, word)

@@ -152,7 +152,7 @@ func firstLine(s *tool.Spec) string {
 func (a *app) showTool(ctx context.Context, b *backend, names []string) error {
 	spec, err := b.Lookup(ctx, me(), names[0])
 	if err != nil {
-		return suggest(ctx, b, names[0], err)
+		return a.suggest(ctx, b, names[0], err)
 	}
 	t := listed{spec, tool.WhyNot(ctx, b.Catalog, me(), spec.Name)}
 	if a.json {
