@@ -33,8 +33,7 @@ func TestPictures(t *testing.T) {
 		p := w.browser.Page(t, look)
 		p.Forgive(refusals)
 		take := func(name string) {
-			p.Wait("document.fonts.ready.then(() => new Promise(requestAnimationFrame))")
-			p.Picture(filepath.Join(folder, name+"-"+look.String()+".png"))
+			picture(p, filepath.Join(folder, name+"-"+look.String()+".png"))
 		}
 		p.Open(s.URL())
 		p.WaitText("Sign in to Toolpost")
@@ -66,4 +65,12 @@ func TestPictures(t *testing.T) {
 		p.Wait("document.querySelector('aside form') && document.querySelector('aside ol')")
 		take("waits-job")
 	}
+}
+
+// picture takes a picture of a page once all that it fetches to be drawn is there: drawings, other images and fonts.
+func picture(p *browser.Page, path string) {
+	p.Wait("!document.querySelector('[data-how=svg]:not(:has(img))')")
+	p.Wait("Promise.all([...document.images].map((i) => i.decode())).then(() => true)")
+	p.Wait("document.fonts.ready.then(() => new Promise(requestAnimationFrame))")
+	p.Picture(path)
 }

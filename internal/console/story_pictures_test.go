@@ -117,9 +117,7 @@ func TestPicturesOfStories(t *testing.T) {
 				p.SignIn(one.server, one.hash)
 				p.Wait("document.querySelector('h1')")
 				one.ready(p)
-				p.Wait("Promise.all([...document.images].map((i) => i.decode())).then(() => true)")
-				p.Wait("document.fonts.ready.then(() => new Promise(requestAnimationFrame))")
-				p.Picture(filepath.Join(folder, one.name+"-"+look.String()+".png"))
+				picture(p, filepath.Join(folder, one.name+"-"+look.String()+".png"))
 			})
 		}
 	}
