@@ -162,7 +162,7 @@ func hostileContentIsText(t *testing.T, w world) {
 	p.Wait("document.querySelector('form input, form textarea')")
 	p.Press("Control+Enter")
 	p.Wait("document.querySelector('.failure')")
-	const progress = "[...document.querySelectorAll('ol li')].some((e) => e.innerText.includes('progress') && e.innerText.includes('1 of 2 <script>'))"
+	const progress = "[...document.querySelectorAll('ol li')].some((e) => e.innerText.includes('progress') && e.innerText.includes('1 of 2 · <script>'))"
 	p.Wait(progress)
 	look("progress")
 	p.Click("link", "Open the call")

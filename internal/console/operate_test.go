@@ -200,6 +200,7 @@ func jobIsAnswered(t *testing.T, w world) {
 	p.Click("button", "Answer")
 	p.WaitText("What is your name?")
 	p.Type("textbox", "name", "Ada")
+	p.Wait("document.querySelector('aside ol li')?.innerText.match(/\\d s\\s+ui\\s+ask/)") // its events as those of a call
 	p.Eval("document.querySelector('aside form button.primary').click()", nil)
 	p.Wait("document.querySelector('aside').innerText.includes('hello')")
 	p.Press("Escape")

@@ -220,6 +220,11 @@ func navigationOnAPhone(t *testing.T, w world) {
 		p.WaitFor("heading", view)
 		p.Wait("document.documentElement.scrollWidth <= innerWidth")
 	}
+	for _, hash := range []string{"#/plans/new", "#/operate/policy", "#/operate/sources?add=mcp"} {
+		p.Eval("void (location.hash = '"+hash+"')", nil)
+		p.Wait("document.querySelector('main :is(input, textarea).mono')")
+		p.Wait("[...document.querySelectorAll('input, textarea, select')].every((f) => parseFloat(getComputedStyle(f).fontSize) >= 16)")
+	}
 	p.Click("button", "More")
 	p.WaitDialog("Commands")
 	check(t, p, axeSource(t), "the menu of a phone")
