@@ -61,9 +61,10 @@ func auditIsAQuestionInTheAddress(t *testing.T, w world) {
 	p.Wait(rows + " === 12")
 
 	// Dragging across a plot zooms in; Back zooms out again.
-	p.Eval("void (location.hash += '&since=24h')", nil)
+	p.Eval("performance.clearResourceTimings(), void (location.hash += '&since=24h')", nil)
 	p.WaitFor("button", "24h")
 	p.Wait(rows + " === 12")
+	p.Wait("performance.getEntriesByType('resource').some((r) => r.name.includes('audit.paths') && r.responseStatus === 200)") // after the plots
 	p.Eval(`(() => {
 		const over = document.querySelector('.u-over'), box = over.getBoundingClientRect();
 		const at = (type, share, to) => to.dispatchEvent(new MouseEvent(type, {bubbles: true, clientX: box.left + share * box.width, clientY: box.top + 20, button: 0, movementX: 9}));
