@@ -191,7 +191,7 @@ func (a *app) outcomeOf(ctx context.Context, id string, events tool.Sink) (*tool
 	defer b.close()
 	show := tool.Call{Args: raw(map[string]any{"job": id})}
 	if j, err := use[job](ctx, a, b, jobTool("showJob"), show, tool.Discard); err == nil && j.State == jobs.Queued && a.server.url == "" {
-		a.note("no server of this config runs; the job begins when one does: " + a.here("`toolpost serve`"))
+		a.note("no server of this config runs here; the job begins when one of this store does: " + a.here("`toolpost serve`"))
 	}
 	seen := 0
 	counted := tool.SinkFunc(func(ev tool.Event) error {
