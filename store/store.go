@@ -14,6 +14,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
+	"toolpost/engine/member"
 	"toolpost/engine/pin"
 	"toolpost/engine/quota"
 	"toolpost/engine/session"
@@ -46,6 +47,7 @@ var (
 	_    plan.Store           = (*PlanTable)(nil)
 	_, _ approval.Store       = (*ApprovalTable)(nil), (*Approvals)(nil)
 	_    quota.Shared         = (*QuotaTable)(nil)
+	_    member.Register      = (*FleetTable)(nil)
 )
 
 // Options of a DB. The zero value is useful.

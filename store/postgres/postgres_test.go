@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/member"
 	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/store"
@@ -80,7 +81,8 @@ func TestTheStoreOutlivesARestartOfItsServer(t *testing.T) {
 	}
 }
 
-// A program whose clock is wrong keeps the keys and marks of calls as long as others do: else they would run again.
+// A program whose clock is wrong keeps the keys and marks of calls as long as others do: else they would run again. So it does
+// with the tickets of a fleet.
 func TestKeysAreKeptByTheClockOfTheServer(t *testing.T) {
 	address := pg.New(t).Database(t)
 	raw := pg.Raw(t, address)
@@ -98,11 +100,14 @@ func TestKeysAreKeptByTheClockOfTheServer(t *testing.T) {
 	kit.Must(o.Claim(t.Context(), key, key, 2*time.Minute))(t)
 	kit.OK(t, o.Settle(t.Context(), key, []byte(`1`), 2*time.Minute))
 	kit.Must(o.Mark(t.Context(), [32]byte{2}, key, 2*time.Minute))(t)
+	ticket := member.Ticket{Digest: strings.Repeat("ab", 32), Role: member.Worker, Uses: 1}
+	kit.OK(t, db.Fleet().AddTicket(t.Context(), ticket, 2*time.Minute))
 	var kept int
-	kit.OK(t, raw.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM early.outcome
+	kit.OK(t, raw.QueryRowContext(t.Context(), `SELECT COUNT(*)
+		FROM (SELECT expires_at FROM early.outcome UNION ALL SELECT expires_at FROM early.fleet_ticket) AS ends
 		WHERE expires_at > EXTRACT(EPOCH FROM `+clock+`) * 1000000`).Scan(&kept))
-	if kept != 2 {
-		t.Errorf("%d of 2 are kept for another program", kept)
+	if kept != 3 {
+		t.Errorf("%d of 3 are kept for another program", kept)
 	}
 	if again := kit.Must(o.Claim(t.Context(), key, key, 2*time.Minute))(t); again.Mine || string(again.Result) != "1" {
 		t.Errorf("%+v", again)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"toolpost/engine/audit"
 	"toolpost/engine/pin"
@@ -20,6 +21,8 @@ func Copies(t *testing.T, first, second Kind, listTables string) {
 	until(t, func() bool { return must[int](t)(db.Audit().Recover(ctx)) > 0 })
 	works(t, db.Pins().Change(ctx, []pin.Change{{Pin: pinOf(t, "echo", "says it again")}}))
 	must[string](t)(db.Tokens().Issue(ctx, identity.Token{Grant: identity.Grant{Caller: "ci"}}, 0))
+	works(t, db.Fleet().Found(ctx, node("first")))
+	works(t, db.Fleet().AddTicket(ctx, ticket("a", 1), time.Hour))
 	add(t, db, full())
 	between := second.fresh(t)
 	to, back := first.made(t)
@@ -31,6 +34,7 @@ func Copies(t *testing.T, first, second Kind, listTables string) {
 	equal(t, sound(t, back, head).Head, head)
 	equal(t, logOf(t, back, audit.Filter{}), logOf(t, db, audit.Filter{}))
 	equal(t, get(t, back.Sessions(), "s"), get(t, db.Sessions(), "s"))
+	equal(t, membersOf(t, back), membersOf(t, db))
 	was, is := first.Raw(t, from), first.Raw(t, to)
 	filled := 0
 	for _, table := range tablesOf(t, was, listTables) {
@@ -41,6 +45,7 @@ func Copies(t *testing.T, first, second Kind, listTables string) {
 	holds(t, filled > 10, "only %d tables have rows, which proves little", filled)
 
 	add(t, back, full()) // it continues
+	works(t, enrolled(t, back, "a", "second"))
 	sound(t, back, head)
 	gives(t, between.CopyTo(ctx, back), tool.CodeConflict, "into a store that is in use")
 	equal(t, sound(t, back).Rows, sound(t, db).Rows+1)
