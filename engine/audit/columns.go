@@ -106,6 +106,7 @@ func Columns() Table {
 		{Name: "kind", Stored: "class", Part: Shared, Since: 9, Ours: true, Value: func(r *tool.Record) any { return &r.Kind }},
 		{Name: "lane", Part: Row, Since: 10, Value: func(r *tool.Record) any { return &r.Lane }},
 		{Name: "number", Part: Row, Since: 10, Value: func(r *tool.Record) any { return &r.Number }},
+		{Name: "node", Since: 12, Value: func(r *tool.Record) any { return &r.Node }},
 	}
 }
 

@@ -1,0 +1,1 @@
+-- The node that ran a call, a column of the log.
