@@ -97,6 +97,24 @@ func RemoveEntry(path string, text []byte, section, name string) ([]byte, error)
 	})
 }
 
+// AddSection adds a section with one field at the end of a config that lacks it.
+func AddSection(path string, text []byte, section, field, value string) ([]byte, error) {
+	line := section + ": {" + field + ": " + plain(value) + "}"
+	before, err := YAMLValue(path, text)
+	if err != nil {
+		return nil, err
+	}
+	added := fmt.Appendf(bytes.TrimRight(slices.Clone(text), "\n"), "\n\n%s\n", line)
+	after, err := YAMLValue(path, added)
+	if before == nil {
+		before = map[string]any{}
+	}
+	if before[section] = map[string]any{field: value}; err != nil || !reflect.DeepEqual(full(before), full(after)) {
+		return nil, byHand(path, section, line)
+	}
+	return added, nil
+}
+
 // change edits one section as text, and checks that the result has the intended meaning and no other change: to returns
 // the intended value of the section.
 func change(path string, text []byte, key string, edit func(*editor) (string, error), to func(now any) any) ([]byte, error) {

@@ -35,6 +35,8 @@ type Binding struct {
 	Connects bool
 	// Overall is set if its tools are about all the other tools: a call of one needs every source.
 	Overall bool
+	// Remote is set if other nodes of the fleet run its tools.
+	Remote bool
 }
 
 // A Runner may report that one of its tools cannot be called now, and why; its other tools are unaffected. Unavailable
@@ -307,10 +309,10 @@ func (p previewer) Preview(c *tool.Call, path string, limit int64) ([]byte, erro
 	return p.reads.Preview(p.it.renamed(c), path, limit)
 }
 
-// toucher returns nil if the runner cannot predict what a call touches.
+// toucher returns nil if the runner cannot predict what a call touches. One that can for some of its tools says for which.
 func (it *item) toucher() tool.Toucher {
 	t, ok := it.source.Runner.(tool.Toucher)
-	if !ok {
+	if knows, of := t.(interface{ Knows(name string) bool }); !ok || of && !knows.Knows(it.own.Name) {
 		return nil
 	}
 	if reads, ok := t.(tool.Previewer); ok {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +29,7 @@ import (
 	"toolpost/engine/quota"
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
+	"toolpost/fleet"
 	"toolpost/host/secret"
 	"toolpost/identity"
 	"toolpost/model"
@@ -103,6 +105,7 @@ type Options struct {
 	Version   string          // of this program, as doors report it
 	Commands  bool            // let Serve answer commands of this user, at a socket in the state folder
 	Ready     func(Listening) // called for each open door
+	Worker    bool            // run calls of hubs, with Work: callers, the store and approvals are the hubs' business
 	Sockets   *web.Sockets    // that the doors listen on; nil if each opens its own
 	// AddSource writes a source into the config, for operators; nil if no tool may change the config.
 	AddSource operatetools.AddSource
@@ -137,6 +140,9 @@ type Node struct {
 	calls     *calls.Log // running and recent calls, and recent events
 	notify    *notify.Notifier
 	followers *follow.Followers // callers that follow events; they end with Serve
+
+	fleet        atomic.Pointer[fleet.Node] // this node's part of its fleet; nil if it is in none, or not yet
+	fleetOptions fleet.Options
 }
 
 // Open opens every source of the config concurrently, each within its timeout. A source that fails does not affect the
@@ -157,14 +163,14 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}})
 	n.o.Log = slog.New(secret.Handler(n.calls.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
 	var err error
-	if n.storage, err = storage.New(cfg, n.o.Log, n.redactor); err != nil {
+	if n.storage, err = storage.New(cfg, !o.Worker, n.o.Log, n.redactor); err != nil {
 		return nil, err
 	}
 	n.storage.Faults.Once = o.Lazy || o.Own
 	n.Catalogue = catalogue.New(ctx, catalogue.Env{
 		Config: cfg, Protocols: o.Protocols, Log: n.o.Log, Redactor: n.redactor, Pins: n.storage.Pins,
 		Watch: o.Watch, Own: o.Own, Offline: o.Offline, Lazy: o.Lazy, Early: o.Early,
-		Read: n.readSettings, Claims: n.claims, Misplaced: func() error { return n.cache.Misplaced() },
+		Read: n.readSettings, Claims: n.claims, Remote: n.fleetSources, Misplaced: func() error { return n.cache.Misplaced() },
 	})
 	n.warnOfWriters()
 	if err = n.start(ctx); err != nil {
@@ -270,6 +276,12 @@ func (n *Node) Serve(ctx context.Context) error {
 		n.o.Log.Warn("there is no store: what upstream tools say of themselves is remembered until this program ends")
 	}
 	defer GCBallast()()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if err := n.joinFleet(ctx, stop); err != nil {
+		return errors.Join(err, forget())
+	}
+	defer n.leaveFleet(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	defer context.AfterFunc(ctx, n.followers.Close)() // otherwise doors would wait for them
 	for _, d := range doors {
@@ -277,6 +289,7 @@ func (n *Node) Serve(ctx context.Context) error {
 	}
 	g.Go(func() error { n.storage.Run(ctx); return nil })
 	g.Go(func() error { n.notify.Run(ctx); return nil })
+	g.Go(func() error { n.followFleet(ctx); return nil })
 	g.Go(func() error {
 		for tool.Sleep(ctx, time.Second) {
 			n.quotas.Settle(ctx, false)

@@ -13,6 +13,7 @@ import (
 	jobtools "toolpost/builtin/job"
 	leasetools "toolpost/builtin/lease"
 	logtools "toolpost/builtin/logs"
+	nodetools "toolpost/builtin/nodes"
 	operatetools "toolpost/builtin/operate"
 	plantools "toolpost/builtin/plan"
 	reloadtools "toolpost/builtin/reload"
@@ -50,7 +51,7 @@ func (n *Node) ownTools(ctx context.Context) (engine.Binding, error) {
 		}),
 		logtools.New(logtools.Options{Log: n.calls, Followers: n.followers}), trusttools.New(n.Upstream()),
 		n.issuer(), reloadtools.New(n.Refresh), operatetools.New(n), operatetools.Adding(n.o.AddSource), consoletools.New(n.Console, n.ConsoleURL), plantools.New(plans),
-		storytools.New(stories), approvaltools.New(n.storage.Approvals, n.followers),
+		storytools.New(stories), approvaltools.New(n.storage.Approvals, n.followers), nodetools.New(n.Fleet),
 	}, stored...)...)
 	specs, err := one.Tools(ctx)
 	for _, s := range specs {

@@ -20,6 +20,7 @@ import (
 	"toolpost/cmd/toolpost/memory"
 	"toolpost/cmd/toolpost/terminal"
 	"toolpost/config"
+	"toolpost/engine/member"
 	"toolpost/host/sandbox"
 	"toolpost/node"
 	"toolpost/tool"
@@ -29,6 +30,7 @@ import (
 func (a *app) serveCommand() *cobra.Command {
 	var o node.Options
 	var replace bool
+	var join, name string
 	c := &cobra.Command{
 		Use: "serve", SuggestFor: []string{"start", "up", "server"},
 		Short: "Serve the tools at every configured door",
@@ -40,11 +42,17 @@ func (a *app) serveCommand() *cobra.Command {
 			"A change to the config, or to an app, skill, pack, plugin or program that it names, takes effect within\n" +
 			"a second and is logged. `toolpost reload` and SIGUSR1 apply changes at once. SIGHUP does the same\n" +
 			"without a terminal; with a terminal it ends the server.",
-		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), o, replace) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.join(c.Context(), join, name, member.Hub); err != nil {
+				return err
+			}
+			return a.serve(c.Context(), o, replace)
+		},
 	}
 	c.Flags().StringVar(&o.Listen, "listen", "",
 		"address of the HTTP door and of doors that share it (default: the config's, or 127.0.0.1:8700)")
 	c.Flags().BoolVar(&replace, "replace", false, "take over from the server that runs with this state folder, if there is one")
+	joins(c, &join, &name)
 	c.Flags().BoolVar(&a.logJSON, "log-json", false, "write the log as lines of JSON")
 	c.Flags().BoolVar(&o.NewToken, "new-token", false,
 		"make a new token for the owner and print it; the old one stops working")

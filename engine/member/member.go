@@ -23,7 +23,7 @@ type Member struct {
 	Role    Role
 	Labels  []string
 	Key     string // its public nkey: a node proves with it who it is
-	Address string // of a hub: where other nodes reach it, as HOST:PORT
+	Address string // of a hub, for other nodes, as HOST:PORT
 	Joined  time.Time
 	Evicted time.Time // zero while it belongs to the fleet
 }
@@ -50,7 +50,7 @@ type Register interface {
 	Members(ctx context.Context) ([]Member, error)
 	// SetKey replaces the key of a member that has the key old. The error is conflict if it has another, or is evicted.
 	SetKey(ctx context.Context, id, old, key string) error
-	// SetAddress notes where a hub is reached.
+	// SetAddress notes the address of a hub.
 	SetAddress(ctx context.Context, id, address string) error
 	// Evict ends a membership; it is not_found if there is no such member, and nothing if it is evicted already. Its name
 	// can be used again.

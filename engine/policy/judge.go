@@ -154,7 +154,7 @@ func (j *Judge) Stage(next tool.Handler) tool.Handler {
 func (j *Judge) kept(c *tool.Call, s *Scope, d Decision) *tool.Call {
 	within := *c
 	if s != nil {
-		within.Scope = s
+		within.Scope = both(c.Scope, s)
 	}
 	within.Guarantees = c.Guarantees.Tighten(d.Guarantees)
 	within.Consent = d.Ask.consent(d.Touches) // whatever the call came with: it may be a copy of another call
@@ -393,78 +393,4 @@ func eachText(v any, visit func(string)) {
 			eachText(e, visit)
 		}
 	}
-}
-
-// A Scope is the part of the files that the rules leave to one call.
-type Scope struct {
-	call *tool.Call
-	dir  string // of the config
-	deny []*Rule
-	// For each command of the call, the rules that allow it; one of them has to allow a file too. Two rules, one for the
-	// command and another for the file, do not add up to one that allows both. A call without commands has one list, of
-	// all rules that allow. Nil means that everything is allowed that is not denied.
-	allow [][]*Rule
-}
-
-var _ tool.Scope = (*Scope)(nil)
-
-// Path implements tool.Scope.
-func (s *Scope) Path(abs string, write bool) error {
-	if d := s.path(abs, write); !d.Allowed {
-		return d.Refusal(s.call, s.dir)
-	}
-	return nil
-}
-
-func (s *Scope) path(abs string, write bool) Decision {
-	onFile := func(r *Rule) bool { return r.onFile(abs, write) }
-	if i := slices.IndexFunc(s.deny, onFile); i >= 0 {
-		return Decision{Rule: s.deny[i].Name, Reason: s.deny[i].why(denying[s.deny[i].Effect]), Path: abs}
-	}
-	return s.granted(abs, onFile)
-}
-
-// granted looks in each list for a rule that allows something.
-func (s *Scope) granted(path string, allows func(*Rule) bool) Decision {
-	d := Decision{Allowed: true, Rule: byDefault, Reason: undenied}
-	for _, rules := range s.allow {
-		i := slices.IndexFunc(rules, allows)
-		if i < 0 {
-			return unlisted(path, nil)
-		}
-		d.Rule, d.Reason = rules[i].Name, rules[i].why("allows it")
-	}
-	return d
-}
-
-// allowed finds rules that allow everything that a call touches, and keeps them for the files that it opens later.
-func (s *Scope) allowed(rules []*Rule, t tool.Touches) (d Decision) {
-	for _, argv := range t.Commands {
-		able := those(rules, func(r *Rule) bool { return r.onCommand(argv) })
-		if able == nil {
-			return unlisted("", argv)
-		}
-		s.allow = append(s.allow, able)
-	}
-	if s.allow == nil {
-		s.allow = [][]*Rule{those(rules, func(r *Rule) bool { return r.Commands == nil })}
-	}
-	if len(t.Reads)+len(t.Writes) == 0 { // a rule about files does not match a call that names none
-		return s.granted("", func(r *Rule) bool { return !r.aboutPaths() })
-	}
-	for i, list := range [][]string{t.Writes, t.Reads} {
-		for _, path := range list {
-			if d = s.path(path, i == 0); !d.Allowed {
-				return d
-			}
-		}
-	}
-	return d
-}
-
-// undenied is why a call is allowed that no rule matches.
-const undenied = "no rule denies it"
-
-func unlisted(path string, command []string) Decision {
-	return Decision{Rule: byDefault, Reason: "no rule of the policy allows it", Path: path, Command: command}
 }

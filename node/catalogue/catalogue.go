@@ -39,6 +39,8 @@ type Env struct {
 	Read func(*config.Config) (Settings, error)
 	// Claims returns the files that no tool sees or changes because other parts of a config use them.
 	Claims func(*config.Config) []offlimits.Claim
+	// Remote returns the sources that other nodes of the fleet bring.
+	Remote func() []engine.Binding
 	// Misplaced returns which setting does not fit the published tools, or nil.
 	Misplaced func() error
 }
@@ -155,6 +157,15 @@ func (c *Catalogue) endStart() {
 	}
 	c.bind(c.life)
 	c.warnMisplaced()
+}
+
+// Rebind publishes the sources again, with those that the fleet has now.
+func (c *Catalogue) Rebind() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.engine != nil && c.life.Err() == nil {
+		c.bind(c.life)
+	}
 }
 
 func (c *Catalogue) warnMisplaced() {

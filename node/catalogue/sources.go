@@ -292,7 +292,22 @@ func (c *Catalogue) bind(ctx context.Context) []tool.Change {
 		}
 		bindings = append(bindings, b)
 	}
-	return c.engine.Replace(ctx, bindings)
+	return c.engine.Replace(ctx, c.withRemote(bindings))
+}
+
+// withRemote adds the sources of other nodes. One that this node has too is its own while it is open: a call goes to another
+// machine only if it has to.
+func (c *Catalogue) withRemote(bindings []engine.Binding) []engine.Binding {
+	for _, remote := range c.env.Remote() {
+		i := slices.IndexFunc(bindings, func(b engine.Binding) bool { return b.Name == remote.Name })
+		switch {
+		case i < 0:
+			bindings = append(bindings, remote)
+		case bindings[i].Err != nil:
+			bindings[i] = remote
+		}
+	}
+	return bindings
 }
 
 // inFront lists the sources that are still being opened and that s is published after or with. At the start, upstream

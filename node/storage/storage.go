@@ -67,8 +67,15 @@ type assets interface {
 }
 
 // New makes the storage of a config. It opens nothing before the first use. Calls need Bind.
-func New(cfg *config.Config, log *slog.Logger, r *secret.Redactor) (*Storage, error) {
-	db, o, err := Open(cfg)
+func New(cfg *config.Config, lasting bool, log *slog.Logger, r *secret.Redactor) (*Storage, error) {
+	o, err := optionsOf(cfg)
+	if !lasting {
+		o.URL = noStore
+	}
+	var db *store.DB
+	if err == nil {
+		db, err = openAt(cfg, &o)
+	}
 	if err != nil {
 		return nil, err
 	}

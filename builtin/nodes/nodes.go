@@ -1,0 +1,147 @@
+// Package nodes has the tools for the nodes of a fleet: listNodes, inviteNodes, drainNode, evictNode and rotateNodes. Only
+// operators may use them.
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"toolpost/builtin/define"
+	"toolpost/engine/member"
+	"toolpost/fleet"
+	"toolpost/tool"
+)
+
+// New makes the tools. In returns the fleet that this program is a hub of, or nil.
+func New(in func() *fleet.Node) *define.Set {
+	f := of{in}
+	return define.NewSet(
+		define.New(tool.Spec{
+			Name: "listNodes", Effects: tool.Effects{Reads: true},
+			Description: "Lists the nodes of the fleet: hubs and workers, whether they are up, their labels, tools and calls. For operators.",
+		}, define.ForOperators("list the nodes of the fleet", f.list)),
+		define.New(tool.Spec{
+			Name: "inviteNodes", Description: "Makes a line with a token, with which nodes join the fleet. For operators.",
+		}, define.ForOperators("invite nodes", f.invite)),
+		define.New(tool.Spec{
+			Name: "drainNode", Effects: tool.Effects{Writes: true, Idempotent: true},
+			Description: "Lets a node take no more calls; it ends after its last one. For operators.",
+		}, define.ForOperators("drain nodes", f.drain)),
+		define.New(tool.Spec{
+			Name: "evictNode", Effects: tool.Effects{Writes: true, Destructive: true},
+			Description: "Ends the membership of a node: it is cut off within a second, and its key is refused. For operators.",
+		}, define.ForOperators("evict nodes", f.evict)),
+		define.New(tool.Spec{
+			Name: "rotateNodes", Effects: tool.Effects{Writes: true}, Timeout: time.Minute,
+			Description: "Lets every connected node make itself another key, and refuses the old ones. For operators.",
+		}, define.ForOperators("rotate the keys of nodes", f.rotate)),
+	)
+}
+
+type of struct{ in func() *fleet.Node }
+
+// fleet returns the fleet, or why there is none.
+func (f of) fleet() (*fleet.Node, error) {
+	if n := f.in(); n != nil {
+		return n, nil
+	}
+	return nil, tool.Errorf(tool.CodeNotFound, "no server of this config runs as a hub; `toolpost fleet init` makes one, then `toolpost serve` runs it")
+}
+
+// Listed is the output of listNodes.
+type Listed struct {
+	Nodes []fleet.Status `json:"nodes"`
+}
+
+func (f of) list(ctx context.Context, c *define.Call, _ struct{}) (Listed, error) {
+	n, err := f.fleet()
+	if err != nil {
+		return Listed{}, err
+	}
+	all, err := n.Nodes(ctx)
+	c.Summary = define.Count(len(all), "node")
+	return Listed{all}, err
+}
+
+// InviteArgs are the arguments of inviteNodes.
+type InviteArgs struct {
+	Role   member.Role `json:"role" schema:"enum=hub|worker" doc:"what the nodes will be: hub or worker; default: worker"`
+	Labels []string    `json:"labels,omitzero" schema:"items.minLength=1" doc:"labels that they get"`
+	Uses   int         `json:"uses" schema:"minimum=0 maximum=100000" doc:"how many nodes can join with it; default: 1"`
+	TTLms  int64       `json:"ttl_ms" schema:"minimum=0" doc:"how long it is valid; default: an hour"`
+}
+
+// Invited is the output of inviteNodes.
+type Invited struct {
+	Line string      `json:"line" doc:"for --join; it is shown this once"`
+	Role member.Role `json:"role"`
+	Uses int         `json:"uses"`
+}
+
+func (f of) invite(ctx context.Context, c *define.Call, a InviteArgs) (Invited, error) {
+	n, err := f.fleet()
+	if err == nil {
+		err = c.Told("an invitation")
+	}
+	if err != nil {
+		return Invited{}, err
+	}
+	if a.Role == "" {
+		a.Role = member.Worker
+	}
+	a.Uses = max(a.Uses, 1)
+	ttl := time.Duration(min(a.TTLms, int64(365*24*time.Hour/time.Millisecond))) * time.Millisecond
+	if ttl == 0 {
+		ttl = time.Hour
+	}
+	line, err := n.Token(ctx, member.Ticket{Role: a.Role, Labels: a.Labels, Uses: a.Uses}, ttl)
+	c.Summary = fmt.Sprintf("an invitation for %s", define.Count(a.Uses, string(a.Role)))
+	return Invited{line, a.Role, a.Uses}, err
+}
+
+// NameArgs are the arguments of drainNode and evictNode.
+type NameArgs struct {
+	Node string `json:"node" schema:"required minLength=1" doc:"name or id of the node"`
+}
+
+// Done is the output of drainNode and evictNode.
+type Done struct {
+	Node string `json:"node"`
+}
+
+func (f of) drain(ctx context.Context, c *define.Call, a NameArgs) (Done, error) {
+	n, err := f.fleet()
+	if err == nil {
+		err = n.DrainNode(ctx, a.Node)
+	}
+	c.Summary = a.Node + " drains"
+	return Done{a.Node}, err
+}
+
+func (f of) evict(ctx context.Context, c *define.Call, a NameArgs) (Done, error) {
+	n, err := f.fleet()
+	if err == nil {
+		err = n.Evict(ctx, a.Node)
+	}
+	c.Summary = a.Node + " is evicted"
+	return Done{a.Node}, err
+}
+
+// Rotated is the output of rotateNodes.
+type Rotated struct {
+	Failed []string `json:"failed" doc:"connected nodes that kept their keys"`
+}
+
+func (f of) rotate(ctx context.Context, c *define.Call, _ struct{}) (Rotated, error) {
+	n, err := f.fleet()
+	if err != nil {
+		return Rotated{}, err
+	}
+	failed, err := n.Rotate(ctx)
+	if failed == nil {
+		failed = []string{}
+	}
+	c.Summary = "the nodes have new keys"
+	return Rotated{failed}, err
+}

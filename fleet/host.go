@@ -1,0 +1,361 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A Machine is what a node runs for hubs.
+type Machine interface {
+	tool.Handler
+	// Offers lists the tools. It is called after each change.
+	Offers(ctx context.Context) []Offer
+	// Touches is that of the tool's runner.
+	Touches(ctx context.Context, c *tool.Call) (tool.Touches, error)
+}
+
+// maxStreams bounds the calls that hubs have at a node at once; it refuses more, and the hub asks another node.
+const maxStreams = 4096
+
+// remembered is how many streams that ended a node remembers, so that a message that is sent again starts nothing.
+const remembered = 1 << 16
+
+// A host runs the calls of hubs on this node.
+type host struct {
+	id      string
+	run     string // of this program: a message for an earlier one is refused
+	machine Machine
+	orders  func(ctx context.Context, order order) ([]byte, error)
+	log     *slog.Logger
+	life    context.Context
+	tasks   sync.WaitGroup
+	places  int // calls at once
+	list    atomic.Pointer[list]
+
+	mu       sync.Mutex
+	streams  map[string]*stream // by the subject of the answers
+	seen     map[string]bool    // of streams that ended
+	before   map[string]bool    // likewise, a while ago
+	calls    int
+	asked    map[string]func() // how the programs that wait for answers learn that none comes, by question
+	draining bool
+	closed   bool
+	idle     chan struct{} // closed once it drains and no call is left
+}
+
+// take gets a message of a hub, from any of the links. It never blocks.
+func (h *host) take(nc *nats.Conn, m *nats.Msg) {
+	if !h.answersTo(m.Reply) || len(m.Data) < headSize {
+		return
+	}
+	h.mu.Lock()
+	s := h.streams[m.Reply]
+	if s == nil && h.opens(m) {
+		s = newStream("the hub", func(b []byte) error { return nc.Publish(m.Reply, b) })
+		if len(h.streams) >= maxStreams {
+			h.mu.Unlock()
+			s.finish(context.Background(), nil, busy("has %d calls", maxStreams))
+			return
+		}
+		h.streams[m.Reply] = s
+		h.tasks.Go(func() { h.serve(m.Reply, s) })
+	}
+	h.mu.Unlock()
+	if s != nil {
+		s.deliver(m.Data)
+	}
+}
+
+// answersTo reports whether a subject is one on which this node answers a hub.
+func (h *host) answersTo(subject string) bool {
+	rest, ok := strings.CutPrefix(subject, subjectStreams)
+	parts := strings.Split(rest, ".")
+	return ok && len(parts) == 3 && parts[1] == h.id
+}
+
+// opens reports whether a message begins a stream. The caller holds mu.
+func (h *host) opens(m *nats.Msg) bool {
+	k := kind(m.Data[0])
+	return !h.closed && k != kindTaken && k != kindEnd && !h.seen[m.Reply] && !h.before[m.Reply]
+}
+
+// busy is the refusal of a node that takes no call now: another one may.
+func busy(format string, args ...any) error {
+	return tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the node "+format, args...).Because(reasonGone))
+}
+
+// serve answers one stream.
+func (h *host) serve(subject string, s *stream) {
+	ctx, stop := context.WithCancelCause(h.life)
+	defer stop(nil)
+	defer h.forget(subject)
+	go func() {
+		select {
+		case <-s.done:
+			stop(s.broken())
+		case <-ctx.Done():
+		}
+	}()
+	f, err := s.message(ctx, nil)
+	if err != nil {
+		return // the hub is gone, or asked nothing that can be answered
+	}
+	answer, err := h.answer(ctx, s, f)
+	if err := s.finish(h.life, answer, err); err != nil && h.life.Err() == nil && ctx.Err() == nil {
+		h.log.Warn("the outcome of a call could not be delivered to its hub", "error", err)
+	}
+}
+
+// finish sends the last message. Once ctx has ended, it does not wait for the other end to take earlier ones.
+func (s *stream) finish(ctx context.Context, answer []byte, err error) error {
+	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	if err != nil {
+		return s.send(ctx, kindError, encodeError(err))
+	}
+	return s.send(ctx, kindResult, answer)
+}
+
+func (h *host) forget(subject string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.streams, subject)
+	if h.seen[subject] = true; len(h.seen) >= remembered {
+		h.before, h.seen = h.seen, map[string]bool{}
+	}
+}
+
+// answer does what the first message of a stream asks for.
+func (h *host) answer(ctx context.Context, s *stream, f frame) ([]byte, error) {
+	switch f.kind {
+	case kindCall:
+		return h.call(ctx, s, f.body)
+	case kindTouches:
+		c, _, err := h.accept(f.body)
+		if err != nil {
+			return nil, err
+		}
+		t, err := h.machine.Touches(ctx, c)
+		return encodeTouches(t, err)
+	case kindList:
+		return h.list.Load().packed, nil
+	case kindOrder:
+		var o order
+		if err := strictjson.Unmarshal(f.body, &o); err != nil {
+			return nil, err
+		}
+		return h.orders(ctx, o)
+	}
+	return nil, s.garbled("a message of the unknown kind %q; is one of the nodes much older than the other?", f.kind)
+}
+
+// accept reads a request, and refuses one that is not for this program or is for another definition of the tool.
+func (h *host) accept(body []byte) (*tool.Call, time.Duration, error) {
+	var r request
+	raw, err := unpack(body, &r)
+	switch {
+	case err != nil:
+		return nil, 0, tool.BeforeRun(tool.Errorf(tool.CodeProtocol, "a call of a hub cannot be read: %w", err).Because(reasonLink))
+	case r.To != h.run:
+		return nil, 0, busy("has started again since its hub chose it")
+	case h.list.Load().tools[toolKey(r.Source, r.Tool)] != r.Digest:
+		return nil, 0, busy("has another definition of the tool %s now", r.Tool)
+	}
+	c, err := r.call(at(raw, 0), at(raw, 1), at(raw, 2))
+	return c, r.Left, tool.BeforeRun(err)
+}
+
+// call runs a call, and returns its result.
+func (h *host) call(ctx context.Context, s *stream, body []byte) ([]byte, error) {
+	c, left, err := h.accept(body)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.begin(); err != nil {
+		return nil, err
+	}
+	defer h.done()
+	if left > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, left, tool.Errorf(tool.CodeTimeout, "%s ran longer than it may", c.Tool))
+		defer stop()
+	}
+	r, err := h.machine.Invoke(ctx, c, &remoteSink{ctx: ctx, s: s, log: h.log})
+	if err != nil {
+		return nil, err
+	}
+	h.keepQuestion(r)
+	return encodeResult(r)
+}
+
+// mostQuestions bounds the questions that a node remembers; older ones are answered, or time out at their program.
+const mostQuestions = 4096
+
+// keepQuestion remembers how to tell the program that asked a question that no answer comes.
+func (h *host) keepQuestion(r *tool.Result) {
+	if r == nil || r.Ask == nil || r.Ask.Drop == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.asked == nil || len(h.asked) >= mostQuestions {
+		h.asked = map[string]func(){}
+	}
+	h.asked[r.Ask.ID] = r.Ask.Drop
+}
+
+func (h *host) dropQuestion(id string) {
+	h.mu.Lock()
+	drop := h.asked[id]
+	delete(h.asked, id)
+	h.mu.Unlock()
+	if drop != nil {
+		drop()
+	}
+}
+
+func (h *host) begin() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.draining:
+		return busy("takes no more calls: it drains")
+	case h.calls >= h.places:
+		return busy("has %d calls already", h.calls)
+	}
+	h.calls++
+	return nil
+}
+
+func (h *host) done() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.calls--; h.calls == 0 && h.draining {
+		close(h.idle)
+	}
+}
+
+// drain takes no more calls; the channel is closed when the last has ended.
+func (h *host) drain() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.draining {
+		h.draining, h.idle = true, make(chan struct{})
+		if h.calls == 0 {
+			close(h.idle)
+		}
+	}
+	return h.idle
+}
+
+// close takes nothing more, and waits until every stream has ended. They end with life.
+func (h *host) close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.tasks.Wait()
+}
+
+func (h *host) running() (calls int, draining bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls, h.draining
+}
+
+// A remoteSink sends the events of a call to its hub. If the hub cannot be reached the call goes on: what it changes, it
+// should change as a whole.
+type remoteSink struct {
+	ctx  context.Context
+	s    *stream
+	log  *slog.Logger
+	lost bool
+	mu   sync.Mutex
+}
+
+// Emit implements tool.Sink. It waits while the hub has not taken the events before.
+func (r *remoteSink) Emit(ev tool.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lost {
+		return nil
+	}
+	head := event{Kind: ev.Kind, Time: ev.Time, Blocked: ev.Blocked, Ours: ev.Ours}
+	err := r.file(ev, &head)
+	if err == nil {
+		var body []byte
+		if body, err = pack(&head, ev.Data); err == nil {
+			err = r.s.send(r.ctx, kindEvent, body)
+		}
+	}
+	if errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionClosed) {
+		r.lost = true
+		r.log.Warn("a hub cannot be reached: the events of one of its calls are lost", "error", err)
+		return nil
+	}
+	return err
+}
+
+// file sends the file of an event ahead.
+func (r *remoteSink) file(ev tool.Event, head *event) error {
+	if ev.File == nil {
+		return nil
+	}
+	sum, buffer := sha256.New(), make([]byte, chunk)
+	for at := int64(0); ; {
+		n, err := ev.File.ReadAt(buffer, at)
+		if n > 0 {
+			_, _ = sum.Write(buffer[:n])
+			if err := r.s.one(r.ctx, kindFile, buffer[:n]); err != nil {
+				return err
+			}
+			at += int64(n)
+		}
+		if errors.Is(err, io.EOF) {
+			head.File, head.SHA256 = true, sum.Sum(nil)
+			return nil
+		}
+		if err != nil {
+			return tool.Errorf(tool.CodeInternal, "an asset cannot be read: %w", err)
+		}
+	}
+}
+
+// A touched is the answer to kindTouches. An error may come with touches.
+type touched struct {
+	tool.Touches
+	MayRead  []string   `json:"may_read,omitempty"`
+	MayWrite []string   `json:"may_write,omitempty"`
+	Error    *wireError `json:"error,omitzero"`
+}
+
+func encodeTouches(t tool.Touches, err error) ([]byte, error) {
+	out := touched{Touches: t, MayRead: t.MayRead, MayWrite: t.MayWrite}
+	if err != nil {
+		out.Error = &wireError{Error: tool.AsError(err)}
+	}
+	return strictjson.Marshal(&out)
+}
+
+func decodeTouches(b []byte) (tool.Touches, error) {
+	var in touched
+	if err := strictjson.Unmarshal(b, &in); err != nil {
+		return tool.Touches{}, err
+	}
+	in.Touches.MayRead, in.Touches.MayWrite = in.MayRead, in.MayWrite
+	if in.Error != nil {
+		return in.Touches, in.Error.Error
+	}
+	return in.Touches, nil
+}

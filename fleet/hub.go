@@ -1,0 +1,356 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// Waits of a hub.
+const (
+	announceEvery = time.Second
+	silentFor     = 5 * time.Second // a node that says nothing for so long is gone
+	askWithin     = 10 * time.Second
+)
+
+// A hub knows the nodes that are connected to its server, and sends them calls.
+type hub struct {
+	id      string
+	nc      *nats.Conn
+	log     *slog.Logger
+	changed func() // the tools of the fleet may have changed
+
+	mu      sync.Mutex
+	peers   map[string]*peer
+	streams map[string]*stream // by the last part of their subjects
+	sources map[string]*Source // of the fleet, by name
+}
+
+// A peer is another node, as a hub knows it.
+type peer struct {
+	announcement
+	seen     time.Time
+	tools    map[string]*offered // by toolKey
+	inflight int                 // calls that this hub has there
+	asking   bool                // for its tools
+	listed   string              // the digest of the list that tools are from
+	refused  string              // why it gets no calls, or ""
+}
+
+// An announcement is what a node says of itself every second, and when it changes.
+type announcement struct {
+	ID       string    `json:"id"`
+	Name     string    `json:"name"`
+	Role     string    `json:"role"`
+	Run      string    `json:"run"`
+	Link     int       `json:"link"`
+	Version  string    `json:"version"`
+	Labels   []string  `json:"labels,omitempty"`
+	Digest   string    `json:"digest"` // of its list of tools
+	Tools    int       `json:"tools"`
+	Running  int       `json:"running"`
+	Places   int       `json:"places"` // how many calls it takes at once
+	Draining bool      `json:"draining,omitzero"`
+	Left     bool      `json:"left,omitzero"` // it ends now
+	Since    time.Time `json:"since"`         // when it started, by its own clock
+}
+
+func newHub(id string, nc *nats.Conn, log *slog.Logger, changed func()) (*hub, error) {
+	h := &hub{
+		id: id, nc: nc, log: log, changed: changed,
+		peers: map[string]*peer{}, streams: map[string]*stream{}, sources: map[string]*Source{},
+	}
+	for subject, take := range map[string]nats.MsgHandler{
+		subjectUp + "*":              h.announced,
+		subjectStreams + id + ".*.*": h.answered,
+	} {
+		sub, err := nc.Subscribe(subject, take)
+		if err != nil {
+			return nil, err
+		}
+		_ = sub.SetPendingLimits(-1, 256<<20) // streams bound what is on its way
+	}
+	return h, nil
+}
+
+// announced notes what a node says of itself.
+func (h *hub) announced(m *nats.Msg) {
+	var a announcement
+	if strictjson.Unmarshal(m.Data, &a) != nil || a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
+		return
+	}
+	if a.Left {
+		h.gone(a.ID)
+		return
+	}
+	h.mu.Lock()
+	p := h.peers[a.ID]
+	if p == nil || p.Run != a.Run {
+		if p != nil {
+			h.failStreams(p)
+		}
+		p = &peer{announcement: a, tools: map[string]*offered{}}
+		if p.refused = incompatible(a.Link); p.refused != "" {
+			h.log.Warn("a node gets no calls: "+p.refused, "node", a.Name, "version", a.Version)
+		}
+		h.peers[a.ID] = p
+	}
+	drained := p.Draining != a.Draining
+	p.renew(a)
+	ask := p.listed != a.Digest && !p.asking && p.refused == ""
+	p.asking = p.asking || ask
+	h.mu.Unlock()
+	if ask {
+		go h.list(p)
+	}
+	if drained {
+		h.publish()
+	}
+}
+
+// renew notes what may change while a node's program runs. The rest is read without mu.
+func (p *peer) renew(a announcement) {
+	p.Labels, p.Digest, p.Tools, p.Running, p.Places, p.Draining = a.Labels, a.Digest, a.Tools, a.Running, a.Places, a.Draining
+	p.seen = time.Now()
+}
+
+// incompatible returns why a node of another version is refused, or "".
+func incompatible(link int) string {
+	switch {
+	case link > linkVersion+1:
+		return "it is more than one version newer than this hub; upgrade the hubs"
+	case link < linkVersion-1:
+		return "it is more than one version older than this hub; upgrade it"
+	}
+	return ""
+}
+
+// list asks a node for its tools.
+func (h *hub) list(p *peer) {
+	ctx, stop := context.WithTimeout(context.Background(), askWithin)
+	defer stop()
+	body, err := h.ask(ctx, p, kindList, nil)
+	var all []*offered
+	if err == nil {
+		all, err = decodeList(body)
+	}
+	h.mu.Lock()
+	p.asking = false
+	if err == nil {
+		p.listed, p.tools = digestBytes(body), map[string]*offered{}
+		for _, o := range all {
+			p.tools[toolKey(o.Spec.Source, o.Spec.Name)] = o
+		}
+	}
+	h.mu.Unlock()
+	if err != nil {
+		h.log.Warn("a node did not list its tools; it is asked again", "node", p.Name, "error", tool.AsError(err).Message)
+		return
+	}
+	h.publish()
+}
+
+// ask sends one question to a node, and returns the answer.
+func (h *hub) ask(ctx context.Context, p *peer, k kind, body []byte) ([]byte, error) {
+	s := h.open(p)
+	defer h.close(s)
+	if err := s.send(ctx, k, body); err != nil {
+		return nil, err
+	}
+	f, err := s.message(ctx, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case f.kind == kindError:
+		return nil, ended(f.body)
+	}
+	return f.body, nil
+}
+
+// A hubStream is the hub's end of a stream.
+type hubStream struct {
+	*stream
+	name string
+	node string
+}
+
+// open begins a stream with a node.
+func (h *hub) open(p *peer) *hubStream {
+	name := rand.Text()
+	subject, reply := subjectNode+p.ID, subjectStreams+h.id+"."+p.ID+"."+name
+	s := newStream(p.Name, func(b []byte) error { return h.nc.PublishRequest(subject, reply, b) })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.streams[p.ID+"."+name] = s
+	if h.peers[p.ID] != p {
+		s.fail(goneError(p.Name, true))
+	}
+	return &hubStream{s, p.ID + "." + name, p.ID}
+}
+
+func (h *hub) close(s *hubStream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.streams, s.name)
+}
+
+// goneError is the error of a call whose node is gone.
+func goneError(node string, before bool) error {
+	e := tool.Errorf(tool.CodeUnavailable, "the node %s is gone", node).Because(reasonGone)
+	if before {
+		return tool.BeforeRun(e)
+	}
+	return e
+}
+
+// answered gets a message of a node. The subject proves which node sent it: the server lets no other use it.
+func (h *hub) answered(m *nats.Msg) {
+	name := strings.TrimPrefix(m.Subject, subjectStreams+h.id+".")
+	h.mu.Lock()
+	s := h.streams[name]
+	h.mu.Unlock()
+	switch {
+	case s == nil:
+	case len(m.Data) == 0 && m.Header.Get("Status") == "503": // nobody subscribes to the node's subject
+		s.fail(goneError(s.peer, true))
+	default:
+		s.deliver(m.Data)
+	}
+}
+
+// gone forgets a node that has left or was cut off. Its calls end.
+func (h *hub) gone(id string) {
+	h.mu.Lock()
+	p := h.peers[id]
+	if p == nil {
+		h.mu.Unlock()
+		return
+	}
+	delete(h.peers, id)
+	h.failStreams(p)
+	h.mu.Unlock()
+	h.publish()
+}
+
+// failStreams ends the streams with a node. The caller holds mu.
+func (h *hub) failStreams(p *peer) {
+	for name, s := range h.streams {
+		if strings.HasPrefix(name, p.ID+".") {
+			s.fail(goneError(p.Name, false))
+		}
+	}
+}
+
+// watch forgets nodes that are silent, until ctx ends.
+func (h *hub) watch(ctx context.Context) {
+	for tool.Sleep(ctx, announceEvery) {
+		var silent []string
+		h.mu.Lock()
+		for id, p := range h.peers {
+			if time.Since(p.seen) > silentFor {
+				silent = append(silent, id)
+			}
+		}
+		h.mu.Unlock()
+		for _, id := range silent {
+			h.log.Warn("a node of the fleet is silent; it gets no calls", "node", id)
+			h.gone(id)
+		}
+	}
+}
+
+// publish derives the sources of the fleet from what its nodes offer.
+func (h *hub) publish() {
+	h.mu.Lock()
+	offers := h.offers()
+	var told []*Source
+	added := false
+	for name, tools := range offers {
+		s := h.sources[name]
+		if s == nil {
+			s = &Source{Name: name, hub: h}
+			h.sources[name], added = s, true
+		}
+		if s.set(tools) {
+			told = append(told, s)
+		}
+	}
+	for name, s := range h.sources {
+		if offers[name] == nil && s.set(nil) {
+			told = append(told, s)
+		}
+	}
+	h.mu.Unlock()
+	for _, s := range told {
+		s.Tell()
+	}
+	if added {
+		h.changed()
+	}
+}
+
+// offers groups what the nodes offer by source and name. If nodes define a tool differently, the definition of most of them
+// counts, and the others get no calls of it: they drift. The caller holds mu.
+func (h *hub) offers() map[string]map[string]*shared {
+	all := map[string]map[string]*shared{}
+	for _, id := range slices.Sorted(maps.Keys(h.peers)) {
+		p := h.peers[id]
+		for _, o := range p.tools {
+			if o.Spec.Source == tool.OwnSource { // no node speaks for this program
+				continue
+			}
+			tools := all[o.Spec.Source]
+			if tools == nil {
+				tools = map[string]*shared{}
+				all[o.Spec.Source] = tools
+			}
+			if tools[o.Spec.Name] == nil {
+				tools[o.Spec.Name] = &shared{}
+			}
+			tools[o.Spec.Name].add(o, p)
+		}
+	}
+	for _, tools := range all {
+		for _, t := range tools {
+			t.settle()
+		}
+	}
+	return all
+}
+
+// A shared is a tool that some nodes have.
+type shared struct {
+	*offered // the definition that counts
+	peers    []*peer
+	byDigest map[string][]*peer
+	digests  map[string]*offered
+}
+
+func (t *shared) add(o *offered, p *peer) {
+	if t.byDigest == nil {
+		t.byDigest, t.digests = map[string][]*peer{}, map[string]*offered{}
+	}
+	t.byDigest[o.digest] = append(t.byDigest[o.digest], p)
+	t.digests[o.digest] = o
+}
+
+// settle chooses the definition of most nodes, and of several such the one with the least digest.
+func (t *shared) settle() {
+	best := ""
+	for _, d := range slices.Sorted(maps.Keys(t.byDigest)) {
+		if best == "" || len(t.byDigest[d]) > len(t.byDigest[best]) {
+			best = d
+		}
+	}
+	t.offered, t.peers = t.digests[best], t.byDigest[best]
+}

@@ -1,0 +1,213 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/engine/member"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// startHub starts the server of a hub, and what listens on it.
+func (n *Node) startHub(ctx context.Context) (err error) {
+	n.roster = &roster{register: n.env.Register, log: n.env.Log}
+	if err := n.roster.refresh(ctx); err != nil {
+		return err
+	}
+	if m, ok := n.roster.byID(n.pass.ID); !ok || !m.Evicted.IsZero() {
+		return tool.Errorf(tool.CodeAccessDenied, "the store of this hub does not know it as a member of its fleet: it was evicted, or "+
+			"fleet.json in the state folder is that of another fleet")
+	}
+	if err := n.listen(); err != nil {
+		return err
+	}
+	if n.nc, err = n.server.dial(accountFleet, nats.NoCallbacksAfterClientClose()); err != nil {
+		return err
+	}
+	if n.hub, err = newHub(n.pass.ID, n.nc, n.env.Log, n.env.Changed); err != nil {
+		return err
+	}
+	if n.system, err = n.server.dial(accountSystem); err != nil {
+		return err
+	}
+	if err := n.server.disconnected(n.system, n.hub.gone); err != nil {
+		return err
+	}
+	r := &reception{register: n.env.Register, pass: &n.pass, hubs: n.hubAddresses, log: n.env.Log}
+	if _, err := n.nc.Subscribe(subjectJoin, r.receive); err != nil {
+		return err
+	}
+	if err := n.env.Register.SetAddress(ctx, n.pass.ID, n.address()); err != nil {
+		return err
+	}
+	n.tasks.Go(func() { n.hub.watch(n.life) })
+	n.tasks.Go(n.watchRoster)
+	n.env.Log.Info("the fleet is open", "address", n.address())
+	return n.roster.refresh(ctx)
+}
+
+// listen starts the server, on a free port if another program has its own.
+func (n *Node) listen() error {
+	ca, err := n.pass.authority()
+	if err != nil {
+		return err
+	}
+	certificate, err := ca.server()
+	if err != nil {
+		return err
+	}
+	n.server, err = startServer(n.env.Listen, certificate, n.roster.known, n.env.Log)
+	if errors.Is(err, errTaken) {
+		free := withoutPort(n.env.Listen)
+		n.env.Log.Warn("another program has the port of the fleet; this hub takes a free one", "listen", n.env.Listen)
+		n.server, err = startServer(free, certificate, n.roster.known, n.env.Log)
+	}
+	return err
+}
+
+func (n *Node) closeHub() {
+	for _, nc := range []*nats.Conn{n.nc, n.system} {
+		if nc != nil {
+			nc.Close()
+		}
+	}
+	if n.server != nil {
+		n.server.close()
+	}
+}
+
+// hubAddresses lists the addresses of the hubs, this one among them.
+func (n *Node) hubAddresses() []string {
+	list := []string{n.address()}
+	for _, m := range n.roster.all() {
+		if m.Role == roleHub && m.Evicted.IsZero() && m.Address != "" && m.ID != n.pass.ID {
+			list = append(list, m.Address)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// tellHubs tells the nodes of this hub the addresses of all hubs.
+func (n *Node) tellHubs() {
+	if body, err := strictjson.Marshal(n.hubAddresses()); err == nil {
+		_ = n.nc.Publish(subjectHubs, body)
+	}
+}
+
+// watchRoster follows the members in the store, connects to new hubs, and cuts off evicted nodes.
+func (n *Node) watchRoster() {
+	for {
+		n.connect(n.hubAddresses())
+		if !tool.Sleep(n.life, rosterEvery) {
+			return
+		}
+		if err := n.roster.refresh(n.life); err != nil && n.life.Err() == nil {
+			n.env.Log.Warn("the members of the fleet cannot be read; those that were read last count", "error", err)
+			continue
+		}
+		n.expel()
+	}
+}
+
+// rosterEvery is how often a hub reads the members; other hubs tell it of evictions at once.
+const rosterEvery = 5 * time.Second
+
+// expel cuts off nodes that are no members any more.
+func (n *Node) expel() {
+	for _, m := range n.roster.all() {
+		if m.Evicted.IsZero() {
+			continue
+		}
+		if m.ID == n.pass.ID {
+			n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "this hub was evicted from its fleet"))
+			return
+		}
+		if n.hub.knows(m.ID) {
+			n.server.cut(m.ID)
+			n.hub.gone(m.ID)
+		}
+	}
+}
+
+func (h *hub) knows(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.peers[id] != nil
+}
+
+// A roster is the members of a fleet as the store had them last: a hub admits nodes while the store is away.
+type roster struct {
+	register member.Register
+	log      *slog.Logger
+
+	mu      sync.Mutex
+	members []member.Member
+	read    time.Time
+}
+
+func (r *roster) refresh(ctx context.Context) error {
+	all, err := r.register.Members(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.members, r.read = all, time.Now()
+	return nil
+}
+
+func (r *roster) all() []member.Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.members
+}
+
+func (r *roster) byID(id string) (member.Member, bool) {
+	return r.find(func(m member.Member) bool { return m.ID == id })
+}
+
+// find returns the first member that is wanted.
+func (r *roster) find(wanted func(member.Member) bool) (m member.Member, ok bool) {
+	all := r.all()
+	if i := slices.IndexFunc(all, wanted); i >= 0 {
+		return all[i], true
+	}
+	return m, false
+}
+
+// known returns the member with a key. One that joined a moment ago is looked up in the store.
+func (r *roster) known(key string) (member.Member, bool) {
+	has := func(m member.Member) bool { return m.Key == key && m.Evicted.IsZero() }
+	if m, ok := r.find(has); ok {
+		return m, true
+	}
+	r.mu.Lock()
+	soon := time.Since(r.read) < 100*time.Millisecond
+	r.mu.Unlock()
+	if soon {
+		return member.Member{}, false
+	}
+	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
+	defer stop()
+	if err := r.refresh(ctx); err != nil {
+		r.log.Warn("the members of the fleet cannot be read", "error", err)
+	}
+	return r.find(has)
+}
+
+// named returns the member with a name or an id.
+func (r *roster) named(name string) (member.Member, error) {
+	m, ok := r.find(func(m member.Member) bool { return m.Evicted.IsZero() && (m.Name == name || m.ID == name) })
+	if !ok {
+		return m, tool.Errorf(tool.CodeNotFound, "the fleet has no node %q; `toolpost fleet` lists them", name)
+	}
+	return m, nil
+}

@@ -1,0 +1,220 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/engine/member"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A joining is what a node asks for that joins.
+type joining struct {
+	Token string `json:"token"`
+	Name  string `json:"name"`
+	Key   string `json:"key"` // its public nkey
+	Proof []byte `json:"proof"`
+	Link  int    `json:"link"`
+	Role  string `json:"role"` // that it wants
+}
+
+// A welcome is the answer.
+type welcome struct {
+	Error *tool.Error `json:"error,omitzero"`
+	Pass  Pass        `json:"pass"` // without the seed, which the node keeps to itself
+}
+
+// A Joiner is what a node says of itself when it joins.
+type Joiner struct {
+	Name string
+	Role member.Role // that it wants; the invitation must be for it
+}
+
+// Join makes a member of this node, by an invitation, at the first of its hubs that answers.
+func Join(ctx context.Context, i Invitation, j Joiner) (*Pass, error) {
+	var failures []error
+	for _, hub := range i.Hubs {
+		p, err := joinAt(ctx, hub, i, j)
+		switch {
+		case err == nil:
+			return p, nil
+		case tool.CodeOf(err) != tool.CodeUnavailable:
+			return nil, err // another hub would say the same
+		}
+		failures = append(failures, err)
+	}
+	return nil, errors.Join(failures...)
+}
+
+func joinAt(ctx context.Context, hub string, i Invitation, j Joiner) (*Pass, error) {
+	var ended error
+	tls := i.trust()
+	nc, err := nats.Connect("nats://"+hub, nats.Secure(tls), nats.TLSHandshakeFirst(), nats.UserInfo(joinUser, ""), nats.NoReconnect(),
+		nats.Timeout(askWithin), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { ended = err }))
+	switch {
+	case errors.Is(err, errForeign):
+		return nil, errForeign
+	case err != nil:
+		return nil, tool.Errorf(tool.CodeUnavailable, "no hub answers at %s: %w; is `toolpost serve` running there, and may this machine "+
+			"reach its port?", hub, err)
+	}
+	defer nc.Close()
+	seed, public, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	p := Pass{Seed: seed}
+	request := joining{Token: i.token(), Name: j.Name, Key: public, Link: linkVersion, Role: string(j.Role)}
+	if request.Proof, err = p.sign([]byte(i.token())); err != nil {
+		return nil, err
+	}
+	answer, err := askToJoin(ctx, nc, request)
+	if err != nil {
+		return nil, errors.Join(err, ended)
+	}
+	answer.Pass.Seed = seed
+	return &answer.Pass, nil
+}
+
+// askToJoin sends the request, and waits for the answer on the one subject that this connection may read.
+func askToJoin(ctx context.Context, nc *nats.Conn, request joining) (*welcome, error) {
+	id, err := nc.GetClientID()
+	if err != nil {
+		return nil, err
+	}
+	reply := subjectJoined + strconv.FormatUint(id, 10)
+	sub, err := nc.SubscribeSync(reply)
+	if err != nil {
+		return nil, err
+	}
+	body, err := strictjson.Marshal(request)
+	if err == nil {
+		err = nc.PublishRequest(subjectJoin, reply, body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, askWithin)
+	defer stop()
+	m, err := sub.NextMsgWithContext(ctx)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the hub at %s does not answer: %w", nc.ConnectedAddr(), err)
+	}
+	var w welcome
+	switch err := strictjson.Unmarshal(m.Data, &w); {
+	case err != nil || len(m.Data) == 0:
+		return nil, tool.Errorf(tool.CodeProtocol, "the hub at %s does not answer as a hub does", nc.ConnectedAddr())
+	case w.Error != nil:
+		return nil, w.Error
+	}
+	return &w, nil
+}
+
+// A reception lets nodes join at a hub.
+type reception struct {
+	register member.Register
+	pass     *Pass
+	hubs     func() []string
+	log      *slog.Logger
+}
+
+// receive answers a request to join.
+func (r *reception) receive(m *nats.Msg) {
+	ctx, stop := context.WithTimeout(context.Background(), askWithin)
+	defer stop()
+	var w welcome
+	member, err := r.enrol(ctx, m.Data)
+	if err != nil {
+		w.Error = tool.AsError(err)
+		r.log.Warn("a node could not join", "error", w.Error.Message)
+	} else {
+		w.Pass = Pass{ID: member.ID, Name: member.Name, Role: member.Role, CA: r.pass.CA, Hubs: r.hubs()}
+		if member.Role == roleHub {
+			w.Pass.CAKey = r.pass.CAKey
+		}
+		r.log.Info("a node joined the fleet", "node", member.Name, "role", member.Role)
+	}
+	if body, err := strictjson.Marshal(w); err == nil {
+		_ = m.Respond(body)
+	}
+}
+
+func (r *reception) enrol(ctx context.Context, body []byte) (none member.Member, err error) {
+	var j joining
+	if err := strictjson.UnmarshalClosed(body, &j); err != nil {
+		return none, tool.Errorf(tool.CodeInvalidInput, "the request to join cannot be read: %w", err)
+	}
+	if why := incompatible(j.Link); why != "" {
+		return none, tool.Errorf(tool.CodeUnsupported, "this node cannot join: %s", why)
+	}
+	if !proves(j.Key, j.Proof, []byte(j.Token)) {
+		return none, tool.Errorf(tool.CodeAccessDenied, "the node has not proven that it has its key")
+	}
+	m, err := r.register.Enrol(ctx, digestOf(j.Token), member.Member{ID: newID(), Name: j.Name, Key: j.Key})
+	if err == nil && string(m.Role) != j.Role {
+		err = errors.Join(tool.Errorf(tool.CodeInvalidInput, "this token is for a %s, and this node is to be a %.20s; make another with "+
+			"`toolpost fleet token --role %.20s`", m.Role, j.Role, j.Role), r.register.Evict(ctx, m.ID))
+	}
+	return m, err
+}
+
+// newID makes the id of a node: short, since it is a part of every subject.
+func newID() string {
+	b := make([]byte, 8)
+	_, _ = rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// Found makes the first hub of a new fleet.
+func Found(ctx context.Context, register member.Register, name, state string) (*Pass, error) {
+	if p, err := LoadPass(state); p != nil || err != nil {
+		return nil, errors.Join(err, tool.Errorf(tool.CodeConflict, "this machine belongs to a fleet already; `toolpost fleet` shows it"))
+	}
+	ca, err := newAuthority()
+	if err != nil {
+		return nil, err
+	}
+	p := &Pass{ID: newID(), Name: name, Role: roleHub}
+	if p.CA, p.CAKey, err = ca.encode(); err != nil {
+		return nil, err
+	}
+	var public string
+	if p.Seed, public, err = newKey(); err != nil {
+		return nil, err
+	}
+	if err := register.Found(ctx, member.Member{ID: p.ID, Name: p.Name, Role: roleHub, Key: public}); err != nil {
+		return nil, err
+	}
+	return p, p.Save(state)
+}
+
+// Invite makes an invitation for nodes of a role.
+func (p *Pass) Invite(ctx context.Context, register member.Register, t member.Ticket, ttl time.Duration, hubs []string) (Invitation, error) {
+	ca, err := parseCertificate(p.CA)
+	if err != nil {
+		return Invitation{}, err
+	}
+	i := invite(hubs, ca.Raw)
+	t.Digest = digestOf(i.token())
+	return i, register.AddTicket(ctx, t, ttl)
+}
+
+// outward is the address of this machine that others most likely reach: the one from which it would send to them.
+func outward() string {
+	c, err := net.Dial("udp", "192.0.2.1:9") // nothing is sent
+	if err != nil {
+		return "127.0.0.1"
+	}
+	defer c.Close()
+	host, _, _ := net.SplitHostPort(c.LocalAddr().String())
+	return host
+}

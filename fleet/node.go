@@ -1,0 +1,379 @@
+// Package fleet makes several machines one Toolpost: hubs take calls, and workers run them.
+//
+// NATS moves what the nodes say to each other, and keeps nothing. Every hub has a NATS server of its own, and every other node,
+// hubs included, connects to each of them: a hub sees at first hand which nodes are there, and no hub is needed by another.
+// A node subscribes to one subject; a hub opens a stream of numbered frames on it for each call. What lasts is in the store.
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/config"
+	"toolpost/engine/member"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+const (
+	roleHub    = member.Hub
+	roleWorker = member.Worker
+)
+
+// DefaultListen is the address of a hub's server.
+const DefaultListen = ":7422"
+
+// Section is the part of the config that a node reads.
+func Section() config.Part {
+	return config.Part{Name: "fleet", Doc: "this server as a hub of a fleet, or this worker; `toolpost fleet init` writes it", Options: Options{}}
+}
+
+// Options is the section fleet of a config.
+type Options struct {
+	Listen    string          `yaml:"listen" schema:"default=:7422" doc:"where the hub takes connections of other nodes; if another program has the port, it takes a free one"`
+	Advertise string          `yaml:"advertise" doc:"HOST:PORT at which other nodes reach this hub; default: an address of this machine"`
+	Name      string          `yaml:"name" doc:"of this node; default: the name of the machine"`
+	Labels    []string        `yaml:"labels" doc:"labels of this hub, such as gpu"`
+	Places    int             `yaml:"places" schema:"default=1024" doc:"how many calls of hubs this node takes at once"`
+	Drain     config.Duration `yaml:"drain" schema:"default=30s" doc:"how long running calls may take to end when the node drains"`
+}
+
+// Env is what a node is made of.
+type Env struct {
+	Options
+	Pass     *Pass
+	State    string // the folder of the pass
+	Version  string
+	Log      *slog.Logger
+	Machine  Machine
+	Register member.Register // of a hub
+	Changed  func()          // the sources of the fleet may have changed; of a hub
+	// Stop ends the program that the node is a part of: without an error once an operator drains it, otherwise because it
+	// cannot be a member any more.
+	Stop func(why error)
+}
+
+// A Node is a member of a fleet that runs.
+type Node struct {
+	env    Env
+	host   *host
+	life   context.Context
+	end    context.CancelCauseFunc
+	tasks  sync.WaitGroup
+	since  time.Time
+	server *natsServer // of a hub, like the following
+	nc     *nats.Conn
+	system *nats.Conn
+	hub    *hub
+	roster *roster
+	nudge  chan struct{} // something to announce
+
+	linking sync.Mutex // one connect at a time
+
+	mu    sync.Mutex
+	links map[string]*link // by address
+	hubs  []string         // addresses, as hubs told them
+	pass  Pass
+}
+
+// Sources are those of the fleet, for the catalogue of a hub, in the order of their names.
+func (n *Node) Sources() (all []*Source) {
+	if n == nil || n.hub == nil {
+		return nil
+	}
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(n.hub.sources)) {
+		all = append(all, n.hub.sources[name])
+	}
+	return all
+}
+
+// Start connects a node to its fleet. It returns at once: hubs that cannot be reached are tried again.
+func Start(ctx context.Context, env Env) (*Node, error) {
+	n := &Node{env: env, links: map[string]*link{}, pass: *env.Pass, since: time.Now(), nudge: make(chan struct{}, 1)}
+	n.env.Places = cmp.Or(env.Places, 1024)
+	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	n.host = &host{
+		id: n.pass.ID, run: rand.Text(), machine: env.Machine, orders: n.obey, log: env.Log, life: n.life, places: n.env.Places,
+		streams: map[string]*stream{}, seen: map[string]bool{},
+	}
+	if err := n.listTools(ctx); err != nil {
+		return nil, err
+	}
+	if n.pass.Role == roleHub {
+		if err := n.startHub(ctx); err != nil {
+			n.Close(ctx)
+			return nil, err
+		}
+	}
+	n.connect(n.pass.Hubs)
+	n.tasks.Go(n.announce)
+	return n, nil
+}
+
+// listTools notes what this node offers now.
+func (n *Node) listTools(ctx context.Context) error {
+	l, err := newList(sorted(n.env.Machine.Offers(ctx)))
+	if err == nil {
+		n.host.list.Store(l)
+	}
+	return err
+}
+
+// Retold tells the hubs that the tools of this node may have changed.
+func (n *Node) Retold(ctx context.Context) {
+	if err := n.listTools(ctx); err != nil {
+		n.env.Log.Warn("the tools of this node cannot be described to the fleet", "error", err)
+	}
+	n.poke()
+}
+
+func (n *Node) poke() {
+	select {
+	case n.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// announcement says what this node is now.
+func (n *Node) announcement() announcement {
+	running, draining := n.host.running()
+	l := n.host.list.Load()
+	return announcement{
+		ID: n.pass.ID, Name: n.pass.Name, Role: string(n.pass.Role), Run: n.host.run, Link: linkVersion, Version: n.env.Version,
+		Labels: n.env.Labels, Digest: l.digest, Tools: len(l.tools), Running: running, Places: n.env.Places, Draining: draining,
+		Since: n.since,
+	}
+}
+
+// announce tells every hub what this node is, each second and when that changes.
+func (n *Node) announce() {
+	tick := time.NewTicker(announceEvery)
+	defer tick.Stop()
+	for {
+		n.tell(n.announcement())
+		select {
+		case <-tick.C:
+		case <-n.nudge:
+		case <-n.life.Done():
+			return
+		}
+	}
+}
+
+func (n *Node) tell(a announcement) {
+	body, err := strictjson.Marshal(a)
+	if err != nil {
+		return
+	}
+	for _, l := range n.all() {
+		_ = l.nc.Publish(subjectUp+a.ID, body) // a hub that cannot be reached has forgotten this node
+	}
+	if n.hub != nil {
+		n.tellHubs()
+	}
+}
+
+func (n *Node) all() []*link {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.links))
+}
+
+func (n *Node) link(address string) *link {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.links[address]
+}
+
+// A link is the connection of a node to a hub.
+type link struct {
+	address string
+	key     string // that it was opened with
+	nc      *nats.Conn
+}
+
+// connect connects to hubs, and leaves those that are not among them.
+func (n *Node) connect(addresses []string) {
+	n.linking.Lock()
+	defer n.linking.Unlock()
+	links := map[string]*link{}
+	for _, a := range addresses {
+		if a == n.address() || n.life.Err() != nil {
+			continue
+		}
+		l := n.link(a)
+		if l == nil {
+			var err error
+			if l, err = n.dial(a); err != nil {
+				n.env.Log.Warn("a hub cannot be connected to", "hub", a, "error", err)
+				continue
+			}
+		}
+		links[a] = l
+	}
+	n.mu.Lock()
+	before := n.links
+	n.links = links
+	n.mu.Unlock()
+	for a, l := range before {
+		if links[a] != l {
+			l.nc.Close()
+		}
+	}
+}
+
+func (n *Node) dial(address string) (*link, error) {
+	trust, err := n.pass.trust()
+	if err != nil {
+		return nil, err
+	}
+	public, err := n.key()
+	if err != nil {
+		return nil, err
+	}
+	l := &link{address: address, key: public}
+	l.nc, err = nats.Connect("nats://"+address, nats.Secure(trust), nats.TLSHandshakeFirst(),
+		nats.Nkey(public, n.sign), nats.Name(n.pass.Name), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.ReconnectWait(250*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 250*time.Millisecond),
+		nats.ReconnectBufSize(-1), nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(5*time.Second),
+		nats.IgnoreDiscoveredServers(), nats.IgnoreAuthErrorAbort(),
+		nats.ConnectHandler(func(*nats.Conn) { n.connected(address) }), nats.ReconnectHandler(func(*nats.Conn) { n.connected(address) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.troubled(address, err) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				n.env.Log.Warn("the connection to a hub is lost; it is tried again", "hub", address, "error", err)
+			}
+			go n.redial(l)
+		}))
+	if err != nil {
+		return nil, err
+	}
+	for subject, take := range map[string]nats.MsgHandler{
+		subjectNode + n.pass.ID: func(m *nats.Msg) { n.host.take(l.nc, m) },
+		subjectHubs:             n.learn,
+	} {
+		sub, err := l.nc.Subscribe(subject, take)
+		if err != nil {
+			l.nc.Close()
+			return nil, err
+		}
+		_ = sub.SetPendingLimits(-1, 256<<20) // streams bound what is on its way
+	}
+	return l, nil
+}
+
+// key returns the public key of this node.
+func (n *Node) key() (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pass.public()
+}
+
+// redial replaces a link that has ended, if the node has another key by now.
+func (n *Node) redial(l *link) {
+	if now, err := n.key(); err != nil || now == l.key {
+		return
+	}
+	n.mu.Lock()
+	hubs := n.pass.Hubs
+	if n.links[l.address] == l {
+		delete(n.links, l.address)
+	}
+	n.mu.Unlock()
+	l.nc.Close()
+	n.connect(hubs)
+}
+
+func (n *Node) sign(nonce []byte) ([]byte, error) {
+	n.mu.Lock()
+	p := n.pass
+	n.mu.Unlock()
+	return p.sign(nonce)
+}
+
+func (n *Node) connected(address string) {
+	n.env.Log.Info("connected to a hub", "hub", address)
+	n.poke()
+}
+
+// troubled notes an error of a connection. A refusal means that the node was evicted.
+func (n *Node) troubled(address string, err error) {
+	if errors.Is(err, nats.ErrAuthorization) {
+		n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "the hub at %s refuses this node: it was evicted, or joined again elsewhere; "+
+			"to join again, use a new token", address))
+		return
+	}
+	n.env.Log.Warn("a connection of the fleet has a problem", "hub", address, "error", err)
+}
+
+// learn gets the addresses of the hubs, and remembers them for the next start.
+func (n *Node) learn(m *nats.Msg) {
+	var hubs []string
+	if strictjson.Unmarshal(m.Data, &hubs) != nil || len(hubs) == 0 {
+		return
+	}
+	n.mu.Lock()
+	same := slices.Equal(hubs, n.pass.Hubs)
+	n.pass.Hubs = hubs
+	p := n.pass
+	n.mu.Unlock()
+	if same {
+		return
+	}
+	if err := p.Save(n.env.State); err != nil {
+		n.env.Log.Warn("the addresses of the hubs cannot be kept", "error", err)
+	}
+	go n.connect(hubs) // not on the goroutine of a connection that it may close
+}
+
+// address is the address of this hub for other nodes; "" of a worker.
+func (n *Node) address() string {
+	if n.server == nil {
+		return ""
+	}
+	if n.env.Advertise != "" {
+		return n.env.Advertise
+	}
+	host, _, _ := net.SplitHostPort(cmp.Or(n.env.Listen, DefaultListen))
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = outward()
+	}
+	return net.JoinHostPort(host, n.server.port())
+}
+
+// Drain takes no more calls, and waits until those that run have ended, or ctx ends.
+func (n *Node) Drain(ctx context.Context) {
+	idle := n.host.drain()
+	n.poke()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// Close leaves: calls that run here are cancelled.
+func (n *Node) Close(context.Context) {
+	a := n.announcement()
+	a.Left = true
+	n.tell(a)
+	n.end(tool.Errorf(tool.CodeUnavailable, "the node shuts down").Because(reasonGone))
+	n.tasks.Wait()
+	n.host.close()
+	for _, l := range n.all() {
+		_ = l.nc.FlushTimeout(time.Second)
+		l.nc.Close()
+	}
+	n.closeHub()
+}

@@ -1,0 +1,152 @@
+package fleet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	"toolpost/tool"
+)
+
+// An Offer is a tool that a node runs for others.
+type Offer struct {
+	Spec     *tool.Spec
+	Why      error // why it cannot be called now, or nil
+	Upstream bool  // a third party describes it
+	Touches  bool  // its runner knows what a call will touch
+}
+
+// An offerHead is an offer without its schemas, which follow it unchanged.
+type offerHead struct {
+	Spec         *tool.Spec      `json:"spec"`
+	Held         tool.Guarantees `json:"held,omitzero"`
+	Resources    []tool.Resource `json:"resources,omitempty"`
+	TitleHint    bool            `json:"title_hint,omitempty"`
+	TaskSupport  string          `json:"task_support,omitempty"`
+	HintsIgnored bool            `json:"hints_ignored,omitempty"`
+	Upstream     bool            `json:"upstream,omitempty"`
+	Touches      bool            `json:"touches,omitempty"`
+}
+
+// encode writes the definition of a tool, whose digest identifies it.
+func (o *Offer) encode() ([]byte, error) {
+	s := *o.Spec
+	s.Name, s.Own, s.Slug, s.Aliases = ownName(o.Spec), "", "", nil // published names are the hub's business
+	head := offerHead{
+		Spec: &s, Held: s.Held, Resources: s.Resources, TitleHint: s.TitleHint, TaskSupport: s.TaskSupport,
+		HintsIgnored: s.HintsIgnored, Upstream: o.Upstream, Touches: o.Touches,
+	}
+	s.Input, s.Output = nil, nil
+	return pack(&head, o.Spec.Input, o.Spec.Output, o.Spec.Extra)
+}
+
+func decodeOffer(b []byte) (*offered, error) {
+	var head offerHead
+	raw, err := unpack(b, &head)
+	if err != nil {
+		return nil, err
+	}
+	s := head.Spec
+	if s == nil || s.Name == "" || s.Source == "" {
+		return nil, errCut
+	}
+	s.Input, s.Output, s.Extra = at(raw, 0), at(raw, 1), at(raw, 2)
+	s.Held, s.Resources = head.Held, head.Resources
+	s.TitleHint, s.TaskSupport, s.HintsIgnored = head.TitleHint, head.TaskSupport, head.HintsIgnored
+	o := Offer{Spec: s, Upstream: head.Upstream, Touches: head.Touches}
+	digest, err := o.digest()
+	return &offered{o, digest}, err
+}
+
+// digest identifies the definition of a tool. The walls around it, whose words have paths of the machine, are not part of it.
+func (o Offer) digest() (string, error) {
+	s := *o.Spec
+	s.Walls, s.Held = "", tool.Guarantees{}
+	o.Spec = &s
+	b, err := o.encode()
+	return digestBytes(b), err
+}
+
+func digestBytes(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
+}
+
+// An offered is an offer as a hub got it.
+type offered struct {
+	Offer
+	digest string
+}
+
+// A list is what a node offers.
+type list struct {
+	packed []byte
+	digest string            // of packed
+	tools  map[string]string // the digests of the tools, by source and name
+}
+
+// A listHead is the beginning of a list. The definitions follow.
+type listHead struct {
+	Why map[int]json.RawMessage `json:"why,omitempty"` // why tools cannot be called, by their positions
+}
+
+// newList writes what a node offers. A tool that cannot be written is left out: it must not hide the others.
+func newList(offers []Offer) (*list, error) {
+	l := &list{tools: map[string]string{}}
+	head := listHead{Why: map[int]json.RawMessage{}}
+	var raw [][]byte
+	for _, o := range offers {
+		b, err := o.encode()
+		digest, bad := o.digest()
+		if err != nil || bad != nil {
+			continue
+		}
+		if o.Why != nil {
+			head.Why[len(raw)] = encodeError(o.Why)
+		}
+		l.tools[toolKey(o.Spec.Source, ownName(o.Spec))] = digest
+		raw = append(raw, b)
+	}
+	var err error
+	l.packed, err = pack(&head, raw...)
+	l.digest = digestBytes(l.packed)
+	return l, err
+}
+
+func decodeList(b []byte) (all []*offered, err error) {
+	var head listHead
+	raw, err := unpack(b, &head)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range raw {
+		o, err := decodeOffer(r)
+		if err != nil {
+			return nil, err
+		}
+		if why := head.Why[i]; why != nil {
+			o.Why = ended(why)
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// toolKey identifies a tool in a fleet.
+func toolKey(source, name string) string { return source + "\x00" + name }
+
+// sorted orders offers, so that equal catalogues have equal digests.
+func sorted(offers []Offer) []Offer {
+	slices.SortFunc(offers, func(a, b Offer) int {
+		ka, kb := toolKey(a.Spec.Source, ownName(a.Spec)), toolKey(b.Spec.Source, ownName(b.Spec))
+		switch {
+		case ka < kb:
+			return -1
+		case ka > kb:
+			return 1
+		}
+		return 0
+	})
+	return offers
+}

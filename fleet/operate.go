@@ -1,0 +1,304 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"toolpost/engine/member"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// An order is what a hub wants of a node.
+type order struct {
+	Do       string `json:"do"`
+	Question string `json:"question,omitempty"` // of orderDrop
+	Node     string `json:"node,omitempty"`     // of orderExpel
+}
+
+// The orders.
+const (
+	orderDrain   = "drain"
+	orderDrop    = "drop"    // nobody will answer a question
+	orderRotate  = "rotate"  // make another key; the answer has it
+	orderRotated = "rotated" // use the new key
+	orderExpel   = "expel"   // to another hub: a node was evicted
+)
+
+// obey does what a hub wants.
+func (n *Node) obey(ctx context.Context, o order) ([]byte, error) {
+	switch o.Do {
+	case orderDrain:
+		n.drainSelf()
+	case orderDrop:
+		n.host.dropQuestion(o.Question)
+	case orderRotate:
+		return n.newKey()
+	case orderRotated:
+		return []byte("{}"), n.useKey()
+	case orderExpel:
+		if n.hub == nil {
+			break
+		}
+		if err := n.roster.refresh(ctx); err != nil {
+			return nil, err
+		}
+		n.expel()
+	default:
+		return nil, tool.Errorf(tool.CodeUnsupported, "this node does not know the order %.40q; is it older than the hub?", o.Do)
+	}
+	return []byte("{}"), nil
+}
+
+// A rotated is the answer to orderRotate.
+type rotated struct {
+	Old   string `json:"old"`
+	Key   string `json:"key"`
+	Proof []byte `json:"proof"` // that the node has it: a signature of the old one
+}
+
+// newKey makes another key, which is in use once the hub says that the store has it.
+func (n *Node) newKey() ([]byte, error) {
+	seed, public, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	old, err := n.pass.public()
+	if err != nil {
+		return nil, err
+	}
+	next := n.pass
+	next.Next = seed
+	proof, err := (&Pass{Seed: seed}).sign([]byte(old))
+	if err = errors.Join(err, next.Save(n.env.State)); err != nil {
+		return nil, err
+	}
+	n.pass.Next = seed
+	return strictjson.Marshal(rotated{old, public, proof})
+}
+
+// useKey takes the new key into use, from the next connection on: those that there are belong to calls.
+func (n *Node) useKey() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pass.Next != "" {
+		n.pass.Seed, n.pass.Next = n.pass.Next, ""
+	}
+	return n.pass.Save(n.env.State)
+}
+
+// A Status describes a node of the fleet.
+type Status struct {
+	Name    string    `json:"name"`
+	ID      string    `json:"id"`
+	Role    string    `json:"role"`
+	State   string    `json:"state" doc:"up, draining, gone, or refused"`
+	Version string    `json:"version,omitempty"`
+	Labels  []string  `json:"labels,omitempty"`
+	Tools   int       `json:"tools"`
+	Running int       `json:"running" doc:"calls of hubs that run there"`
+	Places  int       `json:"places,omitempty" doc:"how many it takes at once"`
+	Since   time.Time `json:"since,omitzero" doc:"when it started, by its own clock; of one that is gone: when it joined"`
+	Drift   []string  `json:"drift,omitempty" doc:"tools that most other nodes define differently; it gets no calls of them"`
+	Refused string    `json:"refused,omitempty" doc:"why it gets no calls"`
+	Here    bool      `json:"here,omitempty" doc:"it is the one that answers"`
+	Address string    `json:"address,omitempty" doc:"of a hub: where others reach it"`
+}
+
+// The states of a node.
+const (
+	stateUp       = "up"
+	stateDraining = "draining"
+	stateGone     = "gone"
+	stateRefused  = "refused"
+)
+
+// Nodes describes the members, as this hub sees them.
+func (n *Node) Nodes(ctx context.Context) ([]Status, error) {
+	if err := n.roster.refresh(ctx); err != nil {
+		return nil, err
+	}
+	var all []Status
+	for _, m := range n.roster.all() {
+		if !m.Evicted.IsZero() {
+			continue
+		}
+		s := Status{Name: m.Name, ID: m.ID, Role: string(m.Role), State: stateGone, Labels: m.Labels, Since: m.Joined, Address: m.Address}
+		if m.ID == n.pass.ID {
+			s.fill(n.announcement())
+			s.Here = true
+		} else {
+			n.hub.describe(&s)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func (s *Status) fill(a announcement) {
+	s.Version, s.Tools, s.Running, s.Places, s.Since = a.Version, a.Tools, a.Running, a.Places, a.Since
+	s.Labels = slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.Labels, a.Labels))))
+	if s.State = stateUp; a.Draining {
+		s.State = stateDraining
+	}
+}
+
+// describe fills in what a hub sees of another node.
+func (h *hub) describe(s *Status) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.peers[s.ID]
+	if p == nil {
+		return
+	}
+	s.fill(p.announcement)
+	if p.refused != "" {
+		s.State, s.Refused = stateRefused, p.refused
+	}
+	for _, o := range p.tools {
+		if src := h.sources[o.Spec.Source]; src != nil {
+			if t := (*src.tools.Load())[o.Spec.Name]; t != nil && t.digest != o.digest {
+				s.Drift = append(s.Drift, o.Spec.Source+"."+o.Spec.Name)
+			}
+		}
+	}
+	slices.Sort(s.Drift)
+}
+
+// Token makes an invitation, as one line.
+func (n *Node) Token(ctx context.Context, t member.Ticket, ttl time.Duration) (string, error) {
+	i, err := n.pass.Invite(ctx, n.env.Register, t, ttl, n.hubAddresses())
+	return i.String(), err
+}
+
+// DrainNode lets a node take no more calls.
+func (n *Node) DrainNode(ctx context.Context, name string) error {
+	m, err := n.roster.named(name)
+	if err != nil {
+		return err
+	}
+	if m.ID == n.pass.ID {
+		n.drainSelf()
+		return nil
+	}
+	_, err = n.command(ctx, m, order{Do: orderDrain})
+	return err
+}
+
+// drainSelf takes no more calls, and lets the program end as a signal does.
+func (n *Node) drainSelf() {
+	n.host.drain()
+	n.poke()
+	n.env.Stop(nil)
+}
+
+// command gives an order to a node.
+func (n *Node) command(ctx context.Context, m member.Member, o order) ([]byte, error) {
+	n.hub.mu.Lock()
+	p := n.hub.peers[m.ID]
+	n.hub.mu.Unlock()
+	if p == nil {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the node %s is not connected to this hub", m.Name)
+	}
+	body, err := strictjson.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, askWithin)
+	defer stop()
+	return n.hub.ask(ctx, p, kindOrder, body)
+}
+
+// Evict ends the membership of a node: its key is refused from now on, and its connections end.
+func (n *Node) Evict(ctx context.Context, name string) error {
+	m, err := n.roster.named(name)
+	if err != nil {
+		return err
+	}
+	if m.ID == n.pass.ID {
+		return tool.Errorf(tool.CodeConflict, "%s is the hub that answers; evict it through another one", m.Name)
+	}
+	if err := n.env.Register.Evict(ctx, m.ID); err != nil {
+		return err
+	}
+	if err := n.roster.refresh(ctx); err != nil {
+		return err
+	}
+	n.server.cut(m.ID)
+	n.hub.gone(m.ID)
+	n.eachPeer(ctx, func(other member.Member) error {
+		if other.Role != roleHub {
+			return nil
+		}
+		_, err := n.command(ctx, other, order{Do: orderExpel, Node: m.ID})
+		return err
+	})
+	return nil
+}
+
+// eachPeer does something with every connected node at once, and returns the names of those with which it failed.
+func (n *Node) eachPeer(ctx context.Context, do func(member.Member) error) (failed []string) {
+	type outcome struct {
+		name string
+		err  error
+	}
+	results, started := make(chan outcome), 0
+	for _, m := range n.roster.all() {
+		if m.ID == n.pass.ID || !m.Evicted.IsZero() || !n.hub.knows(m.ID) {
+			continue
+		}
+		started++
+		go func() { results <- outcome{m.Name, do(m)} }()
+	}
+	for range started {
+		if o := <-results; o.err != nil {
+			n.env.Log.Warn("a node did not do what it was told", "node", o.name, "error", tool.AsError(o.err).Message)
+			failed = append(failed, o.name)
+		}
+	}
+	slices.SortFunc(failed, strings.Compare)
+	return failed
+}
+
+// Rotate lets every connected node make another key; the old ones are refused. It returns the nodes that did not.
+func (n *Node) Rotate(ctx context.Context) (failed []string, err error) {
+	if err := n.roster.refresh(ctx); err != nil {
+		return nil, err
+	}
+	failed = n.eachPeer(ctx, func(m member.Member) error {
+		answer, err := n.command(ctx, m, order{Do: orderRotate})
+		if err == nil {
+			err = n.rekey(ctx, m, answer)
+		}
+		if err == nil {
+			_, err = n.command(ctx, m, order{Do: orderRotated})
+		}
+		return err
+	})
+	self, _ := n.roster.byID(n.pass.ID)
+	answer, err := n.newKey()
+	if err == nil {
+		err = n.rekey(ctx, self, answer)
+	}
+	if err == nil {
+		err = n.useKey()
+	}
+	return failed, errors.Join(err, n.roster.refresh(ctx))
+}
+
+// rekey stores the new key of a node, which has to prove that it has it.
+func (n *Node) rekey(ctx context.Context, m member.Member, answer []byte) error {
+	var r rotated
+	if err := strictjson.Unmarshal(answer, &r); err != nil {
+		return err
+	}
+	if r.Old != m.Key || !proves(r.Key, r.Proof, []byte(r.Old)) {
+		return tool.Errorf(tool.CodeAccessDenied, "the node %s has not proven that it has its new key", m.Name)
+	}
+	return n.env.Register.SetKey(ctx, m.ID, m.Key, r.Key)
+}

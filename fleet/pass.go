@@ -1,0 +1,164 @@
+package fleet
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/nkeys"
+
+	"toolpost/engine/member"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A Pass is what a node keeps to belong to a fleet. It has secrets: it lies in the state folder, for its user alone.
+type Pass struct {
+	ID    string      `json:"id"`
+	Name  string      `json:"name"`
+	Role  member.Role `json:"role"`
+	Seed  string      `json:"seed"`             // of its nkey
+	Next  string      `json:"next,omitempty"`   // of the one that replaces it, while hubs may not know it yet
+	CA    string      `json:"ca"`               // the certificate of the fleet's authority
+	CAKey string      `json:"ca_key,omitempty"` // its key, of hubs alone: every hub makes the certificate of its server
+	Hubs  []string    `json:"hubs"`             // their addresses, as HOST:PORT
+}
+
+// passFile is the file of a pass in a state folder.
+const passFile = "fleet.json"
+
+// LoadPass reads the pass in a state folder, or returns nil if there is none.
+func LoadPass(state string) (*Pass, error) {
+	path := filepath.Join(state, passFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var p Pass
+	if err == nil {
+		err = strictjson.UnmarshalClosed(b, &p)
+	}
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s, by which this node belongs to its fleet, cannot be read: %w; "+
+			"remove it and join again", path, err)
+	}
+	return &p, nil
+}
+
+// Save writes the pass into a state folder, whole or not at all.
+func (p *Pass) Save(state string) error {
+	b, err := strictjson.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(state, passFile+".*") // for its user alone
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temporary.Name()) }()
+	_, err = temporary.Write(b)
+	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), filepath.Join(state, passFile))
+}
+
+// newKey makes an nkey for a node.
+func newKey() (seed, public string, err error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return "", "", err
+	}
+	secret, err := pair.Seed()
+	if err != nil {
+		return "", "", err
+	}
+	public, err = pair.PublicKey()
+	return string(secret), public, err
+}
+
+// public returns the public key of the pass.
+func (p *Pass) public() (string, error) {
+	pair, err := nkeys.FromSeed([]byte(p.Seed))
+	if err != nil {
+		return "", tool.Errorf(tool.CodeInvalidInput, "the key of this node cannot be read: %w; join the fleet again", err)
+	}
+	return pair.PublicKey()
+}
+
+// sign proves that the node has its key.
+func (p *Pass) sign(nonce []byte) ([]byte, error) {
+	pair, err := nkeys.FromSeed([]byte(p.Seed))
+	if err != nil {
+		return nil, err
+	}
+	return pair.Sign(nonce)
+}
+
+// An Invitation is what a node needs to join, as one line: tp://HOST:PORT[,HOST:PORT]#TOKEN.
+type Invitation struct {
+	Hubs   []string
+	secret [16]byte
+	ca     [16]byte // the beginning of the digest of the authority's certificate: the node speaks to no other fleet
+}
+
+const invitationScheme = "tp://"
+
+// invite makes an invitation to the fleet with an authority.
+func invite(hubs []string, ca []byte) Invitation {
+	i := Invitation{Hubs: hubs, ca: fingerprint(ca)}
+	_, _ = rand.Read(i.secret[:]) // never fails: it ends the program instead
+	return i
+}
+
+func fingerprint(certificate []byte) (f [16]byte) {
+	sum := sha256.Sum256(certificate)
+	copy(f[:], sum[:])
+	return f
+}
+
+// String returns the line.
+func (i Invitation) String() string {
+	return invitationScheme + strings.Join(i.Hubs, ",") + "#" + base64.RawURLEncoding.EncodeToString(append(i.secret[:], i.ca[:]...))
+}
+
+// token is what is shown to a hub, which knows its digest.
+func (i Invitation) token() string { return hex.EncodeToString(i.secret[:]) }
+
+func digestOf(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// ParseInvitation reads the line. No error repeats the token.
+func ParseInvitation(line string) (i Invitation, err error) {
+	rest, ok := strings.CutPrefix(line, invitationScheme)
+	hosts, token, found := strings.Cut(rest, "#")
+	if !ok || !found {
+		return i, tool.Errorf(tool.CodeInvalidInput, "this is not the line of `toolpost fleet token`, which begins with tp:// "+
+			"and has a # before its token; put it in quotes: a shell takes what follows a # for a comment")
+	}
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(b) != len(i.secret)+len(i.ca) {
+		return i, tool.Errorf(tool.CodeInvalidInput, "the token behind the # is damaged: copy the whole line of `toolpost fleet token`")
+	}
+	copy(i.secret[:], b)
+	copy(i.ca[:], b[len(i.secret):])
+	for _, h := range strings.Split(hosts, ",") {
+		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
+			return i, tool.Errorf(tool.CodeInvalidInput, "%.100q is not the address of a hub: write HOST:PORT", h)
+		}
+		i.Hubs = append(i.Hubs, h)
+	}
+	return i, nil
+}

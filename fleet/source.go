@@ -1,0 +1,404 @@
+package fleet
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"toolpost/tool"
+	"toolpost/wire/envelope"
+	"toolpost/wire/strictjson"
+)
+
+// A Source is a source of the fleet, for the catalogue of a hub: it runs calls on the nodes that have the tool.
+type Source struct {
+	Name string
+	hub  *hub
+	tool.Changes
+	tools atomic.Pointer[map[string]*shared]
+}
+
+var (
+	_ tool.Runner   = (*Source)(nil)
+	_ tool.Source   = (*Source)(nil)
+	_ tool.Changing = (*Source)(nil)
+	_ tool.Toucher  = (*Source)(nil)
+)
+
+// attempts is how often a call that can be repeated is sent to a node.
+const attempts = 3
+
+// set replaces the tools, and reports whether their definitions changed.
+func (s *Source) set(tools map[string]*shared) (changed bool) {
+	before := s.tools.Swap(&tools)
+	if before == nil || len(*before) != len(tools) {
+		return true
+	}
+	for name, t := range tools {
+		if old := (*before)[name]; old == nil || old.digest != t.digest || (old.Why == nil) != (t.Why == nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// Upstream reports whether third parties describe the tools.
+func (s *Source) Upstream() bool {
+	for _, t := range *s.tools.Load() {
+		if t.Upstream {
+			return true
+		}
+	}
+	return false
+}
+
+// Protocol is that of its tools.
+func (s *Source) Protocol() string {
+	for _, t := range *s.tools.Load() {
+		return t.Spec.Protocol
+	}
+	return ""
+}
+
+// Tools implements tool.Source.
+func (s *Source) Tools(context.Context) ([]*tool.Spec, error) {
+	var specs []*tool.Spec
+	for _, t := range *s.tools.Load() {
+		spec := *t.Spec
+		specs = append(specs, &spec)
+	}
+	slices.SortFunc(specs, func(a, b *tool.Spec) int { return strings.Compare(a.Name, b.Name) })
+	return specs, nil
+}
+
+// Unavailable reports why a tool cannot be called now: no node has it, or the one that says why it cannot run it is the only
+// one.
+func (s *Source) Unavailable(name string) error {
+	t := (*s.tools.Load())[name]
+	switch {
+	case t == nil:
+		return tool.Errorf(tool.CodeNotFound, "no node of the fleet has the tool %s now", name)
+	case t.Why != nil && len(t.peers) == 1:
+		return t.Why
+	}
+	return nil
+}
+
+// Close implements tool.Runner. The nodes belong to the hub.
+func (s *Source) Close(context.Context) error { return nil }
+
+// Knows reports whether the runner of a tool knows what a call will touch.
+func (s *Source) Knows(name string) bool {
+	t := (*s.tools.Load())[name]
+	return t != nil && t.Touches
+}
+
+// A foreseen is what a call will touch, and on which node. A call keeps it, so that the node is asked once.
+type foreseen struct {
+	peer    *peer
+	touches tool.Touches
+	err     error
+}
+
+// Touches implements tool.Toucher: the node that will run the call says what it touches.
+func (s *Source) Touches(c *tool.Call) (tool.Touches, error) {
+	if c.Memo != nil {
+		if f, ok := c.Memo.View.(*foreseen); ok {
+			return f.touches, f.err
+		}
+	}
+	p, touches, err := s.foresee(c)
+	if c.Memo != nil && p != nil {
+		c.Memo.View = &foreseen{p, touches, err}
+	}
+	return touches, err
+}
+
+func (s *Source) foresee(c *tool.Call) (p *peer, touches tool.Touches, err error) {
+	t := (*s.tools.Load())[ownName(c.Spec)]
+	if t == nil {
+		return nil, touches, s.Unavailable(ownName(c.Spec))
+	}
+	p, err = s.choose(t, c, nil)
+	if err != nil {
+		return nil, touches, err
+	}
+	defer s.leave(p)
+	ctx, stop := context.WithTimeout(context.Background(), askWithin)
+	defer stop()
+	body, err := s.request(ctx, c, p, t.digest, 0)
+	if err == nil {
+		body, err = s.hub.ask(ctx, p, kindTouches, body)
+	}
+	if err != nil {
+		return nil, touches, err
+	}
+	touches, err = decodeTouches(body)
+	return p, touches, err
+}
+
+// Invoke implements tool.Handler. A call is sent to another node if its node is gone, provided that nothing was begun, or that
+// it may be repeated.
+func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	if ctx.Err() != nil {
+		return nil, tool.Ended(ctx)
+	}
+	var tried []*peer
+	for n := 1; ; n++ {
+		t := (*s.tools.Load())[ownName(c.Spec)]
+		if t == nil {
+			return nil, s.Unavailable(ownName(c.Spec))
+		}
+		p, err := s.choose(t, c, tried)
+		if err != nil {
+			return nil, err
+		}
+		r, err := s.try(ctx, c, p, t.digest, n, out)
+		s.leave(p)
+		e := tool.AsError(err)
+		if e == nil || e.Reason != reasonGone || ctx.Err() != nil {
+			return r, err
+		}
+		again := tool.NotRun(err) || c.Spec.Effects.ChangesNothing() || c.Spec.Effects.Idempotent
+		if n == attempts || !again {
+			return nil, lost(c, p, err)
+		}
+		tried = append(tried, p)
+	}
+}
+
+// lost is the error of a call whose node is gone for good.
+func lost(c *tool.Call, p *peer, err error) error {
+	if tool.NotRun(err) {
+		return err
+	}
+	return tool.Errorf(tool.CodeUnavailable, "the node %s left while it ran %s: whether the call had an effect is not known, so it is "+
+		"not repeated", p.Name, c.Tool).Because(reasonGone)
+}
+
+// choose picks the node for a call, and counts the call as one of its own until leave.
+func (s *Source) choose(t *shared, c *tool.Call, tried []*peer) (*peer, error) {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	able := make([]*peer, 0, len(t.peers))
+	for _, p := range t.peers {
+		if h.peers[p.ID] == p && !p.Draining && p.refused == "" && !slices.Contains(tried, p) {
+			able = append(able, p)
+		}
+	}
+	p, err := pick(able, c)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "no node of the fleet can run %s now; `toolpost fleet` shows them", c.Tool).
+			Because(reasonGone))
+	}
+	p.inflight++
+	return p, nil
+}
+
+func (s *Source) leave(p *peer) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	p.inflight--
+}
+
+// pick chooses among nodes: the one that asked the question which the call answers, the one that was asked what the call
+// touches, the one of its session, or of two at random the less busy one.
+func pick(able []*peer, c *tool.Call) (*peer, error) {
+	if node, _, ok := strings.Cut(c.Resume, resumeMark); ok {
+		for _, p := range able {
+			if p.ID == node {
+				return p, nil
+			}
+		}
+		return nil, tool.Errorf(tool.CodeConflict, "the node that asked this question is gone; call %s again without the answers", c.Tool)
+	}
+	if c.Memo != nil {
+		if f, ok := c.Memo.View.(*foreseen); ok && slices.Contains(able, f.peer) {
+			return f.peer, nil // the files are those of this node
+		}
+	}
+	switch {
+	case len(able) == 0:
+		return nil, nil
+	case c.Session != "":
+		return slices.MaxFunc(able, func(a, b *peer) int { return cmp.Compare(a.affinity(c.Session), b.affinity(c.Session)) }), nil
+	}
+	a, b := able[rand.IntN(len(able))], able[rand.IntN(len(able))]
+	if a.load() <= b.load() {
+		return a, nil
+	}
+	return b, nil
+}
+
+// affinity is the weight of a node for a session, by rendezvous hashing: a session moves only if its node leaves.
+func (p *peer) affinity(session string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(p.ID + "\x00" + session))
+	return h.Sum64()
+}
+
+// load is how busy a node is, in parts of its places.
+func (p *peer) load() float64 { return float64(max(p.inflight, p.Running)) / float64(max(p.Places, 1)) }
+
+// resumeMark separates the node that asked a question from the question's id there.
+const resumeMark = "|"
+
+// request writes a call for a node.
+func (s *Source) request(ctx context.Context, c *tool.Call, p *peer, digest string, attempt int) ([]byte, error) {
+	r, err := newRequest(c, p.Run, attempt, digest, envelope.Left(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if _, id, ok := strings.Cut(c.Resume, resumeMark); ok {
+		r.Resume = id
+	}
+	return pack(&r, c.Args, c.Answers, c.State)
+}
+
+// try runs a call on one node.
+func (s *Source) try(ctx context.Context, c *tool.Call, p *peer, digest string, attempt int, out tool.Sink) (*tool.Result, error) {
+	body, err := s.request(ctx, c, p, digest, attempt)
+	if err != nil {
+		return nil, err
+	}
+	st := s.hub.open(p)
+	defer s.hub.close(st)
+	if c.Record != nil {
+		c.Record.Node = p.Name
+	}
+	if err := st.send(ctx, kindCall, body); err != nil {
+		return nil, err
+	}
+	in := &incoming{}
+	defer in.close()
+	for {
+		f, err := st.message(ctx, in.write)
+		if err == nil && f.kind == kindEvent {
+			if err = in.emit(f.body, out); err == nil {
+				continue
+			}
+		}
+		switch {
+		case err != nil:
+			st.end(err)
+			return nil, err
+		case f.kind == kindError:
+			return nil, ended(f.body)
+		case f.kind != kindResult:
+			err := st.garbled("a message of the unknown kind %q", f.kind)
+			st.end(err)
+			return nil, err
+		}
+		return s.result(f.body, p)
+	}
+}
+
+// result reads the outcome of a call.
+func (s *Source) result(body []byte, p *peer) (*tool.Result, error) {
+	r, drops, err := decodeResult(body)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeProtocol, "the result of the node %s cannot be read: %w", p.Name, err).Because(reasonLink)
+	}
+	if r.Ask != nil {
+		id := r.Ask.ID
+		r.Ask.ID = p.ID + resumeMark + id
+		if drops {
+			r.Ask.Drop = func() { go s.hub.drop(p, id) }
+		}
+	}
+	return r, nil
+}
+
+// drop tells a node that the answer to a question will not come.
+func (h *hub) drop(p *peer, id string) {
+	ctx, stop := context.WithTimeout(context.Background(), askWithin)
+	defer stop()
+	body, err := strictjson.Marshal(order{Do: orderDrop, Question: id})
+	if err == nil {
+		_, err = h.ask(ctx, p, kindOrder, body)
+	}
+	if err != nil {
+		h.log.Debug("a node was not told that its question is not answered", "node", p.Name, "error", err)
+	}
+}
+
+// An incoming collects the file of the next event.
+type incoming struct {
+	file *os.File // without a name; nil if there is none
+	size int64
+}
+
+// maxFile bounds the file of an event.
+const maxFile = 1 << 30
+
+func (in *incoming) write(b []byte) (err error) {
+	if in.file == nil {
+		if in.file, err = os.CreateTemp("", "toolpost-asset-*"); err != nil {
+			return err
+		}
+		if err = os.Remove(in.file.Name()); err != nil {
+			return err
+		}
+	}
+	if in.size += int64(len(b)); in.size > maxFile {
+		return tool.Errorf(tool.CodeUnsupported, "an asset has more than %d bytes; nodes send no larger ones", maxFile)
+	}
+	_, err = in.file.Write(b)
+	return err
+}
+
+// emit passes an event on.
+func (in *incoming) emit(body []byte, out tool.Sink) error {
+	var head event
+	raw, err := unpack(body, &head)
+	if err != nil {
+		return tool.Errorf(tool.CodeProtocol, "an event of a node cannot be read: %w", err).Because(reasonLink)
+	}
+	ev := tool.Event{Kind: head.Kind, Time: head.Time, Blocked: head.Blocked, Ours: head.Ours, Data: at(raw, 0)}
+	if head.File {
+		if ev.File, err = in.whole(head.SHA256); err != nil {
+			return err
+		}
+		defer in.close()
+	}
+	return out.Emit(ev)
+}
+
+// whole returns the file, whose digest it checks.
+func (in *incoming) whole(sum []byte) (*os.File, error) {
+	if in.file == nil { // it is empty
+		if err := in.write(nil); err != nil {
+			return nil, err
+		}
+	}
+	got := sha256.New()
+	if _, err := in.file.Seek(0, 0); err != nil {
+		return nil, err
+	}
+	if _, err := in.file.WriteTo(got); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(got.Sum(nil), sum) {
+		return nil, tool.Errorf(tool.CodeProtocol, "an asset of a node has another digest than it said").Because(reasonLink)
+	}
+	_, err := in.file.Seek(0, 0)
+	return in.file, err
+}
+
+func (in *incoming) close() {
+	if in.file != nil {
+		_ = in.file.Close()
+		in.file, in.size = nil, 0
+	}
+}

@@ -1,0 +1,225 @@
+package fleet
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+
+	"toolpost/tool"
+)
+
+// A frame is one message of a stream. The two ends of a stream number their frames apart, so a lost one is noticed.
+type frame struct {
+	kind kind
+	body []byte
+}
+
+// A kind says what is in a frame.
+type kind byte
+
+// The kinds. Frames that are not numbered may come between those that are: they concern the stream, and wait for nothing.
+const (
+	kindPart    kind = 'p' // the beginning of the body of the next frame that is none
+	kindFile    kind = 'b' // bytes of the file of the next event
+	kindCall    kind = 'c' // to a node: a request
+	kindTouches kind = 't' // to a node: what would this request touch?
+	kindList    kind = 'l' // to a node: which tools are there?
+	kindOrder   kind = 'o' // to a node: an order
+	kindEvent   kind = 'e' // to a hub
+	kindResult  kind = 'r' // to a hub: the last one
+	kindError   kind = 'f' // to a hub: the last one, in place of a result
+	kindEnd     kind = 'x' // not numbered: the other end wants nothing more; the body is the error
+	kindTaken   kind = 'w' // not numbered: how many frames the other end has taken
+)
+
+const (
+	chunk      = 64 << 10 // bytes of a frame; a larger body goes in parts
+	window     = 32       // frames that the other end has not taken yet; more wait, which slows the tool down
+	takenEvery = window / 2
+	largest    = 128 << 20 // bytes of a body in parts
+	headSize   = 5
+)
+
+// A stream is one exchange between a hub and a node, such as a call. Both ends send at once.
+type stream struct {
+	peer string // the name of the node, for messages
+	put  func(frame []byte) error
+	in   chan frame
+
+	mu    sync.Mutex
+	sent  uint32
+	taken uint32 // of those that were sent
+	moved chan struct{}
+	got   uint32
+	err   error // why the stream is broken
+	done  chan struct{}
+
+	consumed uint32 // used by the receiving goroutine alone
+}
+
+func newStream(peer string, put func([]byte) error) *stream {
+	return &stream{peer: peer, put: put, in: make(chan frame, window), moved: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+func encodeFrame(k kind, number uint32, body []byte) []byte {
+	b := make([]byte, headSize, headSize+len(body))
+	b[0] = byte(k)
+	binary.BigEndian.PutUint32(b[1:], number)
+	return append(b, body...)
+}
+
+// send sends a body, in parts if it is large, and waits while the other end has not taken the frames before.
+func (s *stream) send(ctx context.Context, k kind, body []byte) error {
+	for len(body) > chunk {
+		if err := s.one(ctx, kindPart, body[:chunk]); err != nil {
+			return err
+		}
+		body = body[chunk:]
+	}
+	return s.one(ctx, k, body)
+}
+
+func (s *stream) one(ctx context.Context, k kind, body []byte) error {
+	for {
+		s.mu.Lock()
+		if s.err != nil {
+			s.mu.Unlock()
+			return s.err
+		}
+		if s.sent-s.taken < window {
+			s.sent++
+			err := s.put(encodeFrame(k, s.sent, body)) // under the lock: frames leave in the order of their numbers
+			s.mu.Unlock()
+			return err
+		}
+		s.mu.Unlock()
+		select {
+		case <-s.moved:
+		case <-s.done:
+		case <-ctx.Done():
+			return tool.Ended(ctx)
+		}
+	}
+}
+
+// deliver takes a frame from the connection. It never blocks.
+func (s *stream) deliver(b []byte) {
+	if len(b) < headSize {
+		s.fail(s.garbled("a message of %d bytes", len(b)))
+		return
+	}
+	k, number, body := kind(b[0]), binary.BigEndian.Uint32(b[1:]), b[headSize:]
+	switch k {
+	case kindTaken:
+		s.acknowledged(number)
+		return
+	case kindEnd:
+		s.fail(ended(body))
+		return
+	}
+	s.mu.Lock()
+	s.got++
+	want := s.got
+	s.mu.Unlock()
+	if number != want {
+		s.fail(s.garbled("message %d came in place of message %d", number, want))
+		return
+	}
+	select {
+	case s.in <- frame{k, body}:
+	default:
+		s.fail(s.garbled("more than %d messages at once", window))
+	}
+}
+
+func (s *stream) garbled(format string, args ...any) error {
+	return tool.Errorf(tool.CodeProtocol, "the connection with %s broke the rules of the fleet: "+format, append([]any{s.peer}, args...)...).
+		Because(reasonLink)
+}
+
+func (s *stream) acknowledged(number uint32) {
+	s.mu.Lock()
+	if number-s.taken <= s.sent-s.taken { // it cannot take what was not sent
+		s.taken = number
+	}
+	s.mu.Unlock()
+	select {
+	case s.moved <- struct{}{}:
+	default:
+	}
+}
+
+// fail ends the stream; the first reason counts.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+		close(s.done)
+	}
+}
+
+// end tells the other end that this one wants nothing more.
+func (s *stream) end(err error) {
+	_ = s.put(encodeFrame(kindEnd, 0, encodeError(err))) // if it is lost, so is the other end
+	s.fail(err)
+}
+
+// receive returns the next frame. What arrived before the stream broke is returned first.
+func (s *stream) receive(ctx context.Context) (frame, error) {
+	select {
+	case f := <-s.in:
+		return s.took(f), nil
+	default:
+	}
+	select {
+	case f := <-s.in:
+		return s.took(f), nil
+	case <-s.done:
+		select {
+		case f := <-s.in:
+			return s.took(f), nil
+		default:
+			return frame{}, s.broken()
+		}
+	case <-ctx.Done():
+		return frame{}, tool.Ended(ctx)
+	}
+}
+
+func (s *stream) broken() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *stream) took(f frame) frame {
+	if s.consumed++; s.consumed%takenEvery == 0 {
+		_ = s.put(encodeFrame(kindTaken, s.consumed, nil))
+	}
+	return f
+}
+
+// message returns the next frame that is not a part, with its whole body. Bytes of a file go to file.
+func (s *stream) message(ctx context.Context, file func([]byte) error) (f frame, err error) {
+	var whole []byte
+	for {
+		if f, err = s.receive(ctx); err != nil {
+			return f, err
+		}
+		switch {
+		case f.kind == kindFile && file != nil:
+			err = file(f.body)
+		case f.kind != kindPart && whole == nil:
+			return f, nil
+		case len(whole)+len(f.body) > largest:
+			err = s.garbled("a message of more than %d bytes", largest)
+		default:
+			whole = append(whole, f.body...)
+		}
+		if err != nil || f.kind != kindPart && f.kind != kindFile {
+			f.body = whole
+			return f, err
+		}
+	}
+}

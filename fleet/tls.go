@@ -1,0 +1,143 @@
+package fleet
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"slices"
+	"time"
+
+	"toolpost/tool"
+)
+
+// serverName is the name in the certificates of hubs. The authority of a fleet certifies nothing but its hubs, so the
+// names of machines, which change, say nothing more.
+const serverName = "hub.toolpost"
+
+// Certificates hold for a long time, and from long before they were made: a wrong clock must not break the fleet.
+const (
+	validBefore = 2 * 365 * 24 * time.Hour
+	validFor    = 30 * 365 * 24 * time.Hour
+)
+
+// An authority makes the certificates of hubs.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+// newAuthority makes the authority of a new fleet.
+func newAuthority() (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	made, err := certify(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "Toolpost fleet"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil, &key.PublicKey, key)
+	return &authority{made, key}, err
+}
+
+// certify signs a certificate; without a parent it signs itself.
+func certify(template, parent *x509.Certificate, of *ecdsa.PublicKey, by *ecdsa.PrivateKey) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial
+	template.NotBefore, template.NotAfter = time.Now().Add(-validBefore), time.Now().Add(validFor)
+	if parent == nil {
+		parent = template
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, of, by)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+// server makes the certificate of a hub's server, and sends the authority's with it: a node that joins knows only the
+// digest of that one.
+func (a *authority) server() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	made, err := certify(&x509.Certificate{
+		Subject: pkix.Name{CommonName: serverName}, DNSNames: []string{serverName}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, a.certificate, &key.PublicKey, a.key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.Certificate{Certificate: [][]byte{made.Raw, a.certificate.Raw}, PrivateKey: key}, nil
+}
+
+// encode returns the certificate and the key as text.
+func (a *authority) encode() (certificate, key string, err error) {
+	der, err := x509.MarshalECPrivateKey(a.key)
+	text := func(kind string, b []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
+	}
+	return text("CERTIFICATE", a.certificate.Raw), text("EC PRIVATE KEY", der), err
+}
+
+// authorityOf reads the authority in the pass of a hub.
+func (p *Pass) authority() (*authority, error) {
+	certificate, err := parseCertificate(p.CA)
+	block, _ := pem.Decode([]byte(p.CAKey))
+	if block == nil {
+		err = errors.Join(err, errors.New("it has no key"))
+	}
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the fleet's authority in the pass of this hub cannot be read: %w; join again", err)
+	}
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	return &authority{certificate, key}, err
+}
+
+func parseCertificate(text string) (*x509.Certificate, error) {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return nil, errors.New("it has no certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// trust is the TLS config of a member: it speaks to hubs of its own fleet alone.
+func (p *Pass) trust() (*tls.Config, error) {
+	ca, err := parseCertificate(p.CA)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the pass of this node cannot be read: %w; join the fleet again", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: serverName}, nil
+}
+
+// trust is the TLS config of a node that joins: it knows the digest of the authority's certificate, which the hub sends.
+func (i Invitation) trust() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, ServerName: serverName,
+		InsecureSkipVerify: true, // VerifyConnection verifies, against the one authority that the invitation names
+		VerifyConnection: func(state tls.ConnectionState) error {
+			at := slices.IndexFunc(state.PeerCertificates, func(c *x509.Certificate) bool { return fingerprint(c.Raw) == i.ca })
+			if at < 0 {
+				return errForeign
+			}
+			pool := x509.NewCertPool()
+			pool.AddCert(state.PeerCertificates[at])
+			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, DNSName: serverName})
+			return err
+		},
+	}
+}
+
+// errForeign means that a server does not belong to the fleet of an invitation.
+var errForeign = tool.Errorf(tool.CodeAccessDenied, "the hub there belongs to another fleet than this token; ask for a token of its fleet")

@@ -1,0 +1,178 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"time"
+
+	"toolpost/config"
+	"toolpost/engine"
+	"toolpost/engine/member"
+	"toolpost/fleet"
+	"toolpost/node/storage"
+	"toolpost/tool"
+)
+
+// machine is what this node runs for the hubs of its fleet: calls come without going through a door.
+type machine struct{ *engine.Engine }
+
+// Offers implements fleet.Machine.
+func (m machine) Offers(ctx context.Context) (all []fleet.Offer) {
+	for b := range m.Brought(ctx) {
+		all = append(all, fleet.Offer(b))
+	}
+	return all
+}
+
+// openFleet reads the section fleet. The fleet is joined by Serve or Work.
+func (n *Node) openFleet() (setting, error) {
+	err := n.cfg.Section(fleet.Section().Name).Decode(&n.fleetOptions)
+	return setting{}, err
+}
+
+// joinFleet starts the part of this program that is a member of its fleet. It does nothing in a program that is none. stop ends
+// what the program serves.
+func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
+	pass, err := fleet.LoadPass(n.StateDir())
+	if err != nil {
+		return err
+	}
+	switch {
+	case pass == nil && n.o.Worker:
+		return tool.Errorf(tool.CodeInvalidInput, "this machine belongs to no fleet; at a hub, `toolpost fleet token` prints a line for "+
+			"`toolpost worker --join LINE`")
+	case pass == nil:
+		if n.cfg.Section(fleet.Section().Name).Equal(config.Section{}) {
+			return nil
+		}
+		return tool.Errorf(tool.CodeInvalidInput, "the config has a section `fleet`, and this machine belongs to none: found one with "+
+			"`toolpost fleet init`, or join one with `toolpost serve --join LINE`")
+	}
+	env := fleet.Env{
+		Options: n.fleetOptions, Pass: pass, State: n.StateDir(), Version: n.o.Version, Log: n.o.Log, Machine: machine{n.engine},
+		Changed: n.Rebind, Stop: stop,
+	}
+	if pass.Role == member.Hub {
+		if env.Register, err = n.register(); err != nil {
+			return err
+		}
+	}
+	if (pass.Role == member.Worker) != n.o.Worker {
+		return tool.Errorf(tool.CodeConflict, "this machine is a %s of its fleet; start it with `toolpost %s`", pass.Role,
+			map[member.Role]string{member.Hub: "serve", member.Worker: "worker"}[pass.Role])
+	}
+	joined, err := fleet.Start(ctx, env)
+	if err != nil {
+		return err
+	}
+	n.fleet.Store(joined)
+	return nil
+}
+
+// register returns the members of the fleet, which are in the store.
+func (n *Node) register() (member.Register, error) {
+	if n.storage.DB == nil {
+		return nil, errNoStore
+	}
+	return n.storage.DB.Fleet(), nil
+}
+
+var errNoStore = tool.Errorf(tool.CodeInvalidInput, "a hub needs a store, and this config has none; the hubs of a fleet share a PostgreSQL: "+
+	"store: {url: postgres://…}")
+
+// followFleet tells the fleet when the tools of this node change, until ctx ends.
+func (n *Node) followFleet(ctx context.Context) {
+	joined := n.fleet.Load()
+	for joined != nil {
+		changed := n.engine.Changed()
+		joined.Retold(ctx)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// leaveFleet takes no more calls of hubs, and ends once those that run have ended, or after the time to drain.
+func (n *Node) leaveFleet(ctx context.Context) {
+	joined := n.fleet.Load()
+	if joined == nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(cmp.Or(n.fleetOptions.Drain, config.Duration(30*time.Second))))
+	defer stop()
+	joined.Drain(ctx)
+	joined.Close(ctx)
+}
+
+// Fleet returns this node's part of its fleet, or nil.
+func (n *Node) Fleet() *fleet.Node { return n.fleet.Load() }
+
+// fleetSources are the sources that other nodes bring.
+func (n *Node) fleetSources() (all []engine.Binding) {
+	for _, s := range n.fleet.Load().Sources() {
+		all = append(all, engine.Binding{Name: s.Name, Protocol: s.Protocol(), Runner: s, Upstream: s.Upstream(), Remote: true})
+	}
+	return all
+}
+
+// FoundFleet makes the fleet of a config, with its server as the first hub.
+func FoundFleet(ctx context.Context, cfg *config.Config, name string) error {
+	db, _, err := storage.Open(cfg)
+	if err != nil {
+		return err
+	}
+	if db == nil {
+		return errNoStore
+	}
+	defer func() { _ = db.Close() }()
+	_, err = fleet.Found(ctx, db.Fleet(), nodeName(cfg, name), cfg.StateDir())
+	return err
+}
+
+// JoinFleet makes this machine a member of a fleet, by the line of an invitation.
+func JoinFleet(ctx context.Context, cfg *config.Config, line, name string, role member.Role) error {
+	invitation, err := fleet.ParseInvitation(line)
+	if err != nil {
+		return err
+	}
+	before, err := fleet.LoadPass(cfg.StateDir())
+	if err != nil {
+		return err
+	}
+	if before != nil { // a unit file that names a token must start again after a restart
+		return nil
+	}
+	pass, err := fleet.Join(ctx, invitation, fleet.Joiner{Name: nodeName(cfg, name), Role: role})
+	if err != nil {
+		return err
+	}
+	return pass.Save(cfg.StateDir())
+}
+
+// nodeName returns the name of this node: as given, of the config, or of the machine.
+func nodeName(cfg *config.Config, given string) string {
+	var o fleet.Options
+	_ = cfg.Section(fleet.Section().Name).Decode(&o) // an error is told at the start
+	host, _ := os.Hostname()
+	return cmp.Or(given, o.Name, host, "node")
+}
+
+// Work runs calls of hubs until ctx ends or the node has to leave its fleet, and the running calls have ended.
+func (n *Node) Work(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if err := n.joinFleet(ctx, stop); err != nil {
+		return err
+	}
+	defer GCBallast()()
+	n.Settle(ctx)
+	n.followFleet(ctx)
+	n.leaveFleet(ctx)
+	if why := context.Cause(ctx); why != nil && why != context.Canceled {
+		return why
+	}
+	return nil
+}
