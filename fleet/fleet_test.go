@@ -42,6 +42,8 @@ func (b *toolbox) Touches(context.Context, *tool.Call) (tool.Touches, error) {
 	return tool.Touches{Reads: []string{"/a"}, MayRead: []string{"/b"}}, nil
 }
 
+func (b *toolbox) Answer(_ context.Context, q Question) (any, error) { return q, nil }
+
 func (b *toolbox) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	own := *c
 	own.Tool = strings.TrimPrefix(c.Tool, "std.")

@@ -24,6 +24,8 @@ type Machine interface {
 	Offers(ctx context.Context) []Offer
 	// Touches is that of the tool's runner.
 	Touches(ctx context.Context, c *tool.Call) (tool.Touches, error)
+	// Answer answers a question of another hub about the calls of this one.
+	Answer(ctx context.Context, q Question) (any, error)
 }
 
 // maxStreams bounds the calls that hubs have at a node at once; it refuses more, and the hub asks another node.

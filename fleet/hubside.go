@@ -22,8 +22,8 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 		return err
 	}
 	if m, ok := n.roster.byID(n.pass.ID); !ok || !m.Evicted.IsZero() {
-		return tool.Errorf(tool.CodeAccessDenied, "the store of this hub does not know it as a member of its fleet: it was evicted, or "+
-			"fleet.json in the state folder is that of another fleet")
+		return tool.Errorf(tool.CodeAccessDenied, "the store of this hub does not know it as a member of its fleet: all hubs of a fleet "+
+			"share one PostgreSQL (store: {url: postgres://…}), or this one was evicted")
 	}
 	if err := n.listen(); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"toolpost/engine/member"
@@ -14,9 +15,10 @@ import (
 
 // An order is what a hub wants of a node.
 type order struct {
-	Do       string `json:"do"`
-	Question string `json:"question,omitempty"` // of orderDrop
-	Node     string `json:"node,omitempty"`     // of orderExpel
+	Do       string    `json:"do"`
+	Question string    `json:"question,omitempty"` // of orderDrop
+	Node     string    `json:"node,omitempty"`     // of orderExpel
+	About    *Question `json:"about,omitempty"`    // of orderAnswer
 }
 
 // The orders.
@@ -26,6 +28,7 @@ const (
 	orderRotate  = "rotate"  // make another key; the answer has it
 	orderRotated = "rotated" // use the new key
 	orderExpel   = "expel"   // to another hub: a node was evicted
+	orderAnswer  = "answer"  // to another hub: a question about its calls
 )
 
 // obey does what a hub wants.
@@ -39,6 +42,15 @@ func (n *Node) obey(ctx context.Context, o order) ([]byte, error) {
 		return n.newKey()
 	case orderRotated:
 		return []byte("{}"), n.useKey()
+	case orderAnswer:
+		if o.About == nil {
+			break
+		}
+		answer, err := n.env.Machine.Answer(ctx, *o.About)
+		if err != nil {
+			return nil, err
+		}
+		return strictjson.Marshal(answer)
 	case orderExpel:
 		if n.hub == nil {
 			break
@@ -263,6 +275,64 @@ func (n *Node) eachPeer(ctx context.Context, do func(member.Member) error) (fail
 	}
 	slices.SortFunc(failed, strings.Compare)
 	return failed
+}
+
+// A Question is what a hub asks the others about their calls, for a caller whose rights it has judged.
+type Question struct {
+	Do       string `json:"do"`
+	Caller   string `json:"caller"`
+	Operator bool   `json:"operator,omitempty"`
+	Call     string `json:"call,omitempty"`  // of QuestionCancel
+	Whose    string `json:"whose,omitempty"` // likewise
+}
+
+// The questions.
+const (
+	QuestionList   = "list"   // the running calls
+	QuestionCancel = "cancel" // whether the call was there, and is cancelled
+)
+
+// An Answer is that of one hub.
+type Answer struct {
+	Node   string
+	Output []byte
+	Err    error
+}
+
+// answerWithin is how long the other hubs have to answer: people wait for it.
+const answerWithin = 300 * time.Millisecond
+
+// AskHubs asks all other hubs at once. It returns an answer or an error for each of them, in the order of their names.
+func (n *Node) AskHubs(ctx context.Context, q Question) (all []Answer) {
+	if n == nil || n.hub == nil {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, answerWithin)
+	defer stop()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, m := range n.roster.all() {
+		if m.Role != roleHub || m.ID == n.pass.ID || !m.Evicted.IsZero() {
+			continue
+		}
+		asking.Go(func() {
+			output, err := n.command(ctx, m, order{Do: orderAnswer, About: &q})
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, Answer{m.Name, output, err})
+		})
+	}
+	asking.Wait()
+	slices.SortFunc(all, func(a, b Answer) int { return strings.Compare(a.Node, b.Node) })
+	return all
+}
+
+// Name is the name of this node, or "" if there is none.
+func (n *Node) Name() string {
+	if n == nil {
+		return ""
+	}
+	return n.pass.Name
 }
 
 // Rotate lets every connected node make another key; the old ones are refused. It returns the nodes that did not.

@@ -8,6 +8,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine"
+	"toolpost/engine/calls"
 	"toolpost/engine/member"
 	"toolpost/fleet"
 	"toolpost/node/storage"
@@ -15,7 +16,19 @@ import (
 )
 
 // machine is what this node runs for the hubs of its fleet: calls come without going through a door.
-type machine struct{ *engine.Engine }
+type machine struct {
+	*engine.Engine
+	calls *calls.Log
+}
+
+// Answer implements fleet.Machine.
+func (m machine) Answer(_ context.Context, q fleet.Question) (any, error) {
+	p := tool.Principal{ID: q.Caller, Operates: q.Operator}
+	if q.Do == fleet.QuestionCancel {
+		return struct{}{}, m.calls.Cancel(p, q.Whose, q.Call)
+	}
+	return m.calls.List(p), nil
+}
 
 // Offers implements fleet.Machine.
 func (m machine) Offers(ctx context.Context) (all []fleet.Offer) {
@@ -50,7 +63,7 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 			"`toolpost fleet init`, or join one with `toolpost serve --join LINE`")
 	}
 	env := fleet.Env{
-		Options: n.fleetOptions, Pass: pass, State: n.StateDir(), Version: n.o.Version, Log: n.o.Log, Machine: machine{n.engine},
+		Options: n.fleetOptions, Pass: pass, State: n.StateDir(), Version: n.o.Version, Log: n.o.Log, Machine: machine{n.engine, n.calls},
 		Changed: n.Rebind, Stop: stop,
 	}
 	if pass.Role == member.Hub {

@@ -32,7 +32,7 @@ import (
 // of upstream tools; for leases, which calls need as soon as the config says so; and for sessions, jobs, tokens and the log
 // of calls, if there is a store. They are one source, so that a policy can name it.
 func (n *Node) ownTools(ctx context.Context) (engine.Binding, error) {
-	running := runningtools.Options{Calls: n.calls, Followers: n.followers}
+	running := runningtools.Options{Calls: n.calls, Followers: n.followers, Fleet: n.Fleet}
 	plans := plantools.Options{Executor: n.storage.Plans, Planner: func(p tool.Principal, name string) (plan.Planner, error) {
 		return n.planners.Named(p, name)
 	}}

@@ -11,7 +11,9 @@ import (
 	"toolpost/engine/audit"
 	"toolpost/engine/calls"
 	"toolpost/engine/follow"
+	"toolpost/fleet"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // Options of the tools.
@@ -19,6 +21,8 @@ type Options struct {
 	Calls     *calls.Log
 	Followers *follow.Followers
 	Log       Log // nil if no records are kept
+	// Fleet returns the fleet that this program is a hub of, or nil; no function: there is none.
+	Fleet func() *fleet.Node
 }
 
 // Log has the records of calls that ended long ago.
@@ -57,7 +61,8 @@ func New(o Options) *define.Set {
 
 // Listed is the output of listCalls.
 type Listed struct {
-	Calls []calls.Running `json:"calls"`
+	Calls   []calls.Running `json:"calls"`
+	Missing []string        `json:"missing,omitempty" doc:"hubs of the fleet that did not answer: their calls are not listed"`
 }
 
 // ListArgs are the arguments of listCalls.
@@ -66,11 +71,36 @@ type ListArgs struct {
 }
 
 // list leaves out the call that asks: it would be in every list, to no use.
-func (o Options) list(_ context.Context, c *define.Call, a ListArgs) (Listed, error) {
+func (o Options) list(ctx context.Context, c *define.Call, a ListArgs) (Listed, error) {
 	of := audit.Filter{Kind: cmp.Or(a.Kind, audit.OnlyCalls)}
-	return Listed{slices.DeleteFunc(o.Calls.List(c.Caller), func(one calls.Running) bool {
+	l := Listed{Calls: o.Calls.List(c.Caller)}
+	here := o.fleet()
+	for i := range l.Calls {
+		l.Calls[i].Node = here.Name()
+	}
+	for _, answer := range here.AskHubs(ctx, fleet.Question{Do: fleet.QuestionList, Caller: c.Caller.ID, Operator: c.Caller.Operator()}) {
+		var theirs []calls.Running
+		if answer.Err != nil || strictjson.Unmarshal(answer.Output, &theirs) != nil {
+			l.Missing = append(l.Missing, answer.Node)
+			continue
+		}
+		for _, one := range theirs {
+			one.Node = answer.Node
+			l.Calls = append(l.Calls, one)
+		}
+	}
+	l.Calls = slices.DeleteFunc(l.Calls, func(one calls.Running) bool {
 		return one.ID == c.ID && one.Caller == c.Caller.ID || !of.Fits(&tool.Record{Kind: one.Kind})
-	})}, nil
+	})
+	slices.SortStableFunc(l.Calls, func(a, b calls.Running) int { return a.Since.Compare(b.Since) })
+	return l, nil
+}
+
+func (o Options) fleet() *fleet.Node {
+	if o.Fleet == nil {
+		return nil
+	}
+	return o.Fleet()
 }
 
 // CancelArgs are the arguments of cancelCall.
@@ -83,8 +113,22 @@ type cancelled struct {
 	Call string `json:"call"`
 }
 
-// cancel returns when the call has been told to end, not when it has ended.
-func (o Options) cancel(_ context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
+// cancel returns when the call has been told to end, not when it has ended. It may be at another hub of the fleet.
+func (o Options) cancel(ctx context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
 	c.Summary = "call " + a.Call + " is cancelled"
-	return cancelled{a.Call}, o.Calls.Cancel(c.Caller, a.Caller, a.Call)
+	err := o.Calls.Cancel(c.Caller, a.Caller, a.Call)
+	if tool.CodeOf(err) != tool.CodeNotFound {
+		return cancelled{a.Call}, err
+	}
+	for _, answer := range o.fleet().AskHubs(ctx, fleet.Question{
+		Do: fleet.QuestionCancel, Caller: c.Caller.ID, Operator: c.Caller.Operator(), Call: a.Call, Whose: a.Caller,
+	}) {
+		if tool.CodeOf(answer.Err) != tool.CodeNotFound { // one that does not answer may have it
+			err = answer.Err
+		}
+		if answer.Err == nil {
+			break
+		}
+	}
+	return cancelled{a.Call}, err
 }

@@ -159,7 +159,14 @@ func (a *app) psCommand() *cobra.Command {
 		Example: "  toolpost ps\n  toolpost ps cancel 6f1c --server http://127.0.0.1:8700",
 	}, func(l calltools.Listed) {
 		a.alone()
-		columns("call caller door tool since last", cells[calls.Running]{
+		for _, hub := range l.Missing {
+			fmt.Fprintf(a.err, "note: the hub %s did not answer; its calls are not listed\n", clean(hub))
+		}
+		node := "" // only in a fleet
+		if slices.ContainsFunc(l.Calls, func(c calls.Running) bool { return c.Node != "" }) {
+			node = "node "
+		}
+		columns("call caller door "+node+"tool since last", cells[calls.Running]{
 			"tool": func(c calls.Running) string { return c.Tool + map[bool]string{true: " (dry run)"}[c.DryRun] },
 			"last": func(c calls.Running) string { return heard(c.Last) },
 		}).print(a, "calls", l.Calls)

@@ -21,6 +21,7 @@ type Running struct {
 	Since  time.Time `json:"since"`
 	DryRun bool      `json:"dry_run,omitzero"`
 	Kind   string    `json:"kind,omitzero"` // tool.OperatorCall, or empty
+	Node   string    `json:"node,omitzero"` // the hub that the call came in at; empty without a fleet
 	Last   *Sign     `json:"last,omitzero"` // nil if there was none yet
 }
 
