@@ -315,3 +315,9 @@ func (i *issued) remember(digest string, a answer) {
 	}
 	all[digest] = a
 }
+
+// AtHub returns a caller that another hub of the fleet admitted. Hubs believe each other: every one of them has the key of the
+// fleet.
+func AtHub(caller string, operator bool) tool.Principal {
+	return tool.Principal{ID: caller, Operates: operator}
+}

@@ -11,6 +11,7 @@ import (
 	"toolpost/engine/calls"
 	"toolpost/engine/member"
 	"toolpost/fleet"
+	"toolpost/identity"
 	"toolpost/node/storage"
 	"toolpost/tool"
 )
@@ -23,7 +24,7 @@ type machine struct {
 
 // Answer implements fleet.Machine.
 func (m machine) Answer(_ context.Context, q fleet.Question) (any, error) {
-	p := tool.Principal{ID: q.Caller, Operates: q.Operator}
+	p := identity.AtHub(q.Caller, q.Operator)
 	if q.Do == fleet.QuestionCancel {
 		return struct{}{}, m.calls.Cancel(p, q.Whose, q.Call)
 	}
