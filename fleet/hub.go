@@ -253,7 +253,10 @@ func (h *hub) failStreams(p *peer) {
 
 // watch forgets nodes that are silent, until ctx ends.
 func (h *hub) watch(ctx context.Context) {
-	for tool.Sleep(ctx, announceEvery) {
+	for n := 1; tool.Sleep(ctx, announceEvery); n++ {
+		if n%60 == 0 {
+			h.publish() // forgets tools that no node has
+		}
 		var silent []string
 		h.mu.Lock()
 		for id, p := range h.peers {
@@ -275,18 +278,15 @@ func (h *hub) publish() {
 	offers := h.offers()
 	var told []*Source
 	added := false
+	h.keepOrphans(offers)
 	for name, tools := range offers {
 		s := h.sources[name]
 		if s == nil {
 			s = &Source{Name: name, hub: h}
+			s.tools.Store(&map[string]*shared{})
 			h.sources[name], added = s, true
 		}
 		if s.set(tools) {
-			told = append(told, s)
-		}
-	}
-	for name, s := range h.sources {
-		if offers[name] == nil && s.set(nil) {
 			told = append(told, s)
 		}
 	}
@@ -328,9 +328,34 @@ func (h *hub) offers() map[string]map[string]*shared {
 	return all
 }
 
+// orphanFor is how long a tool is known that no connected node has: its node may be starting again.
+const orphanFor = 10 * time.Minute
+
+// keepOrphans keeps the tools whose nodes have all gone, so that a call of one says so. The caller holds mu.
+func (h *hub) keepOrphans(offers map[string]map[string]*shared) {
+	here := func(p *peer) bool { return h.peers[p.ID] == p }
+	for source, s := range h.sources {
+		if offers[source] == nil {
+			offers[source] = map[string]*shared{}
+		}
+		for name, t := range *s.tools.Load() {
+			if offers[source][name] != nil || slices.ContainsFunc(t.peers, here) {
+				continue
+			}
+			if t.orphaned.IsZero() {
+				t = &shared{offered: t.offered, orphaned: time.Now()}
+			}
+			if time.Since(t.orphaned) < orphanFor {
+				offers[source][name] = t
+			}
+		}
+	}
+}
+
 // A shared is a tool that some nodes have.
 type shared struct {
-	*offered // the definition that counts
+	*offered           // the definition that counts
+	orphaned time.Time // since when no node has it; zero if some have
 	peers    []*peer
 	byDigest map[string][]*peer
 	digests  map[string]*offered

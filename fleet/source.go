@@ -38,7 +38,7 @@ const attempts = 3
 // set replaces the tools, and reports whether their definitions changed.
 func (s *Source) set(tools map[string]*shared) (changed bool) {
 	before := s.tools.Swap(&tools)
-	if before == nil || len(*before) != len(tools) {
+	if len(*before) != len(tools) {
 		return true
 	}
 	for name, t := range tools {
@@ -85,6 +85,8 @@ func (s *Source) Unavailable(name string) error {
 	switch {
 	case t == nil:
 		return tool.Errorf(tool.CodeNotFound, "no node of the fleet has the tool %s now", name)
+	case len(t.peers) == 0:
+		return tool.Errorf(tool.CodeUnavailable, "the nodes that have it are gone; `toolpost fleet` shows those that are up").Because(reasonGone)
 	case t.Why != nil && len(t.peers) == 1:
 		return t.Why
 	}

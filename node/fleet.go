@@ -81,6 +81,7 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 		return err
 	}
 	n.fleet.Store(joined)
+	n.Rebind() // nodes may have connected already
 	return nil
 }
 
