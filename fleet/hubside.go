@@ -106,6 +106,7 @@ func (n *Node) tellHubs() {
 func (n *Node) watchRoster() {
 	for {
 		n.connect(n.hubAddresses())
+		n.tellHubs()
 		if !tool.Sleep(n.life, rosterEvery) {
 			return
 		}
@@ -147,6 +148,7 @@ func (h *hub) knows(id string) bool {
 type roster struct {
 	register member.Register
 	log      *slog.Logger
+	looking  sync.Mutex // one look at the store at a time
 
 	mu      sync.Mutex
 	members []member.Member
@@ -154,13 +156,14 @@ type roster struct {
 }
 
 func (r *roster) refresh(ctx context.Context) error {
+	began := time.Now()
 	all, err := r.register.Members(ctx)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.members, r.read = all, time.Now()
+	r.members, r.read = all, began
 	return nil
 }
 
@@ -183,25 +186,32 @@ func (r *roster) find(wanted func(member.Member) bool) (m member.Member, ok bool
 	return m, false
 }
 
-// known returns the member with a key. One that joined a moment ago is looked up in the store.
+// known returns the member with a key. One that joined a moment ago is looked up in the store, for all that ask meanwhile at
+// once: a stranger must not keep the store busy.
 func (r *roster) known(key string) (member.Member, bool) {
 	has := func(m member.Member) bool { return m.Key == key && m.Evicted.IsZero() }
 	if m, ok := r.find(has); ok {
 		return m, true
 	}
+	asked := time.Now()
+	r.looking.Lock()
+	defer r.looking.Unlock()
 	r.mu.Lock()
-	soon := time.Since(r.read) < 100*time.Millisecond
+	read := r.read
 	r.mu.Unlock()
-	if soon {
-		return member.Member{}, false
-	}
-	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
-	defer stop()
-	if err := r.refresh(ctx); err != nil {
-		r.log.Warn("the members of the fleet cannot be read", "error", err)
+	if read.Before(asked) {
+		ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
+		defer stop()
+		tool.Sleep(ctx, lookEvery-time.Since(read))
+		if err := r.refresh(ctx); err != nil {
+			r.log.Warn("the members of the fleet cannot be read", "error", err)
+		}
 	}
 	return r.find(has)
 }
+
+// lookEvery is the least time between two looks at the store for an unknown key.
+const lookEvery = 50 * time.Millisecond
 
 // named returns the member with a name or an id.
 func (r *roster) named(name string) (member.Member, error) {

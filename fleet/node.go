@@ -180,9 +180,6 @@ func (n *Node) tell(a announcement) {
 	for _, l := range n.all() {
 		_ = l.nc.Publish(subjectUp+a.ID, body) // a hub that cannot be reached has forgotten this node
 	}
-	if n.hub != nil {
-		n.tellHubs()
-	}
 }
 
 func (n *Node) all() []*link {
@@ -247,7 +244,7 @@ func (n *Node) dial(address string) (*link, error) {
 	l.nc, err = nats.Connect("nats://"+address, nats.Secure(trust), nats.TLSHandshakeFirst(),
 		nats.Nkey(public, n.sign), nats.Name(n.pass.Name), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 250*time.Millisecond),
-		nats.ReconnectBufSize(-1), nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(5*time.Second),
+		nats.ReconnectBufSize(-1), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(1), nats.Timeout(5*time.Second),
 		nats.IgnoreDiscoveredServers(), nats.IgnoreAuthErrorAbort(),
 		nats.ConnectHandler(func(*nats.Conn) { n.connected(address) }), nats.ReconnectHandler(func(*nats.Conn) { n.connected(address) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.troubled(address, err) }),

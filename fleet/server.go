@@ -65,7 +65,7 @@ func startServer(listen string, certificate tls.Certificate, known func(string) 
 		MaxPending: 256 << 20, AlwaysEnableNonce: true, CustomClientAuthentication: s,
 		TLS: true, TLSTimeout: 10, TLSHandshakeFirst: true, AuthTimeout: 10,
 		TLSConfig:    &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}},
-		PingInterval: 2 * time.Second, MaxPingsOut: 2, // a node that is cut off is noticed soon
+		PingInterval: 30 * time.Second, MaxPingsOut: 2, // a node that is cut off is noticed by its silence
 		WriteDeadline: 5 * time.Second,
 	}
 	if n == 0 {
