@@ -3,8 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -204,31 +204,32 @@ func (j *JobTable) Stops(ctx context.Context) (ids []string, err error) {
 
 // Append adds events to a job that this program has begun, after its first after events. Events that already exist, as
 // after an unclear write, stay.
-func (j *JobTable) Append(_ context.Context, id string, attempt, after int, events [][]byte) error {
+func (j *JobTable) Append(_ context.Context, x *job.Job, after int, events [][]byte) error {
 	return j.db.Do(false, func(t *database.Tx) error {
-		if err := j.holds(t, id, attempt); err != nil {
+		if err := j.holds(t, x); err != nil {
 			return err
 		}
 		for i, e := range events {
 			if err := t.Exec(`INSERT INTO job_event (job, seq, event) VALUES (?, ?, ?) `+
-				`ON CONFLICT (job, seq) DO NOTHING`, id, after+i+1, string(e)); err != nil {
+				`ON CONFLICT (job, seq) DO NOTHING`, x.ID, after+i+1, string(e)); err != nil {
 				return err
 			}
 		}
 		return nil
-	}, jobKey(id))
+	}, jobKey(x.ID))
 }
 
 // holds returns an error of code conflict if a job is not this program's.
-func (j *JobTable) holds(t *database.Tx, id string, attempt int) error {
-	_, err := database.Only(t, taken(id), database.Value[int], `SELECT 1 FROM job WHERE `+held, j.hold(id, attempt)...)
+func (j *JobTable) holds(t *database.Tx, x *job.Job) error {
+	_, err := database.Only(t, taken(x.ID), database.Value[int], `SELECT 1 FROM job WHERE `+held, hold(x, j.owner)...)
 	return err
 }
 
-// held is the condition that a job is this program's; hold has its arguments.
-const held = `id = ? AND state = '` + job.Running + `' AND owner = ? AND attempts = ?`
+// held is the condition that a program still has a job since it began it; hold has its arguments. The time tells its
+// beginnings apart: attempts are counted anew after an answer or an approval.
+const held = `id = ? AND state = '` + job.Running + `' AND owner = ? AND began_at = ?`
 
-func (j *JobTable) hold(id string, attempt int) []any { return []any{id, j.owner, attempt} }
+func hold(x *job.Job, owner string) []any { return []any{x.ID, owner, database.Micros(x.Began)} }
 
 func taken(id string) error {
 	return tool.Errorf(tool.CodeConflict, "job %s no longer belongs to this program", id).Because(job.Taken)
@@ -238,24 +239,24 @@ func taken(id string) error {
 // not begun. The record of its call, if there is one, is added to the log at the same time: if that is refused, the job has not
 // ended. A job that is not this program's any more does not keep the record from being added.
 func (j *JobTable) Settle(
-	_ context.Context, id string, attempt int, state string, outcome []byte, record *tool.Record,
+	_ context.Context, x *job.Job, state string, outcome []byte, record *tool.Record,
 ) error {
 	settle := func(t *database.Tx) error {
 		var n int64
 		var err error
 		if state == job.Queued {
 			n, err = t.Count(`UPDATE job SET state = '`+job.Queued+`', owner = '', attempts = attempts - 1 WHERE `+held,
-				j.hold(id, attempt)...)
+				hold(x, j.owner)...)
 		} else {
-			n, err = endJob(t, state, outcome, held, j.hold(id, attempt)...)
+			n, err = endJob(t, state, outcome, held, hold(x, j.owner)...)
 		}
 		if err == nil && n == 0 {
-			err = taken(id)
+			err = taken(x.ID)
 		}
 		return err
 	}
 	one := &database.Write{
-		Do: settle, Durable: true, Keys: []string{jobKey(id)}, Name: jobKey(id) + " " + strconv.Itoa(attempt),
+		Do: settle, Durable: true, Keys: []string{jobKey(x.ID)}, Name: fmt.Sprint(jobKey(x.ID), " ", database.Micros(x.Began)),
 	}
 	if record == nil {
 		return j.db.Submit(one)
@@ -322,10 +323,10 @@ func (j *JobTable) Recover(
 	resume func(call []byte, approval string) ([]byte, error),
 ) (n int, err error) {
 	var orphans []orphan
-	err = j.db.Orphans(ctx, `id, tool, attempts, again`, `job WHERE state = '`+job.Running+`'`,
+	err = j.db.Orphans(ctx, `id, tool, began_at, attempts, again`, `job WHERE state = '`+job.Running+`'`,
 		func(owner string, rows *sql.Rows) error {
 			o := orphan{owner: owner}
-			err := rows.Scan(&o.ID, &o.Tool, &o.Attempts, &o.Again)
+			err := rows.Scan(&o.ID, &o.Tool, (*database.MicroTime)(&o.Began), &o.Attempts, &o.Again)
 			orphans = append(orphans, o)
 			return err
 		})
@@ -344,8 +345,7 @@ func (j *JobTable) Recover(
 func (o orphan) adopt(
 	t *database.Tx, decide func(job.Job) (string, []byte), resume func(call []byte, approval string) ([]byte, error),
 ) (mine bool, err error) {
-	mine, err = database.Row(t, `SELECT stop, call FROM job WHERE id = ? AND state = ? AND owner = ? AND attempts = ?`,
-		[]any{o.ID, job.Running, o.owner, o.Attempts}, &o.Stop, &o.Call)
+	mine, err = database.Row(t, `SELECT stop, call FROM job WHERE `+held, hold(&o.Job, o.owner), &o.Stop, &o.Call)
 	if err != nil || !mine {
 		return false, err
 	}

@@ -19,9 +19,8 @@ const (
 
 // A recorder stores the events of one job in batches: a commit for each would be most of the work.
 type recorder struct {
-	ledger  Ledger
-	id      string
-	attempt int
+	ledger Ledger
+	job    *Job
 
 	mu            sync.Mutex
 	waiting       [][]byte // not stored yet; bounded like all events
@@ -32,9 +31,7 @@ type recorder struct {
 }
 
 func newRecorder(l Ledger, j *Job) *recorder {
-	return &recorder{
-		ledger: l, id: j.ID, attempt: j.Attempts, events: j.Events, bytes: j.Bytes, full: j.Events >= maxEvents,
-	}
+	return &recorder{ledger: l, job: j, events: j.Events, bytes: j.Bytes, full: j.Events >= maxEvents}
 }
 
 // Emit implements tool.Sink.
@@ -68,7 +65,7 @@ func (r *recorder) store() error {
 	if len(r.waiting) == 0 || r.err != nil {
 		return r.err
 	}
-	err := r.ledger.Append(context.Background(), r.id, r.attempt, r.events-len(r.waiting), r.waiting)
+	err := r.ledger.Append(context.Background(), r.job, r.events-len(r.waiting), r.waiting)
 	switch {
 	case err == nil:
 		r.waiting, r.size = nil, 0

@@ -87,10 +87,10 @@ type Ledger interface {
 	Claim(ctx context.Context, most int, has func(needs string) bool) ([]Job, error)
 	// Append adds events after the first after ones, if the job still belongs to this process. It is safe to repeat if
 	// it is unknown whether the first attempt succeeded.
-	Append(ctx context.Context, id string, attempt, after int, events [][]byte) error
+	Append(ctx context.Context, j *Job, after int, events [][]byte) error
 	// Settle ends a job that still belongs to this process, or with Queued puts it back. The record of its call, if it is not
 	// nil, is written at the same time: if it cannot be, the job has not ended.
-	Settle(ctx context.Context, id string, attempt int, state string, outcome []byte, record *tool.Record) error
+	Settle(ctx context.Context, j *Job, state string, outcome []byte, record *tool.Record) error
 	// Recover calls decide for each job whose process is gone. A job that asked for an approval and has not used it has
 	// not begun: it is put back as if it had never been claimed, with the call that resume returns, as in Wake.
 	Recover(ctx context.Context, decide func(Job) (state string, outcome []byte),

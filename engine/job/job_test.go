@@ -745,6 +745,29 @@ func TestFormerOwnerCannotSettleAJob(t *testing.T) {
 	}
 }
 
+// A run of a job that was taken for dead, and the next one, may be of the same program.
+func TestAJobThatBeginsAgainBesideItsEarlierRunCanBeStopped(t *testing.T) {
+	path, s := file(t), fresh()
+	first := make(chan struct{})
+	s.hold = first
+	p := open(t, path, s, job.Options{}).run()
+	id := p.start("waitAgain", "a")
+	kit.Eventually(t, "it runs", func() bool { return s.times("a") == 1 })
+	s.mu.Lock()
+	s.hold = make(chan struct{})
+	s.mu.Unlock()
+	raw(t, path, `UPDATE job SET state = 'queued', owner = '' WHERE id = ?`, id)
+	p.start("once", "b") // wakes the program
+	kit.Eventually(t, "it runs again", func() bool { return s.times("a") == 2 })
+	close(first)
+	kit.Eventually(t, "the first run ends", func() bool {
+		return count(t, path, `SELECT COUNT(*) FROM audit JOIN audit_kind ON id = kind WHERE tool LIKE '%waitAgain'`) == 1
+	})
+	_, _, err := p.tool(ada, "cancelJob", `{"job":"`+id+`"}`)
+	kit.OK(t, err)
+	p.until(id, job.Cancelled)
+}
+
 // A fullDisk is a store that cannot take events and outcomes for a while.
 type fullDisk struct {
 	*store.JobTable
@@ -760,15 +783,15 @@ func (f *fullDisk) full() error {
 	return nil
 }
 
-func (f *fullDisk) Append(ctx context.Context, id string, attempt, after int, events [][]byte) error {
+func (f *fullDisk) Append(ctx context.Context, x *job.Job, after int, events [][]byte) error {
 	if err := f.full(); err != nil {
 		return err
 	}
-	return f.JobTable.Append(ctx, id, attempt, after, events)
+	return f.JobTable.Append(ctx, x, after, events)
 }
 
 func (f *fullDisk) Settle(
-	ctx context.Context, id string, attempt int, state string, outcome []byte, r *tool.Record,
+	ctx context.Context, x *job.Job, state string, outcome []byte, r *tool.Record,
 ) error {
 	if err := f.full(); err != nil {
 		return err
@@ -776,9 +799,9 @@ func (f *fullDisk) Settle(
 	if f.forged && r != nil {
 		return tool.Errorf(tool.CodeUnavailable, "the log is forged")
 	}
-	err := f.JobTable.Settle(ctx, id, attempt, state, outcome, r)
+	err := f.JobTable.Settle(ctx, x, state, outcome, r)
 	if err == nil && f.settled != nil {
-		f.settled(id)
+		f.settled(x.ID)
 	}
 	return err
 }

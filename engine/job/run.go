@@ -35,12 +35,12 @@ type dispatcher struct {
 	strange map[string]time.Time // since when jobs have been left to other processes; see has
 
 	mu       sync.Mutex
-	running  map[string]context.CancelCauseFunc
-	settling int                  // jobs that have run, and whose end is not stored yet
-	told     map[string]time.Time // when each problem was last logged
-	free     chan struct{}        // a worker has become free
-	heard    chan struct{}        // another process has rung: for take
-	look     chan struct{}        // the same, for tend
+	running  map[*Job]context.CancelCauseFunc // one may begin again before its earlier run ends
+	settling int                              // jobs that have run, and whose end is not stored yet
+	told     map[string]time.Time             // when each problem was last logged
+	free     chan struct{}                    // a worker has become free
+	heard    chan struct{}                    // another process has rung: for take
+	look     chan struct{}                    // the same, for tend
 	workers  sync.WaitGroup
 }
 
@@ -59,7 +59,7 @@ func (q *Queue) Run(ctx context.Context) {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	d := &dispatcher{
-		Queue: q, life: life, running: map[string]context.CancelCauseFunc{},
+		Queue: q, life: life, running: map[*Job]context.CancelCauseFunc{},
 		told: map[string]time.Time{}, free: make(chan struct{}, 1), heard: make(chan struct{}, 1), look: make(chan struct{}, 1),
 	}
 	q.runs.Store(true)
@@ -151,7 +151,7 @@ func (d *dispatcher) has(needs string, strange map[string]time.Time) bool {
 func (d *dispatcher) begin(j *Job) {
 	ctx, stop := context.WithCancelCause(d.life)
 	d.mu.Lock()
-	d.running[j.ID] = stop
+	d.running[j] = stop
 	d.mu.Unlock()
 	d.workers.Go(func() {
 		defer stop(nil)
@@ -222,8 +222,8 @@ func (d *dispatcher) stopWanted(ctx context.Context) {
 	d.complain("whether jobs are to end cannot be read", err)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, id := range ids {
-		if stop := d.running[id]; stop != nil {
+	for j, stop := range d.running {
+		if slices.Contains(ids, j.ID) {
 			stop(errStopped)
 		}
 	}
@@ -265,18 +265,18 @@ func (d *dispatcher) run(ctx context.Context, j *Job) {
 	r, err := d.invokeWithStore(ctx, j, &h, events)
 	close(stopped)
 	flushing.Wait()
-	d.ran(j.ID, 1)
-	defer d.ran(j.ID, -1)
+	d.ran(j, 1)
+	defer d.ran(j, -1)
 	state, result := ended(ctx, j, r, err)
 	d.settle(j, &h, events, state, result)
 }
 
 // ran counts the jobs whose end is being stored. They are no longer running: the next ones are begun by the same commit, and
 // perhaps the same one, if it asked and has its answer already.
-func (d *dispatcher) ran(id string, settling int) {
+func (d *dispatcher) ran(j *Job, settling int) {
 	d.mu.Lock()
 	if settling > 0 {
-		delete(d.running, id)
+		delete(d.running, j)
 	}
 	d.settling += settling
 	d.mu.Unlock()
@@ -423,7 +423,7 @@ func (d *dispatcher) settle(j *Job, h *tool.Handover, events *recorder, state st
 		err := events.flush()
 		refused := false
 		if err == nil || tool.CodeOf(err) == tool.CodeConflict { // a job that was taken has a record, too
-			err = d.o.Ledger.Settle(context.WithoutCancel(d.life), j.ID, j.Attempts, state, result, h.Record)
+			err = d.o.Ledger.Settle(context.WithoutCancel(d.life), j, state, result, h.Record)
 			refused = h.Record != nil && err != nil && !persist.Retry(err) && tool.AsError(err).Reason != Taken
 		}
 		switch {

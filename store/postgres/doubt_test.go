@@ -144,6 +144,7 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 			case err != nil:
 				return err
 			case len(got) == 1 && got[0].Lease == "tok":
+				made = got[0]
 				return nil
 			case len(got) > 0 || time.Now().After(end):
 				return fmt.Errorf("the job did not come: %+v", got)
@@ -151,7 +152,7 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // a job whose Claim was not answered is begun once the store has looked it up
 		}
 	})
-	w.cutAt(t, func() error { return jobs.Settle(context.Background(), "j", 1, "done", []byte(`{}`), nil) })
+	w.cutAt(t, func() error { return jobs.Settle(context.Background(), &made, "done", []byte(`{}`), nil) })
 	var key, input [32]byte
 	outcomes := db.Outcomes()
 	w.cutAt(t, func() error {

@@ -132,11 +132,11 @@ func (l *load) run(ctx context.Context, t *testing.T) {
 		for _, x := range begun {
 			events := func(after int) func() error {
 				return func() error {
-					return l.jobs.Append(context.Background(), x.ID, x.Attempts, after, [][]byte{[]byte(`1`), []byte(`2`)})
+					return l.jobs.Append(context.Background(), &x, after, [][]byte{[]byte(`1`), []byte(`2`)})
 				}
 			}
 			settle := func() error {
-				return l.jobs.Settle(context.Background(), x.ID, x.Attempts, "done", []byte(`{}`), nil)
+				return l.jobs.Settle(context.Background(), &x, "done", []byte(`{}`), nil)
 			}
 			if l.again(t, "events", events(0)) && l.again(t, "events", events(2)) && l.again(t, "a job's end", settle) {
 				l.mu.Lock()

@@ -134,10 +134,10 @@ func approvalsRaced(t *testing.T, k Kind) {
 }
 
 // asking makes a job whose call waits for an approval.
-func asking(t *testing.T, db *store.DB, jobs *store.JobTable) (x job.Job, e approval.Entry) {
+func asking(t *testing.T, db *store.DB, jobs *store.JobTable) (x *job.Job, e approval.Entry) {
 	t.Helper()
-	x = added(t, jobs, false)
-	must[[]job.Job](t)(jobs.Claim(t.Context(), 1, nil))
+	added(t, jobs, false)
+	x = begun(t, jobs)
 	e = anEntry("job " + x.ID)
 	e.Job = x.ID
 	works(t, errOf(db.Approvals().Add(t.Context(), e, manyApprovals())))
@@ -163,10 +163,10 @@ func approvalsOfJobs(t *testing.T, k Kind) {
 	x, e := asking(t, db, jobs)
 	decided(t, db, e.ID, approval.Approved)
 	woken(0, "a job that runs")
-	works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"another question"}`), nil))
+	works(t, jobs.Settle(ctx, x, job.Asked, []byte(`{"ask":"another question"}`), nil))
 	woken(0, "a job that waits for something else")
 	x, e = asking(t, db, jobs)
-	works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`), nil))
+	works(t, jobs.Settle(ctx, x, job.Asked, []byte(`{"ask":"`+e.ID+`"}`), nil))
 	woken(0, "a job whose approval waits")
 	_, err := other.Jobs().Wake(ctx, func([]byte, string) ([]byte, error) { return nil, errors.New("unreadable") })
 	works(t, err)
@@ -174,10 +174,10 @@ func approvalsOfJobs(t *testing.T, k Kind) {
 		decided(t, db, e.ID, state)
 		woken(1, state)
 		woken(0, "woken twice")
-		begun := must[[]job.Job](t)(jobs.Claim(ctx, 9, nil))
-		needs(t, len(begun) == 1 && begun[0].ID == x.ID && begun[0].Attempts == 1 &&
-			string(begun[0].Call) == `{"resume":"`+e.ID+`"}`, "%+v", begun)
-		works(t, jobs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"ask":"`+e.ID+`"}`), nil))
+		again := begun(t, jobs)
+		needs(t, again.ID == x.ID && again.Attempts == 1 && string(again.Call) == `{"resume":"`+e.ID+`"}`, "%+v", again)
+		x = again
+		works(t, jobs.Settle(ctx, x, job.Asked, []byte(`{"ask":"`+e.ID+`"}`), nil))
 	}
 	decided(t, db, e.ID, approval.Used)
 	woken(0, "a job that has used its approval")
@@ -190,6 +190,22 @@ func approvalsOfJobs(t *testing.T, k Kind) {
 
 // resumed returns the call of a job with the id of its approval, as package job does.
 func resumed(_ []byte, id string) ([]byte, error) { return []byte(`{"resume":"` + id + `"}`), nil }
+
+// A run that was wrongly taken for dead does not end the run that goes on with its approval, even in the same program.
+func approvalsTakenOver(t *testing.T, k Kind) {
+	ctx := t.Context()
+	address, db := k.made(t)
+	jobs := db.Jobs()
+	first, e := asking(t, db, jobs)
+	decided(t, db, e.ID, approval.Approved)
+	run(t, k.Raw(t, address), `UPDATE job SET owner = 'gone'`) // as if it had been away for too long
+	until(t, func() bool { return must[int](t)(jobs.Recover(ctx, lost, resumed)) == 1 })
+	second := begun(t, jobs)
+	gives(t, jobs.Append(ctx, first, 0, [][]byte{[]byte(`{}`)}), tool.CodeConflict, "an event of the first run")
+	gives(t, jobs.Settle(ctx, first, job.Asked, []byte(`{"ask":"`+e.ID+`"}`), nil), tool.CodeConflict, "its end")
+	works(t, jobs.Settle(ctx, second, job.Done, []byte(jobResult), nil))
+	equal(t, find(t, jobs, second.ID).State, job.Done)
+}
 
 func approvalsOfOrphans(t *testing.T, k Kind) {
 	address, db := k.made(t)
@@ -227,7 +243,7 @@ func approvalsOfOrphans(t *testing.T, k Kind) {
 		needs(t, x.Attempts == 1 && string(x.Call) == resumes[x.ID],
 			"it continues with its approval, as if for the first time: %+v", x)
 		delete(resumes, x.ID)
-		works(t, jobs.Settle(t.Context(), x.ID, 1, job.Done, []byte(`{}`), nil))
+		works(t, jobs.Settle(t.Context(), &x, job.Done, []byte(`{}`), nil))
 	}
 	equal(t, len(resumes), 0, "jobs that do not continue: %v", resumes)
 }

@@ -176,8 +176,8 @@ func outcomeStep(state string, e event) (string, bool) {
 // isProgram reports whether a text begins with the number of one of the programs.
 func isProgram(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
-// Programs add, begin, settle and put back the same jobs, and recover those of programs that they take for dead. Attempts
-// are part of in.
+// Programs add, begin, settle and put back the same jobs, and recover those of programs that they take for dead. The run
+// is part of in.
 func (w *worker) actOnJobs() {
 	ctx := context.Background()
 	w.acting(4, func(_ int, rng *mathrand.Rand) {
@@ -190,49 +190,53 @@ func (w *worker) actOnJobs() {
 			w.did(begun, x.ID, "add", "ok")
 			return
 		}
-		id, attempt := jobs[0].ID, jobs[0].Attempts
-		w.did(begun, id, name("begin/%d", attempt), "ok")
+		x := &jobs[0]
+		w.did(begun, x.ID, "begin/"+runOf(x), "ok")
 		runsFor(rng)
 		for range 1 + rng.IntN(2) { // the second is too late, in most cases
 			begun, state := time.Now(), []string{"done", job.Queued}[rng.IntN(2)]
-			err := w.jobs.Settle(ctx, id, attempt, state, []byte(jobResult), nil)
-			w.did(begun, id, name("%s/%d", state, attempt), w.answer(err, tool.CodeConflict))
+			err := w.jobs.Settle(ctx, x, state, []byte(jobResult), nil)
+			w.did(begun, x.ID, state+"/"+runOf(x), w.answer(err, tool.CodeConflict))
 		}
 	})
 }
 
+// runOf names a run of a job by its number and when it began.
+func runOf(x *job.Job) string { return name("%d@%d", x.Attempts, x.Began.UnixMicro()) }
+
 // adopt puts the jobs of programs that are gone back into the queue, directly or as if they had asked and been answered,
 // which begins to count their attempts again.
 func (w *worker) adopt(ctx context.Context, asked bool) {
-	begun, outcome, attempts := time.Now(), []byte(`"`+rand.Text()+`"`), map[string]int{}
+	begun, outcome, runs := time.Now(), []byte(`"`+rand.Text()+`"`), map[string]string{}
 	n, err := w.jobs.Recover(ctx, func(x job.Job) (string, []byte) {
-		attempts[x.ID] = x.Attempts
+		runs[x.ID] = runOf(&x)
 		return map[bool]string{true: job.Asked, false: job.Queued}[asked], outcome
 	}, resumed)
 	w.works(err)
-	for id, attempt := range attempts {
+	for id, run := range runs {
 		in, out := "adopt", "ok"
 		if asked {
 			in = "answer"
 			_, err := w.jobs.Answer(ctx, "ada", id, outcome, []byte(`{"tool":"t"}`), nil, "")
 			out = w.answer(err, tool.CodeConflict)
 		}
-		if n < len(attempts) { // another program was faster with some of them
+		if n < len(runs) { // another program was faster with some of them
 			out = unclear
 		}
-		w.did(begun, id, name("%s/%d", in, attempt), out)
+		w.did(begun, id, in+"/"+run, out)
 	}
 }
 
 // unclear is the outcome of an operation that may have happened or not. The history of its key is not looked at.
 const unclear = "unclear"
 
-// The state of a job is queued/ATTEMPTS, PROGRAM/ATTEMPT, or done.
+// The state of a job is queued/ATTEMPTS, PROGRAM/RUN, or done.
 func jobStep(state string, e event) (string, bool) {
-	in, number, _ := strings.Cut(e.in, "/")
+	in, run, _ := strings.Cut(e.in, "/")
+	number, _, _ := strings.Cut(run, "@")
 	attempt, _ := strconv.Atoi(number)
 	queued := func(attempts int) string { return name("queued/%d", attempts) }
-	mine := e.by + "/" + number
+	mine := e.by + "/" + run
 	switch {
 	case in == "add":
 		return queued(0), state == ""
@@ -240,7 +244,7 @@ func jobStep(state string, e event) (string, bool) {
 		return mine, state == queued(attempt-1)
 	case in == "adopt", in == "answer":
 		next := queued(attempt * flag(in == "adopt"))
-		return next, isProgram(state) && state != mine && strings.HasSuffix(state, "/"+number)
+		return next, isProgram(state) && state != mine && strings.HasSuffix(state, "/"+run)
 	case e.out != "ok":
 		return state, state != mine
 	case in == job.Queued:
@@ -453,10 +457,9 @@ func guards() []guard {
 			"owner = ? AND (lost_at IS NULL` + or(`lost`) + `)`, string(result)",
 		}},
 		{"queue", "jobs", jobs, []string{"{queueKey}, Late", "{lock(`queue`, queueKey)}, Late"}},
-		{"attempt", "jobs", jobs, []string{
-			"const held", "var held", "owner = ? AND attempts = ?`\n", "owner = ? AND (attempts = ?` + or(`attempt`) + `)`\n",
+		{"began", "jobs", jobs, []string{
+			"const held", "var held", "owner = ? AND began_at = ?`\n", "owner = ? AND (began_at = ?` + or(`began`) + `)`\n",
 		}},
-		{"owner", "jobs", jobs, []string{" + `' AND owner = ?", " + `' AND (owner = ?` + or(`owner`) + `)"}},
 		{"state", "jobs", jobs, []string{
 			"held = `id = ? AND state = '` + job.Running + `'",
 			"held = `id = ? AND (state = '` + job.Running + `'` + or(`state`) + `)",

@@ -33,6 +33,14 @@ func added(t *testing.T, j *store.JobTable, again bool) job.Job {
 	return x
 }
 
+// begun begins the oldest waiting job.
+func begun(t *testing.T, j *store.JobTable) *job.Job {
+	t.Helper()
+	jobs := must[[]job.Job](t)(j.Claim(t.Context(), 1, nil))
+	needs(t, len(jobs) == 1, "no job waits")
+	return &jobs[0]
+}
+
 func find(t *testing.T, j *store.JobTable, id string) job.Job {
 	t.Helper()
 	x, _, err := j.Find(t.Context(), "ada", id, 0, 0)
@@ -44,11 +52,11 @@ func jobQuestions(t *testing.T, k Kind) {
 	ctx := t.Context()
 	db, other := k.two(t)
 	mine, theirs := db.Jobs(), other.Jobs()
-	x := added(t, mine, false)
-	must[[]job.Job](t)(mine.Claim(ctx, 1, nil))
+	added(t, mine, false)
+	x := begun(t, mine)
 	_, err := mine.Asked(ctx, "ada", x.ID)
 	gives(t, err, tool.CodeConflict, "one that runs")
-	works(t, mine.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":1}`), nil))
+	works(t, mine.Settle(ctx, x, job.Asked, []byte(`{"q":1}`), nil))
 	_, err = theirs.Asked(ctx, "eve", x.ID)
 	gives(t, err, tool.CodeNotFound, "that of another caller")
 	got := must[job.Job](t)(theirs.Asked(ctx, "ada", x.ID))
@@ -66,7 +74,7 @@ func jobQuestions(t *testing.T, k Kind) {
 	again := must[[]job.Job](t)(theirs.Claim(ctx, 1, nil))
 	needs(t, len(again) == 1 && string(again[0].Call) == `{"tool":"t","answers":1}` && again[0].Attempts == 1 && again[0].Lease == "tok_y",
 		"it is begun with the answer: %+v", again)
-	works(t, theirs.Settle(ctx, x.ID, 1, job.Asked, []byte(`{"q":3}`), nil))
+	works(t, theirs.Settle(ctx, &again[0], job.Asked, []byte(`{"q":3}`), nil))
 	got = must[job.Job](t)(mine.Cancel(ctx, "ada", x.ID, []byte(`{}`)))
 	needs(t, got.State == job.Cancelled, "one that asked can be cancelled: %+v", got)
 }
@@ -91,15 +99,16 @@ func jobLife(t *testing.T, k Kind) {
 		"the oldest comes first: %+v", got)
 	rest := must[[]job.Job](t)(other.Claim(ctx, 9, nil))
 	needs(t, len(rest) == 1 && rest[0].ID == second.ID, "what is begun is not begun again: %+v", rest)
-	jobEvents(t, mine, other, first.ID)
-	gives(t, other.Settle(ctx, first.ID, 1, "done", []byte(jobResult), nil), tool.CodeConflict,
+	jobEvents(t, mine, other, &got[0])
+	gives(t, other.Settle(ctx, &got[0], "done", []byte(jobResult), nil), tool.CodeConflict,
 		"who has not begun it settles it")
-	gives(t, mine.Settle(ctx, first.ID, 2, "done", []byte(jobResult), nil), tool.CodeConflict,
-		"an attempt that never was")
-	works(t, mine.Settle(ctx, first.ID, 1, "done", []byte(jobResult), nil))
+	wrong := got[0]
+	wrong.Began = wrong.Began.Add(time.Microsecond)
+	gives(t, mine.Settle(ctx, &wrong, "done", []byte(jobResult), nil), tool.CodeConflict, "a beginning that never was")
+	works(t, mine.Settle(ctx, &got[0], "done", []byte(jobResult), nil))
 	x := find(t, other, first.ID)
 	holds(t, x.State == "done" && string(x.Outcome) == jobResult && !x.Ended.IsZero() && !x.Began.IsZero(), "%+v", x)
-	works(t, other.Settle(ctx, second.ID, 1, "queued", nil, nil))
+	works(t, other.Settle(ctx, &rest[0], "queued", nil, nil))
 	x = find(t, mine, second.ID)
 	holds(t, x.State == "queued" && x.Attempts == 0, "one that was put back: %+v", x)
 	jobsOfCallers(t, mine, first.ID, second.ID)
@@ -112,16 +121,16 @@ func jobRecorded(t *testing.T, k Kind) {
 	ctx := t.Context()
 	address, db := k.made(t)
 	raw, jobs := k.Raw(t, address), db.Jobs()
-	begun := func() (x job.Job, r *tool.Record) {
+	noted := func() (x *job.Job, r *tool.Record) {
 		t.Helper()
-		x, r = added(t, jobs, false), full()
-		must[[]job.Job](t)(jobs.Claim(ctx, 1, nil))
+		added(t, jobs, false)
+		x, r = begun(t, jobs), full()
 		r.Call = x.ID
 		works(t, db.Audit().Begin(ctx, r))
 		r.Begun = true
 		return x, r
 	}
-	x, r := begun()
+	x, r := noted()
 	heads := readTables(t, raw, "audit_head")
 	run(t, raw, `UPDATE audit_head SET mac = hash`)
 	together(9, func(i int) { // in one group with writes that are not refused
@@ -129,16 +138,16 @@ func jobRecorded(t *testing.T, k Kind) {
 			works(t, db.Sessions().Patch(context.Background(), "ada", "s", []object{{name("k%d", i): true}}))
 			return
 		}
-		err := jobs.Settle(context.Background(), x.ID, 1, job.Done, []byte(jobResult), r)
+		err := jobs.Settle(context.Background(), x, job.Done, []byte(jobResult), r)
 		gives(t, err, tool.CodeUnavailable, "the log is forged")
 	})
 	equal(t, find(t, jobs, x.ID).State, job.Running, "without its record")
 	putBack(t, raw, heads...)
-	works(t, jobs.Settle(ctx, x.ID, 1, job.Done, []byte(jobResult), r))
+	works(t, jobs.Settle(ctx, x, job.Done, []byte(jobResult), r))
 	equal(t, find(t, jobs, x.ID).State, job.Done)
-	x, r = begun()
+	x, r = noted()
 	run(t, raw, `UPDATE job SET owner = 'another'`)
-	err := jobs.Settle(ctx, x.ID, 1, job.Done, []byte(jobResult), r)
+	err := jobs.Settle(ctx, x, job.Done, []byte(jobResult), r)
 	gives(t, err, tool.CodeConflict, "another program has taken it")
 	equal(t, len(logOf(t, db, audit.Filter{})), 2, "records of calls that ran")
 	sound(t, db)
@@ -178,22 +187,22 @@ func jobsHeard(t *testing.T, k Kind) {
 	<-ended
 }
 
-func jobEvents(t *testing.T, mine, other *store.JobTable, id string) {
+func jobEvents(t *testing.T, mine, other *store.JobTable, x *job.Job) {
 	t.Helper()
 	for _, after := range []int{0, 2, 2} { // the last repeats a write after an unclear outcome
-		works(t, mine.Append(t.Context(), id, 1, after, [][]byte{[]byte(`{"a":"ä"}`), []byte(`{"b":"\u0000"}`)}))
+		works(t, mine.Append(t.Context(), x, after, [][]byte{[]byte(`{"a":"ä"}`), []byte(`{"b":"\u0000"}`)}))
 	}
-	gives(t, other.Append(t.Context(), id, 1, 4, [][]byte{[]byte(`{}`)}), tool.CodeConflict,
+	gives(t, other.Append(t.Context(), x, 4, [][]byte{[]byte(`{}`)}), tool.CodeConflict,
 		"who has not begun it adds events")
 	for after, want := range []string{"abab", "bab", "ab", "b", ""} {
-		_, events, err := other.Find(t.Context(), "ada", id, int64(after), 10)
+		_, events, err := other.Find(t.Context(), "ada", x.ID, int64(after), 10)
 		text := ""
 		for _, e := range events {
 			text += string(e[2])
 		}
 		holds(t, err == nil && text == want, "after %d: %q, not %q, %v", after, text, want, err)
 	}
-	_, events, err := other.Find(t.Context(), "ada", id, 1, 2)
+	_, events, err := other.Find(t.Context(), "ada", x.ID, 1, 2)
 	holds(t, err == nil && len(events) == 2, "two at the most: %d, %v", len(events), err)
 }
 
@@ -243,7 +252,7 @@ func (w *worker) work() {
 		}
 		for _, x := range jobs {
 			w.say("began %s", x.ID)
-			w.works(w.jobs.Settle(ctx, x.ID, x.Attempts, "done", []byte(jobResult), nil))
+			w.works(w.jobs.Settle(ctx, &x, "done", []byte(jobResult), nil))
 		}
 	}
 }
@@ -291,7 +300,7 @@ func (w *worker) oneJob(ctx context.Context) {
 	jobs, err := w.jobs.Claim(ctx, 2, nil)
 	w.works(err)
 	for _, x := range jobs {
-		w.works(w.jobs.Settle(ctx, x.ID, x.Attempts, "done", []byte(jobResult), nil))
+		w.works(w.jobs.Settle(ctx, &x, "done", []byte(jobResult), nil))
 		w.say("settled %s", x.ID)
 	}
 }

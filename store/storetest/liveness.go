@@ -97,8 +97,8 @@ func takenForDead(t *testing.T, k Kind) {
 	other, r, scope := k.open(t, address), full(), [32]byte{3}
 	jobs, outcomes := mine.Jobs(), mine.Outcomes()
 	works(t, mine.Audit().Begin(t.Context(), r))
-	accepted := added(t, jobs, false)
-	must[[]job.Job](t)(jobs.Claim(t.Context(), 1, nil))
+	added(t, jobs, false)
+	accepted := begun(t, jobs)
 	must[idempotency.Claim](t)(outcomes.Claim(t.Context(), scope, scope, time.Minute))
 	run(t, k.Raw(t, address), `UPDATE audit_open SET owner = 'gone'`, `UPDATE job SET owner = 'gone'`,
 		`UPDATE outcome SET owner = 'gone'`) // as if it had been away for too long
@@ -107,7 +107,7 @@ func takenForDead(t *testing.T, k Kind) {
 	holds(t, c.Lost, "%+v", c)
 	r.Begun = true
 	gives(t, mine.Audit().Append(t.Context(), r, true), tool.CodeConflict, "a record")
-	gives(t, jobs.Settle(t.Context(), accepted.ID, 1, "done", []byte(jobResult), nil), tool.CodeConflict, "a job")
+	gives(t, jobs.Settle(t.Context(), accepted, "done", []byte(jobResult), nil), tool.CodeConflict, "a job")
 	gives(t, outcomes.Settle(t.Context(), scope, []byte(`{}`), time.Minute), tool.CodeUnavailable,
 		"an outcome that counts as lost")
 	got := logOf(t, mine, audit.Filter{})

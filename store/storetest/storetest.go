@@ -120,6 +120,7 @@ func Run(t *testing.T, k Kind) {
 		{"Approvals/RacedByFourProgramsEachIsUsedOnce", approvalsRaced},
 		{"Approvals/WakeTheJobsThatWaitForThem", approvalsOfJobs},
 		{"Approvals/AJobThatOnlyAskedHasNotBegun", approvalsOfOrphans},
+		{"Approvals/ARunTakenForDeadDoesNotEndTheNextOne", approvalsTakenOver},
 		{"Outcomes/AKeyIsClaimedOnce", outcomes},
 		{"Outcomes/AQuestionIsAnsweredByOne", marks},
 		{"Jobs/AreBegunByOneAndEndOnce", jobLife},
