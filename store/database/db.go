@@ -64,6 +64,8 @@ type Server struct {
 	// key, and Held lists the keys that are taken.
 	Share      func(keys []int64, alone bool) string
 	Lock, Held string
+	// Send runs statements, one after the other, in one round trip.
+	Send func(ctx context.Context, conn *sql.Conn, all []Statement) error
 	// Numbers gives as many numbers as wanted from a sequence, Given is the last one that was given, and Advance makes it go on
 	// after a number.
 	Numbers, Given, Advance string
@@ -76,6 +78,12 @@ type Server struct {
 	Ring    string
 	Now     string // a query for the time of its clock in microseconds
 	Standby string // a query for what is wrong with the server that would take over, or ""
+}
+
+// A Statement is one that changes something, with its arguments.
+type Statement struct {
+	Query string
+	Args  []any
 }
 
 // A DB is an open database, with one writer for this program.

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -101,7 +102,7 @@ func (t *Tx) commit(group []*Write) error {
 	err := t.Exec(`INSERT INTO program (id, mark, at, version) VALUES (?, ?, ?, ?) `+
 		`ON CONFLICT (id) DO UPDATE SET mark = excluded.mark, at = excluded.at`,
 		int64(t.w.db.program), d.mark, Micros(time.Now()), t.w.db.version())
-	if err != nil {
+	if err = cmp.Or(err, t.flush()); err != nil {
 		return err
 	}
 	if err = t.answered("COMMIT"); err != nil {

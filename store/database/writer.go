@@ -80,10 +80,11 @@ type writer struct {
 	conn    *sql.Conn
 	checked bool // the version of the tables, since it connected
 	stmts   map[string]*sql.Stmt
-	mode    string    // Quick or Durable, as last chosen
-	kept    time.Time // when upkeep was last done
-	full    bool      // there was no room for the last group
-	down    bool      // the last group did not reach the database: the next one does not wait for it
+	texts   map[string]string // of the statements of Exec, as the server gets them
+	mode    string            // Quick or Durable, as last chosen
+	kept    time.Time         // when upkeep was last done
+	full    bool              // there was no room for the last group
+	down    bool              // the last group did not reach the database: the next one does not wait for it
 	doubt   *doubt
 	// Writes that were reported as unclear and then found to have happened, by name: they are not repeated.
 	landed map[string]bool
@@ -539,7 +540,7 @@ func (w *writer) connect() error {
 		_ = conn.Close()
 		return err
 	}
-	w.conn, w.stmts, w.mode, w.checked = conn, map[string]*sql.Stmt{}, "", false
+	w.conn, w.stmts, w.texts, w.mode, w.checked = conn, map[string]*sql.Stmt{}, map[string]string{}, "", false
 	w.db.tending.Do(func() { w.db.tasks.Go(w.db.tend) })
 	return nil
 }
@@ -576,8 +577,9 @@ type Tx struct {
 	ctx     context.Context
 	w       *writer
 	done    []func()
-	saves   bool // each write has a savepoint
-	changed bool // the current write may have changed something
+	saves   bool        // each write has a savepoint
+	changed bool        // the current write may have changed something
+	soon    []Statement // Exec has not run them yet
 }
 
 // After registers f to be called when the transaction is committed.
@@ -640,6 +642,12 @@ func (t *Tx) apart(f func(*Tx) error, alone bool) (failed, err error) {
 
 // once runs a statement that is not worth preparing.
 func (t *Tx) once(statement string) error {
+	if statement == "ROLLBACK" {
+		t.soon = nil
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
 	_, err := t.w.conn.ExecContext(t.ctx, statement)
 	return err
 }
@@ -656,10 +664,32 @@ func (t *Tx) answered(statement string) error {
 	return err
 }
 
-// Exec runs a statement.
+// Exec runs a statement. A server gets it with those that follow, before the next one that has a result: a round trip costs
+// more than most statements. So its error may be that of a later one; either ends the transaction.
 func (t *Tx) Exec(query string, args ...any) error {
-	_, err := t.Count(query, args...)
-	return err
+	if !t.w.db.Served() {
+		_, err := t.Count(query, args...)
+		return err
+	}
+	text, ok := t.w.texts[query]
+	if !ok {
+		text = t.w.db.d.text(query)
+		t.w.texts[query] = text
+	}
+	if t.soon, t.changed = append(t.soon, Statement{text, args}), true; len(t.soon) >= enough {
+		return t.flush() // a copy of a store is one transaction
+	}
+	return nil
+}
+
+// flush runs what Exec has not run yet.
+func (t *Tx) flush() error {
+	if len(t.soon) == 0 {
+		return nil
+	}
+	some := t.soon
+	t.soon = nil
+	return t.w.db.d.Server.Send(t.ctx, t.w.conn, some)
 }
 
 // Count runs a statement and returns the number of rows that it changed.
@@ -699,6 +729,9 @@ func (t *Tx) Each(visit func(*sql.Rows) error, query string, args ...any) error 
 
 // prepared returns a statement, prepared once for each connection.
 func (t *Tx) prepared(query string) (*sql.Stmt, error) {
+	if err := t.flush(); err != nil {
+		return nil, err
+	}
 	if s := t.w.stmts[query]; s != nil {
 		return s, nil
 	}
@@ -720,10 +753,13 @@ func (t *Tx) Insert(head string, columns int, tail string, args []any) error {
 	return nil
 }
 
-// EachOf runs a query for many values, with few statements.
+// EachOf runs a query for many values, with few statements: it repeats a value up to a size that is kept prepared.
 func (t *Tx) EachOf(visit func(*sql.Rows) error, head string, values []any, tail string) error {
-	for n, some := range portions(values, 1) {
-		if err := t.Each(visit, head+marks("?", n)+tail, some...); err != nil {
+	for some := range slices.Chunk(values, 64) {
+		for n := len(some); n&(n-1) != 0; n++ {
+			some = append(some, some[0])
+		}
+		if err := t.Each(visit, head+marks("?", len(some))+tail, some...); err != nil {
 			return err
 		}
 	}

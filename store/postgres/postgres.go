@@ -246,6 +246,7 @@ func dialect(e *entry) database.Dialect {
 		},
 		Server: &database.Server{
 			Share:   share,
+			Send:    send,
 			Lock:    "SELECT pg_advisory_xact_lock(?)",
 			Held:    "SELECT " + lockNumber + advisory,
 			Numbers: "SELECT nextval('audit_seq') FROM generate_series(1, ?::bigint)",
@@ -259,6 +260,17 @@ func dialect(e *entry) database.Dialect {
 			Standby: standby,
 		},
 	}
+}
+
+// send runs statements as one batch.
+func send(ctx context.Context, conn *sql.Conn, all []database.Statement) error {
+	return conn.Raw(func(c any) error {
+		var b pgx.Batch
+		for _, one := range all {
+			b.Queue(one.Query, one.Args...)
+		}
+		return c.(*stdlib.Conn).Conn().SendBatch(ctx, &b).Close()
+	})
 }
 
 // foreign is what to do about names that are missing, or are already there.

@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -19,6 +21,7 @@ import (
 	"toolpost/engine/session"
 	"toolpost/internal/rounds"
 	"toolpost/store"
+	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -394,6 +397,26 @@ func refusedLate(t *testing.T, k Kind) {
 		equal(t, must[int64](t)(s.PatchAt(t.Context(), "ada", "s", i, []object{{name("k%d", i): true}})), i+1)
 	}
 	sound(t, db)
+}
+
+// A statement may run later than the one after it was asked for: in its order, and its error is that of the write.
+func inOrder(t *testing.T, k Kind) {
+	address, db := k.made(t)
+	const add = `INSERT INTO shared_key (id, secret) VALUES (?, ?)`
+	secret := []byte("s")
+	works(t, db.Do(true, func(t *database.Tx) error {
+		n, err := int64(0), t.Exec(add, 1, secret)
+		if err == nil {
+			n, err = t.Count(`UPDATE shared_key SET id = 2 WHERE id = 1`)
+		}
+		if err == nil && n != 1 {
+			err = errors.New("the row is not there")
+		}
+		return cmp.Or(err, t.Exec(add, 1, secret))
+	}))
+	gives(t, db.Do(true, func(t *database.Tx) error { return cmp.Or(t.Exec(add, 3, secret), t.Exec(add, 2, secret)) }),
+		tool.CodeUnavailable, "a row that exists")
+	equal(t, count(t, k.Raw(t, address), `SELECT COUNT(*) FROM shared_key`), 2)
 }
 
 func sharedKey(t *testing.T, k Kind) {

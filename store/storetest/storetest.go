@@ -141,6 +141,7 @@ func Run(t *testing.T, k Kind) {
 		{"Store/AllProgramsHaveTheKeyOfTheFirst", sharedKey},
 		{"Store/AGroupFailsNotBecauseOfOne", groupFails},
 		{"Store/WhatWasRefusedLateLeavesNothing", refusedLate},
+		{"Store/StatementsRunInTheirOrder", inOrder},
 		{"Store/TheLogOfAnEarlierVersionVerifiesAndGoesOn", earlierLog},
 		{"Store/AColumnMoreChangesNothingOfTheRowsBefore", moreColumns},
 		{"Store/OfALaterVersionIsRefusedInWords", laterStore},
