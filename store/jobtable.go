@@ -221,13 +221,15 @@ func (j *JobTable) Append(_ context.Context, x *job.Job, after int, events [][]b
 
 // holds returns an error of code conflict if a job is not this program's.
 func (j *JobTable) holds(t *database.Tx, x *job.Job) error {
-	_, err := database.Only(t, taken(x.ID), database.Value[int], `SELECT 1 FROM job WHERE `+held, hold(x, j.owner)...)
+	_, err := database.Only(t, taken(x.ID), database.Value[int], `SELECT 1 FROM job WHERE `+held("?", "?", "?"), hold(x, j.owner)...)
 	return err
 }
 
 // held is the condition that a program still has a job since it began it; hold has its arguments. The time tells its
 // beginnings apart: attempts are counted anew after an answer or an approval.
-const held = `id = ? AND state = '` + job.Running + `' AND owner = ? AND began_at = ?`
+func held(id, owner, began string) string {
+	return `id = ` + id + ` AND state = '` + job.Running + `' AND owner = ` + owner + ` AND began_at = ` + began
+}
 
 func hold(x *job.Job, owner string) []any { return []any{x.ID, owner, database.Micros(x.Began)} }
 
@@ -241,22 +243,9 @@ func taken(id string) error {
 func (j *JobTable) Settle(
 	_ context.Context, x *job.Job, state string, outcome []byte, record *tool.Record,
 ) error {
-	settle := func(t *database.Tx) error {
-		var n int64
-		var err error
-		if state == job.Queued {
-			n, err = t.Count(`UPDATE job SET state = '`+job.Queued+`', owner = '', attempts = attempts - 1 WHERE `+held,
-				hold(x, j.owner)...)
-		} else {
-			n, err = endJob(t, state, outcome, held, hold(x, j.owner)...)
-		}
-		if err == nil && n == 0 {
-			err = taken(x.ID)
-		}
-		return err
-	}
+	name := endName(x.ID, database.Micros(x.Began))
 	one := &database.Write{
-		Do: settle, Durable: true, Keys: []string{jobKey(x.ID)}, Name: fmt.Sprint(jobKey(x.ID), " ", database.Micros(x.Began)),
+		Batch: j.db.ends, Item: &end{x, j.owner, state, outcome}, Durable: true, Keys: []string{jobKey(x.ID)}, Name: name,
 	}
 	if record == nil {
 		return j.db.Submit(one)
@@ -264,14 +253,53 @@ func (j *JobTable) Settle(
 	return j.db.audit.AppendThen(record, one)
 }
 
-// endJob ends a job. It removes the job's call, unless that is to be made again with answers.
-func endJob(t *database.Tx, state string, outcome []byte, where string, args ...any) (int64, error) {
+// An end is that of a run of a job.
+type end struct {
+	*job.Job
+	owner, state string
+	outcome      []byte
+}
+
+func endName(id string, began int64) string { return fmt.Sprint(jobKey(id), " ", began) }
+
+// endJobs ends the jobs of a group, or puts them back, in one statement: for each that is not held any more, it sets the error.
+func endJobs(t *database.Tx, group []*database.Write) error {
+	var rows []any
+	left := map[string]*database.Write{}
+	for _, one := range group {
+		e := one.Item.(*end)
+		one.Err, left[one.Name] = taken(e.ID), one
+		rows = append(append(rows, hold(e.Job, e.owner)...), e.state)
+		if e.state == job.Queued {
+			rows = append(rows, nil, nil)
+		} else {
+			rows = append(rows, database.Micros(time.Now()), string(e.outcome))
+		}
+	}
+	const back = `CASE WHEN column4 = '` + job.Queued + `' THEN `
+	return t.EachOf(func(rows *sql.Rows) error {
+		var id string
+		var began int64
+		err := rows.Scan(&id, &began)
+		if one := left[endName(id, began)]; one != nil {
+			one.Err = nil
+		}
+		return err
+	}, `UPDATE job SET state = column4, ended_at = column5, result = column6, lease = '', owner = `+back+`'' ELSE owner END, `+
+		`attempts = attempts - `+back+`1 ELSE 0 END, call = CASE WHEN column4 IN ('`+job.Asked+`', '`+job.Queued+`') `+
+		`THEN call ELSE '' END FROM (VALUES `,
+		`(CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT))`, rows,
+		`) AS ends WHERE `+held("column1", "column2", "column3")+` RETURNING id, began_at`)
+}
+
+// endJob ends a job, of any program. It removes the job's call, unless that is to be made again with answers.
+func endJob(t *database.Tx, id, state string, outcome []byte) error {
 	call := `''`
 	if state == job.Asked {
 		call = `call`
 	}
-	return t.Count(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = `+call+`, lease = '' WHERE `+where,
-		append([]any{state, database.Micros(time.Now()), string(outcome)}, args...)...)
+	return t.Exec(`UPDATE job SET state = ?, ended_at = ?, result = ?, call = `+call+`, lease = '' WHERE id = ?`, state,
+		database.Micros(time.Now()), string(outcome), id)
 }
 
 // Asked returns a caller's job that waits for answers, with its call.
@@ -345,7 +373,7 @@ func (j *JobTable) Recover(
 func (o orphan) adopt(
 	t *database.Tx, decide func(job.Job) (string, []byte), resume func(call []byte, approval string) ([]byte, error),
 ) (mine bool, err error) {
-	mine, err = database.Row(t, `SELECT stop, call FROM job WHERE `+held, hold(&o.Job, o.owner), &o.Stop, &o.Call)
+	mine, err = database.Row(t, `SELECT stop, call FROM job WHERE `+held("?", "?", "?"), hold(&o.Job, o.owner), &o.Stop, &o.Call)
 	if err != nil || !mine {
 		return false, err
 	}
@@ -365,8 +393,7 @@ func (o orphan) adopt(
 	if state == job.Queued {
 		return true, t.Exec(`UPDATE job SET state = ?, owner = '' WHERE id = ?`, job.Queued, o.ID)
 	}
-	_, err = endJob(t, state, outcome, `id = ?`, o.ID)
-	return true, err
+	return true, endJob(t, o.ID, state, outcome)
 }
 
 // Wake puts back the jobs whose approval was decided or has expired, with the calls that resume returns. It returns
@@ -430,7 +457,7 @@ func (j *JobTable) Cancel(ctx context.Context, caller, id string, outcome []byte
 		case err != nil:
 			return x, err
 		case x.State == job.Queued || x.State == job.Asked:
-			_, err = endJob(t, job.Cancelled, outcome, `id = ?`, id)
+			err = endJob(t, id, job.Cancelled, outcome)
 		case x.State == job.Running:
 			err = t.Exec(`UPDATE job SET stop = 1 WHERE id = ?`, id)
 		case x.State != job.Cancelled:

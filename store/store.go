@@ -29,7 +29,8 @@ type DB struct {
 	*database.DB
 	steps [][]string // of the tables
 	audit *AuditTable
-	adds  *database.Batch // of jobs
+
+	adds, ends *database.Batch // of jobs
 }
 
 // The ports that this package implements, for readers of a stage who wonder what its store is.
@@ -90,11 +91,11 @@ type Kind struct {
 func New(d database.Dialect, reads, writes *sql.DB, o Options) *DB {
 	log := auditlog.New(o.Columns, o.Key, o.Mark, o.Keep, o.Silence)
 	steps := migrations(log, o.More)
-	adds := &database.Batch{Do: addJobs}
+	adds, ends := &database.Batch{Do: addJobs}, &database.Batch{Do: endJobs}
 	db := log.Open(d, reads, writes, database.Options{
-		Steps: steps, Often: []string{askSession, askBase, askPatches}, Batches: []*database.Batch{adds}, Grace: o.Grace, Reach: o.Reach,
+		Steps: steps, Often: []string{askSession, askBase, askPatches}, Batches: []*database.Batch{adds, ends}, Grace: o.Grace, Reach: o.Reach,
 	})
-	return &DB{db, steps, log, adds}
+	return &DB{db, steps, log, adds, ends}
 }
 
 // Close ends the use of the database. Writes in progress end first; later ones fail.

@@ -114,7 +114,7 @@ func New(columns audit.Table, key func() ([]byte, error), path string, keep, sil
 
 // Open opens a database with this log in it.
 func (a *Table) Open(d database.Dialect, reads, writes *sql.DB, o database.Options) *database.DB {
-	o.Batches, o.Undone, o.Tend, o.Hurry = append(o.Batches, a.notes, a.records), a.undone, a.tend, a.hurry
+	o.Batches, o.Undone, o.Tend, o.Hurry = append([]*database.Batch{a.notes, a.records}, o.Batches...), a.undone, a.tend, a.hurry
 	a.db = database.New(d, reads, writes, o)
 	return a.db
 }
@@ -388,7 +388,7 @@ func (a *Table) end(t *database.Tx, group []*database.Write) (map[string]bool, e
 		id, err := database.Value[string](rows)
 		ended[id] = true
 		return err
-	}, `DELETE FROM audit_open WHERE id IN (`, ids, `) RETURNING id`)
+	}, `DELETE FROM audit_open WHERE id IN (`, `?`, ids, `) RETURNING id`)
 	return ended, err
 }
 

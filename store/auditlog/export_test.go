@@ -1,10 +1,12 @@
 package auditlog
 
 import (
+	"cmp"
 	"math"
 	"time"
 
 	"toolpost/store/database"
+	"toolpost/tool"
 )
 
 // Forge does what a program could do to hide rows with the key of its own lane, and no other: it adds an anchor of any kind
@@ -67,4 +69,17 @@ func (a *Table) Resign(statements ...string) error {
 		a.last, a.kinds = h.number, map[string]kindID{}
 		return a.closeHead(t, &h)
 	})
+}
+
+// RefuseOnce lets the first group of records be refused after it was written, and returns how often one was.
+func (a *Table) RefuseOnce() (times func() int) {
+	n, write := 0, a.records.Do
+	a.records.Do = func(t *database.Tx, group []*database.Write) error {
+		err := write(t, group)
+		if n++; n == 1 {
+			return cmp.Or(err, error(tool.Errorf(tool.CodeConflict, "no")))
+		}
+		return err
+	}
+	return func() int { return n }
 }

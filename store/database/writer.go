@@ -104,7 +104,7 @@ type Write struct {
 	Item    any
 	Durable bool
 	Keys    []string     // names what it reads and changes; without any, it is alone in the whole database
-	Then    *Write       // done after this one, in the same transaction, unless this one is refused; only its Do and Err are used
+	Then    *Write       // done after this one, in the same transaction, unless this one is refused; of a later Batch
 	Name    string       // identifies the write, if a caller may repeat it after an unclear outcome
 	Late    func()       // called by a leader if the write is found to have happened after it was reported as unclear
 	wake    chan bool    // true to lead, false when it is done; nil if no caller waits
@@ -423,7 +423,7 @@ func (t *Tx) runAgain(group []*Write) error {
 	return t.run(group)
 }
 
-// run does the writes, then the batches, and then what follows each of them.
+// run does the writes, and then the batches.
 func (t *Tx) run(group []*Write) (err error) {
 	for _, one := range group {
 		if one.Err = nil; one.Then != nil {
@@ -439,15 +439,14 @@ func (t *Tx) run(group []*Write) (err error) {
 			return err
 		}
 	}
-	for i, some := range batches {
-		if err := t.together(some, len(group), t.w.db.o.Batches[i].Do); err != nil {
+	for i, batch := range t.w.db.o.Batches {
+		if err := t.together(batches[i], len(group), batch.Do); err != nil {
 			return err
 		}
-	}
-	for _, one := range group {
-		if one.Then != nil && one.Err == nil {
-			if one.Then.Err, err = t.apart(one.Then.Do, false); err != nil {
-				return err
+		for _, one := range batches[i] {
+			if one.Then != nil && one.Err == nil {
+				next := slices.Index(t.w.db.o.Batches, one.Then.Batch)
+				batches[next] = append(batches[next], one.Then)
 			}
 		}
 	}
@@ -753,13 +752,15 @@ func (t *Tx) Insert(head string, columns int, tail string, args []any) error {
 	return nil
 }
 
-// EachOf runs a query for many values, with few statements: it repeats a value up to a size that is kept prepared.
-func (t *Tx) EachOf(visit func(*sql.Rows) error, head string, values []any, tail string) error {
-	for some := range slices.Chunk(values, 64) {
-		for n := len(some); n&(n-1) != 0; n++ {
-			some = append(some, some[0])
+// EachOf runs a query for the values of many rows, with few statements: it repeats a row up to a size that is kept prepared.
+func (t *Tx) EachOf(visit func(*sql.Rows) error, head, row string, values []any, tail string) error {
+	columns := strings.Count(row, "?")
+	for some := range slices.Chunk(values, 64*columns) {
+		n := len(some) / columns
+		for ; n&(n-1) != 0; n++ {
+			some = append(some, some[:columns]...)
 		}
-		if err := t.Each(visit, head+marks("?", len(some))+tail, some...); err != nil {
+		if err := t.Each(visit, head+marks(row, n)+tail, some...); err != nil {
 			return err
 		}
 	}

@@ -458,11 +458,10 @@ func guards() []guard {
 		}},
 		{"queue", "jobs", jobs, []string{"{queueKey}, Late", "{lock(`queue`, queueKey)}, Late"}},
 		{"began", "jobs", jobs, []string{
-			"const held", "var held", "owner = ? AND began_at = ?`\n", "owner = ? AND (began_at = ?` + or(`began`) + `)`\n",
+			"AND began_at = ` + began\n", "AND (began_at = ` + began + or(`began`) + `)`\n",
 		}},
 		{"state", "jobs", jobs, []string{
-			"held = `id = ? AND state = '` + job.Running + `'",
-			"held = `id = ? AND (state = '` + job.Running + `'` + or(`state`) + `)",
+			"id + ` AND state = '` + job.Running + `'", "id + ` AND (state = '` + job.Running + `'` + or(`state`) + `)",
 		}},
 		{"share", "quotas", "engine/quota/shared.go", []string{"&& now < s.until\n", "&& (now < s.until || without(`share`))\n"}},
 		{"unreported", "quotas", "store/quotatable.go", []string{
