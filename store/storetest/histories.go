@@ -176,8 +176,8 @@ func outcomeStep(state string, e event) (string, bool) {
 // isProgram reports whether a text begins with the number of one of the programs.
 func isProgram(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
-// Programs add, begin, settle and put back the same jobs, and recover those of programs that they take for dead. The run
-// is part of in.
+// Programs add, begin, settle and put back the same jobs, and recover those of programs that they take for dead. The
+// run is part of in.
 func (w *worker) actOnJobs() {
 	ctx := context.Background()
 	w.acting(4, func(_ int, rng *mathrand.Rand) {
