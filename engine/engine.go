@@ -96,6 +96,31 @@ func New(o Options) *Engine {
 type place struct {
 	name string
 	at   func(*item) tool.Middleware // the item is nil in front of resolve
+	// What calls that a hub of the fleet has forwarded pass in place of the stage; nil means the stage.
+	forwarded tool.Middleware
+}
+
+// atHub marks a stage that is about the caller and what it has at this program. A call of a hub has passed it there.
+func atHub(p place) place {
+	p.forwarded = func(next tool.Handler) tool.Handler { return next }
+	return p
+}
+
+// approvedAtHub is atHub for the stage of approvals. A call of a hub that needs one by the policy of this node is refused:
+// approvers are at the hubs.
+func approvedAtHub(p place) place {
+	p.forwarded = unapproved
+	return p
+}
+
+func unapproved(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if c.Consent != nil {
+			return nil, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "the policy of the node that has %s asks for an approval, and only "+
+				"hubs have approvers: give the hubs this rule", c.Tool))
+		}
+		return next.Invoke(ctx, c, out)
+	})
 }
 
 // chain is the path of every call, outermost stage first: from the door to resolve, and from there through the stages of
@@ -103,7 +128,7 @@ type place struct {
 // stages marked given come with the options. The others are the engine's own, or need more of a tool than its spec.
 func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 	given := func(name string) place {
-		return place{name, func(it *item) tool.Middleware {
+		return place{name: name, at: func(it *item) tool.Middleware {
 			stage := o.Stages[name]
 			switch {
 			case stage == nil:
@@ -115,9 +140,9 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		}}
 	}
 	always := func(name string, m tool.Middleware) place {
-		return place{name, func(*item) tool.Middleware { return m }}
+		return place{name: name, at: func(*item) tool.Middleware { return m }}
 	}
-	of := func(name string, at func(*item) tool.Middleware) place { return place{name, at} }
+	of := func(name string, at func(*item) tool.Middleware) place { return place{name: name, at: at} }
 	outer = []place{
 		// Every call has exactly one outcome, and every error has a code: doors rely on it.
 		always("recover", tool.Recovered(log, "the log")),
@@ -131,44 +156,44 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		// The stages inside know the call by its id.
 		always("trace", traced),
 		// Outside all stages that refuse: refusals are recorded too.
-		always("audit", o.Audit.Stage),
+		atHub(always("audit", o.Audit.Stage)),
 	}
 	// resolve runs here. Unknown tools and tools that are hidden from the caller get the same not_found.
 	ofTool = []place{
 		// Records the tool, even if its arguments are wrong.
-		always("audit", o.Audit.Named()),
+		atHub(always("audit", o.Audit.Named())),
 		// Around all stages that decide about this tool: a replay is exactly what the caller got.
 		given("cassette"),
 		// Before policy: the bytes validated are the bytes that policy sees and the runner gets.
 		of("validate", func(it *item) tool.Middleware { return validate(it.schema) }),
 		// As with arguments: the answers to a question are the ones that were checked.
-		given("answers"),
+		atHub(given("answers")),
 		// Records what the call would touch, even if policy refuses it.
-		of("audit", func(it *item) tool.Middleware { return o.Audit.Touching(it.toucher()) }),
+		atHub(of("audit", func(it *item) tool.Middleware { return o.Audit.Touching(it.toucher()) })),
 		// Also ends a dry run, which no later stage sees.
 		of("policy", func(it *item) tool.Middleware { return it.judge.Stage }),
 		// Right behind policy, which decides what has to be approved. Before every stage that counts or consumes
 		// something: a call that waits for its approval has not begun.
-		given("approval"),
+		approvedAtHub(given("approval")),
 		// Behind policy: a caller that is not allowed never sees a replay. Before quota and lease: a replay is free.
-		given("idempotency"),
+		atHub(given("idempotency")),
 		// Before lease: a call over its quota uses up no lease.
-		given("quota"),
+		atHub(given("quota")),
 		// In front of every stage that records or consumes something: a call that waits has not begun.
 		of(placeQueue, func(it *item) tool.Middleware { return it.line(o.Queue) }),
 		// In front of everything that has an effect: a call that cannot be recorded does not run.
-		always("audit", o.Audit.Begun()),
+		atHub(always("audit", o.Audit.Begun())),
 		// Behind idempotency, whose replays ask nothing again, and before lease: a lease is dearer than a question.
-		given("ask"),
+		atHub(given("ask")),
 		// Behind the stages above, so that a call that they refuse uses up no lease.
-		given("lease"),
+		atHub(given("lease")),
 		// Behind lease: a call that a lease refuses proves nothing about the tool, and is never the one call that an
 		// open breaker lets through.
 		given("breaker"),
 		// Behind all stages that may refuse: a caller that would be refused gets no cached answer.
-		given("cache"),
+		atHub(given("cache")),
 		// Only a call that really ran changes state.
-		given("session"),
+		atHub(given("session")),
 		// Inside all stages that keep an outcome: none of them keeps a secret that a tool printed.
 		given("redact"),
 		// Innermost: what the walls stopped is reported where it happens, and paths in the report are redacted like all
@@ -182,10 +207,24 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 func wrap(h tool.Handler, chain []place, it *item) tool.Handler {
 	for _, p := range slices.Backward(chain) {
 		if stage := p.at(it); stage != nil {
-			h = watched(p.name, stage(h))
+			h = p.either(h, watched(p.name, stage(h)))
 		}
 	}
 	return h
+}
+
+// either returns what runs the calls of callers by the stage, and those of hubs by what they pass in place of it.
+func (p place) either(next, stage tool.Handler) tool.Handler {
+	if p.forwarded == nil {
+		return stage
+	}
+	forwarded := p.forwarded(next)
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		if c.FromHub {
+			return forwarded.Invoke(ctx, c, out)
+		}
+		return stage.Invoke(ctx, c, out)
+	})
 }
 
 // Invoke runs a call through the whole chain. Its error is always a *tool.Error.

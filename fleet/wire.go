@@ -73,7 +73,7 @@ func newRequest(c *tool.Call, to string, attempt int, digest string, left time.D
 // call is the inverse. The rights of the caller were judged by the hub; the roles remain for the node's own policy.
 func (r *request) call(args, answers, state []byte) (c *tool.Call, err error) {
 	c = &tool.Call{
-		ID: r.Call, Tool: r.Source + "." + r.Tool, Session: r.Session, Key: r.Key, Run: r.Run, Trace: r.Trace, Span: r.Span,
+		FromHub: true, ID: r.Call, Tool: r.Source + "." + r.Tool, Session: r.Session, Key: r.Key, Run: r.Run, Trace: r.Trace, Span: r.Span,
 		Parent: r.Parent, Depth: r.Depth, Resume: r.Resume, LogLevel: r.LogLevel, Guarantees: r.Guarantees,
 		Caller: tool.Principal{ID: r.Caller, Door: r.Door, Rights: &tool.Rights{Roles: r.Roles}},
 		Args:   args, Answers: answers, State: state,

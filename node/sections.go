@@ -53,7 +53,7 @@ func sections() []section {
 		{"telemetry", telemetry.Section(), (*Node).openTelemetry},
 		{"policy", policy.Section(), func(n *Node) (setting, error) { return setting{read: n.policy.Read}, nil }},
 		{"approval", approval.Section(), func(n *Node) (setting, error) {
-			return setting{n.hubsOnly(n.storage.Approvals.For, unapproved), n.storage.Approvals.Read}, nil
+			return setting{n.storage.Approvals.For, n.storage.Approvals.Read}, nil
 		}},
 		{"quota", quota.Section(), func(n *Node) (setting, error) { return setting{n.quotas.For, n.quotas.Read}, nil }},
 		{"queue", queue.Section(), (*Node).openQueue},
@@ -72,10 +72,10 @@ func sections() []section {
 func (n *Node) plainStages() map[string]engine.Stage {
 	stages := map[string]engine.Stage{
 		"redact":      redact.Stage(n.redactor),
-		"answers":     n.hubsOnly(n.storage.Questions.Answers, nil),
-		"idempotency": n.hubsOnly(n.storage.Idempotency, nil),
-		"ask":         n.hubsOnly(n.storage.Questions.Carry, nil),
-		"session":     n.hubsOnly(n.storage.Session, nil),
+		"answers":     n.storage.Questions.Answers,
+		"idempotency": n.storage.Idempotency,
+		"ask":         n.storage.Questions.Carry,
+		"session":     n.storage.Session,
 	}
 	if n.o.Tape != nil {
 		n.o.Tape.In(cassette.Env{
@@ -84,28 +84,6 @@ func (n *Node) plainStages() map[string]engine.Stage {
 		stages["cassette"] = n.o.Tape.For
 	}
 	return stages
-}
-
-// hubsOnly returns a stage for what callers have with this program, or on a worker another one, nil for none: its calls passed
-// the stage at their hub.
-func (n *Node) hubsOnly(stage, atWorker engine.Stage) engine.Stage {
-	if n.o.Worker {
-		return atWorker
-	}
-	return stage
-}
-
-// unapproved refuses calls for which the policy of a worker wants an approval: approvers are at the hubs.
-func unapproved(*tool.Spec) tool.Middleware {
-	return func(next tool.Handler) tool.Handler {
-		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-			if c.Consent != nil {
-				return nil, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "the policy of the node that has %s asks for an approval, and only "+
-					"hubs have approvers: give the hubs this rule", c.Tool))
-			}
-			return next.Invoke(ctx, c, out)
-		})
-	}
 }
 
 // configParts describes the sections, for the schema and the check for unknown ones.

@@ -162,6 +162,7 @@ type Call struct {
 	Run        string    // the run of an agent that it belongs to, according to the caller; empty if none
 	Background bool      // no client is waiting, so writes may block on the store
 	Handover   *Handover // for the record of a call whose caller writes it together with the outcome; nil if it does not
+	FromHub    bool      // it came from a hub of the fleet, whose stages it has passed
 	LogLevel   string    // the least severe messages that an MCP client wants, by their name there; empty if it did not say
 	Notes
 }
