@@ -28,6 +28,21 @@ func pythonHome() string {
 	return home
 }
 
+// A Toolpost that runs as a tool has such a namespace for each of its own sandboxes.
+func TestSweepDoesNotWaitForDeadProcessesThatOnlyTheChildCanReap(t *testing.T) {
+	tooltest.NoLeaks(t)
+	p := start(t, command("namespace"))
+	p.pids(2)
+	begin := time.Now()
+	p.Sweep()
+	if took := time.Since(begin); took > endTime/2 {
+		t.Errorf("it took %v", took)
+	}
+	mustRun(t, p.Pid())
+	p.CloseStdin()
+	kit.Equal(t, p.Wait(), Exit{}, "it ended with")
+}
+
 // inRoom lists the processes in a child's room besides the child.
 func inRoom(p *peer) []int {
 	var pids []int

@@ -141,6 +141,15 @@ func (c *Child) Exited() <-chan struct{} { return c.exited }
 // Tail returns the end of the child's standard error, at most 4 KiB of valid UTF-8.
 func (c *Child) Tail() string { return c.stderr.tail() }
 
+func (c *Child) runs() bool {
+	select {
+	case <-c.exited:
+		return false
+	default:
+		return true
+	}
+}
+
 // Wait waits until the child has exited, ends everything that it left behind, and returns how it ended.
 func (c *Child) Wait() Exit {
 	<-c.exited
@@ -231,9 +240,7 @@ func (c *Child) Sweep() {
 
 // finish does the work of settle, once: it ends the tree, then our own goroutines that served it.
 func (c *Child) finish() Exit {
-	select {
-	case <-c.exited:
-	default:
+	if c.runs() {
 		c.killed.Store(true)
 	}
 	if c.end != nil {

@@ -100,14 +100,15 @@ func (h *hunt) follow(pids []int, children func(int) []int) {
 }
 
 // meet records a process that belongs to the tree. A stray that is just dying counts as alive, so that the next look
-// reaps it.
+// reaps it. The init of a pid namespace does not if it waits for zombies: they may be the child's to reap, and a child that
+// is only swept, such as another Toolpost, may not do so before its next call.
 func (h *hunt) meet(pid int, s stat) {
 	if h.seen[pid].start != s.start {
 		h.news = true
 		err := h.send(pid, s.start, unix.SIGSTOP)
 		h.seen[pid] = quarry{start: s.start, immune: err == unix.EPERM}
 	}
-	if !s.dead() && !h.seen[pid].immune {
+	if !s.dead() && !h.seen[pid].immune && !(s.zapping && h.child.runs()) {
 		h.alive[pid] = s.start
 	}
 }
@@ -212,6 +213,7 @@ type stat struct {
 	parent  int
 	session int
 	threads int
+	zapping bool   // it is dying, and waits until all zombies of its pid namespace are reaped; it runs nothing more
 	start   uint64 // in clock ticks since boot; with the pid it identifies a process for ever
 	environ uint64 // the address of its environment in its memory; 0 if it has none or we may not know
 }
@@ -249,10 +251,13 @@ func parseStat(line []byte) (stat, bool) {
 		return stat{}, false
 	}
 	number := func(i int) uint64 { n, _ := strconv.ParseUint(string(fields[i]), 10, 64); return n }
-	return stat{
+	s := stat{
 		state: fields[0][0], parent: int(number(1)), session: int(number(3)),
 		threads: int(number(17)), start: number(19), environ: number(48),
-	}, true
+	}
+	const exiting = 0x4 // PF_EXITING
+	s.zapping = s.state == 'S' && s.threads == 1 && number(6)&exiting != 0
+	return s, true
 }
 
 // children returns a function that looks up the children of a process. A kernel built with CONFIG_PROC_CHILDREN keeps a
