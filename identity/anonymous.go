@@ -23,11 +23,11 @@ type Anonymous struct {
 func (a Anonymous) String() string {
 	switch {
 	case a.Name == "":
-		return "nobody comes in without credentials"
+		return "callers without credentials are refused"
 	case a.Anywhere:
-		return "whoever shows no credentials is the caller " + a.Name + ", wherever they come from"
+		return "callers without credentials, from any address, are the caller " + a.Name
 	}
-	return "whoever on this machine shows no credentials is the caller " + a.Name
+	return "callers on this machine without credentials are the caller " + a.Name
 }
 
 // Check refuses senseless settings, as far as the text of an address shows. Host names are looked up when the door

@@ -140,7 +140,7 @@ func (o *Options) Validate() error {
 			return err
 		}
 		if len(o.List) == 0 && one.Roles.Claim == "" && len(one.Roles.Always) == 0 {
-			return fmt.Errorf("callers of the issuer %s have no roles, and nobody is listed: they could use nothing; "+
+			return fmt.Errorf("callers of the issuer %s have no roles, and no caller is listed: they could use nothing; "+
 				"add `roles: {always: [...]}` or `roles: {claim: ...}`", one.Issuer)
 		}
 		for _, other := range o.JWT[:i] {

@@ -305,7 +305,7 @@ func (k *checker) find(ctx context.Context, c tool.Catalog, p tool.Principal, na
 	}
 	if tool.CodeOf(f.err) == tool.CodeNotFound {
 		meant := k.hint(names[len(names)-1], func() []string { return visible(ctx, c, p) })
-		f.err = fmt.Errorf("%q is no tool%s", names[0], cmp.Or(meant, "; `toolpost tools` lists what there is"))
+		f.err = fmt.Errorf("%q is no tool%s", names[0], cmp.Or(meant, "; `toolpost tools` lists the tools"))
 	}
 	if f.err == nil {
 		f.input, _ = schema.Compile(f.spec.Input) // an invalid schema is reported when the tool is called

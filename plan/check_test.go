@@ -133,7 +133,7 @@ func TestCheckReportsAllFaultsWithTheirTools(t *testing.T) {
 		{"a", "/tools/0/tool", `"gett" is no tool; did you mean "get"?`},
 		{"b", "/tools/1/input/as", "got number, want string"},
 		{"b", "/tools/1/input/n", "0 is less than the minimum 1"},
-		{"c", "/tools/2/tool", "\"nosuch\" is no tool; `toolpost tools` lists what there is"},
+		{"c", "/tools/2/tool", "\"nosuch\" is no tool; `toolpost tools` lists the tools"},
 	}
 	var e *plan.Error
 	if !errors.As(err, &e) {

@@ -330,7 +330,7 @@ func (j *JobTable) Answer(
 		case err != nil:
 			return x, err
 		case string(x.Outcome) != string(seen):
-			return x, tool.Errorf(tool.CodeConflict, "somebody else answered the question of job %s meanwhile", id).Because("answered")
+			return x, tool.Errorf(tool.CodeConflict, "the question of job %s has already been answered", id).Because("answered")
 		case call == nil:
 			err = t.Exec(`UPDATE job SET result = ? WHERE id = ?`, string(outcome), id)
 		default:
@@ -489,7 +489,7 @@ func named(caller string) any {
 }
 
 func noJob(id string) error {
-	return tool.Errorf(tool.CodeNotFound, "there is no job %.64q; one is forgotten some time after its end", id)
+	return tool.Errorf(tool.CodeNotFound, "there is no job %.64q; jobs are forgotten some time after their end", id)
 }
 
 // Find returns a caller's job, and at most most of its events after the given number, as they are at one moment.

@@ -77,7 +77,7 @@ func changePin(t *database.Tx, c pin.Change) error {
 }
 
 func pinConflict(c pin.Change) error {
-	return tool.Errorf(tool.CodeConflict, "somebody else has decided about %s.%s meanwhile; look again with "+
+	return tool.Errorf(tool.CodeConflict, "%s.%s has been decided about meanwhile; look again with "+
 		"`toolpost tools review`", c.Source, tool.VisibleName(c.Name))
 }
 

@@ -130,7 +130,7 @@ func notesOf(a database.Querier, id string) ([]plan.Note, error) {
 }
 
 func noPlan(id string) error {
-	return tool.Errorf(tool.CodeNotFound, "there is no plan %.64q; one is forgotten some time after its end", id)
+	return tool.Errorf(tool.CodeNotFound, "there is no plan %.64q; plans are forgotten some time after their end", id)
 }
 
 // Adopt implements plan.Store.

@@ -54,7 +54,7 @@ func (c *Call) Told(what string) error {
 	default:
 		return nil
 	}
-	return tool.Errorf(tool.CodeInvalidInput, "%s %s: %s is told once and kept by nobody; call it by itself, without a key",
+	return tool.Errorf(tool.CodeInvalidInput, "%s %s: %s is shown once and not stored; call this tool by itself, without a key",
 		c.Tool, why, what).Because("kept")
 }
 

@@ -69,7 +69,7 @@ func (t *Tools) writing() []define.Tool {
 	return []define.Tool{
 		over(t, tool.Spec{
 			Name: writeName, Title: "Write a file", Aliases: []string{"file.write"}, Effects: destroys, Tier: tierWrite,
-			Description: "Makes a file or replaces its whole content, at once: nobody ever sees half of it. Missing folders " +
+			Description: "Creates a file or replaces its whole content, in one step: other programs never see half of it. Missing folders " +
 				"are made. The permissions of a file that is replaced stay. Use editFile to change a part.",
 		}, t.write, func(a writeArgs) tool.Touches { return tool.Touches{Writes: []string{a.Path}} }),
 		over(t, tool.Spec{

@@ -57,7 +57,7 @@ func New(o Options) *define.Set {
 	}
 	if registry != nil {
 		tools = append(tools, define.New(tool.Spec{
-			Name: revokeName, Description: "Revokes a lease: nobody can use it any more.",
+			Name: revokeName, Description: "Revokes a lease: no call can use it any more.",
 		}, t.revoke), define.New(tool.Spec{
 			Name: "lease.list", Effects: tool.Effects{Reads: true},
 			Description: "Lists the leases of all callers, the newest first. Their tokens are nowhere.",

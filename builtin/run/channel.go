@@ -262,7 +262,7 @@ func (p *program) answer(ctx context.Context, name string, args json.RawMessage)
 		ask, _ := strictjson.Marshal(map[string]any{"ask": r.Ask})
 		return answer{failed: &tool.Error{
 			Code: "asked", Details: ask,
-			Message: "it asks something, which nobody can answer within a program: " + r.Ask.Message,
+			Message: "it asks a question, which cannot be answered within a program: " + r.Ask.Message,
 		}}
 	case r.OK:
 		return answer{output: r.Output}

@@ -30,7 +30,7 @@ func New(tokens Tokens) *define.Set {
 	r := registry{tokens}
 	return define.NewSet(
 		define.New(tool.Spec{Name: "token.issue", Description: "Issues a token, with which a caller comes in."}, r.issue),
-		define.New(tool.Spec{Name: "token.revoke", Description: "Revokes a token: nobody comes in with it any more."}, r.revoke),
+		define.New(tool.Spec{Name: "token.revoke", Description: "Revokes a token: no caller can use it any more."}, r.revoke),
 		define.New(tool.Spec{
 			Name: "token.list", Effects: tool.Effects{Reads: true},
 			Description: "Lists what is known of tokens, the newest first. The tokens themselves are nowhere.",

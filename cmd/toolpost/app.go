@@ -75,7 +75,17 @@ func (a *app) execute(ctx context.Context, args []string) error {
 	if _, ok := errors.AsType[*tool.Error](err); ok || err == nil || errors.As(err, &code) {
 		return err
 	}
-	return tool.Errorf(tool.CodeInvalidInput, "%w\nsee `%s --help`", err, c.CommandPath())
+	return tool.Errorf(tool.CodeInvalidInput, "%w\nsee `%s --help`", plain(err), c.CommandPath())
+}
+
+// plain rewrites cobra's error about flags that exclude each other.
+func plain(err error) error {
+	_, given, exclusive := strings.Cut(err.Error(), "are set none of the others can be; [")
+	if !exclusive {
+		return err
+	}
+	given, _, _ = strings.Cut(given, "]")
+	return fmt.Errorf("--%s cannot be used together", strings.ReplaceAll(given, " ", " and --"))
 }
 
 func (a *app) root(args []string) *cobra.Command {

@@ -228,7 +228,7 @@ func explained(ctx context.Context, err error) error {
 
 // suggest adds similar names to a not_found error, or that the command was typed in a folder without a config.
 func (a *app) suggest(ctx context.Context, c tool.Catalog, name string, err error) error {
-	otherwise := "; `toolpost tools` lists what there is"
+	otherwise := "; `toolpost tools` lists the tools"
 	if a.unconfigured() {
 		otherwise = "; " + builtInOnly
 	}

@@ -76,7 +76,7 @@ func (a *app) start(ctx context.Context, req callRequest) error {
 	}
 	return conclude(a, jobTool(startJob), r.Output, func(j job) {
 		fmt.Fprintln(a.out, clean(j.ID))
-		fmt.Fprintln(a.err, a.here(fmt.Sprintf("%s is queued; a program that serves runs it (`toolpost serve`). Follow it with "+
+		fmt.Fprintln(a.err, a.here(fmt.Sprintf("%s is queued; `toolpost serve` runs it. Follow it with "+
 			"`toolpost jobs watch %s`", clean(j.Tool), clean(j.ID))))
 	})
 }

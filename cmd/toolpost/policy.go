@@ -171,7 +171,7 @@ func (a *app) printExplanation(x operate.Explanation) {
 	fmt.Fprintf(a.out, "%s  %s for %s at %s\n", verdict, a.out.bold(clean(x.Tool)), clean(x.Caller), clean(x.Door))
 	facts := [][2]string{{"why", clean(x.Reason)}}
 	if x.Anonymous {
-		facts = append(facts, [2]string{"who", "whoever shows no credentials at " + clean(x.Door) + " is " + clean(x.Caller)})
+		facts = append(facts, [2]string{"who", "callers without credentials at " + clean(x.Door) + " are " + clean(x.Caller)})
 	}
 	if x.Approved {
 		facts = append(facts, [2]string{"but", "the config approves it, in `approved`"})

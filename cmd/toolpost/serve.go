@@ -257,7 +257,7 @@ func (w *welcome) everywhere(b *strings.Builder, l node.Listening) {
 	if err != nil {
 		name = "NAME"
 	}
-	fmt.Fprintf(b, "  also %s\n  a name, such as %s, is answered to when it is listed: doors: {http: {hosts: [%s]}}\n",
+	fmt.Fprintf(b, "  also %s\n  to use a name, such as %s, list it: doors: {http: {hosts: [%s]}}\n",
 		strings.Join(l.Also, " "), clean(name), clean(name))
 }
 

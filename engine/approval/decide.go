@@ -92,7 +92,7 @@ type Decision struct {
 func (e *Entry) settle(by string, d Decision, now time.Time) error {
 	switch state := e.At(now); {
 	case state == Expired && e.State == Waiting:
-		return tool.Errorf(tool.CodeConflict, "nobody decided about this call of %s in time, and it was refused", e.Tool).
+		return tool.Errorf(tool.CodeConflict, "this call of %s was not decided in time, and was refused", e.Tool).
 			Because(Expired)
 	case state != Waiting:
 		return tool.Errorf(tool.CodeConflict, "%q has decided about this call of %s already: it is %s", e.By, e.Tool,

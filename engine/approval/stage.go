@@ -523,7 +523,7 @@ func expired(c *tool.Call, e *Entry) error {
 		return refusal(e, TooLate, "%s was not run: it was approved by %q, and not made again in time; call it again "+
 			"to ask anew", c.Tool, e.By)
 	}
-	return refusal(e, TooLate, "%s was not run: nobody approved it in time; call it again to ask anew", c.Tool)
+	return refusal(e, TooLate, "%s was not run: it was not approved in time; call it again to ask again", c.Tool)
 }
 
 func refusal(e *Entry, reason, format string, args ...any) error {

@@ -65,5 +65,5 @@ func undecided(ctx context.Context, c *tool.Call, a *tool.Ask, err error) error 
 	if ctx.Err() != nil {
 		err = tool.Ended(ctx)
 	}
-	return tool.Errorf(tool.CodeOf(err), "%s was not run, because nobody decided in time (%s): %w", c.Tool, a.Message, err)
+	return tool.Errorf(tool.CodeOf(err), "%s was not run, because it was not decided in time (%s): %w", c.Tool, a.Message, err)
 }

@@ -50,7 +50,7 @@ func (r *Rule) checkAsking() error {
 		return fmt.Errorf("rule %q: timeout is from %s to %s, not %s", cmp.Or(r.Name, string(Ask)), duration.Text(minTimeout),
 			duration.Text(maxTimeout), duration.Text(t))
 	case r.Approvers != nil && len(r.Approvers) == 0:
-		return errors.New("approvers is an empty list: nobody could approve; leave it out for the owner")
+		return errors.New("approvers is an empty list, so no one could approve; leave it out for the owner")
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ type Options struct {
 // A Rule applies to the calls that match all of its fields. An unset field matches everything.
 type Rule struct {
 	Name     string        `yaml:"name" doc:"name of the rule in messages; a rule that asks may have none"`
-	Effect   Effect        `yaml:"effect" schema:"enum=allow|ask|deny|confine" doc:"allow the call, ask somebody to approve it, deny it, or confine it: run it behind more walls"`
+	Effect   Effect        `yaml:"effect" schema:"enum=allow|ask|deny|confine" doc:"allow the call, ask for an approval, deny it, or confine it: run it behind more walls"`
 	Callers  tool.Globs    `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
 	Roles    tool.Globs    `yaml:"roles" doc:"roles of the caller; one match is enough"`
 	Doors    tool.Globs    `yaml:"doors" doc:"where the call came in: cli, http, nats, or a protocol's name"`
@@ -42,7 +42,7 @@ type Rule struct {
 	Commands Commands      `yaml:"commands" doc:"commands that the call runs: a pattern for each word, ** for the rest; an allow rule must match all commands, one that asks or denies one of them, whatever follows"`
 	Time     *Window       `yaml:"time" doc:"when the call is made"`
 	When     Condition     `yaml:"when" doc:"a CEL condition, such as size(args.content) > 1000; if it cannot be evaluated the call is refused"`
-	Reason   string        `yaml:"reason" doc:"why, for whoever is refused"`
+	Reason   string        `yaml:"reason" doc:"reason, shown to the refused caller"`
 
 	Approvers tool.Globs      `yaml:"approvers" schema:"default=owner" doc:"with effect ask: who may approve the call, by role or name; owner and local have the role owner"`
 	Self      bool            `yaml:"self" doc:"with effect ask: approvers may approve their own calls"`

@@ -223,7 +223,7 @@ func TestMistakesAreSaidWithTheirPlace(t *testing.T) {
 		{"rules:\n- {name: x, effect: deny, approvers: owner}", "belong to `effect: ask`"},
 		{"rules:\n- {name: x, effect: deny, self: true}", "belong to `effect: ask`"},
 		{"rules:\n- {effect: deny}", "has no name"},
-		{"rules:\n- {effect: ask, approvers: []}", "nobody could approve"},
+		{"rules:\n- {effect: ask, approvers: []}", "no one could approve"},
 		{"rules:\n- {effect: ask, timeout: 1ms}", "timeout is from 1s"},
 		{"rules:\n- {effect: ask, remember: ever}", "expected session, arguments, hour"},
 		{"rules:\n- {effect: ask}\n- {name: ask-1, effect: deny}", `two rules are called "ask-1"`},

@@ -34,7 +34,7 @@ type Rule struct {
 	Sources     tool.Globs     `yaml:"sources" doc:"names of sources"`
 	Callers     tool.Globs     `yaml:"callers" doc:"who calls, such as owner, local or ci-*"`
 	Doors       tool.Globs     `yaml:"doors" doc:"where the call came in: cli, http, nats, or a protocol's name"`
-	Reason      string         `yaml:"reason" doc:"why, for whoever is refused"`
+	Reason      string         `yaml:"reason" doc:"reason, shown to the refused caller"`
 }
 
 // otherTools is the key in Cost for all tools that it does not name.

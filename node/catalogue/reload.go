@@ -74,7 +74,7 @@ func (c *Catalogue) reload(ctx context.Context, load func() (*config.Config, err
 		Config: cfg.Path, Changes: []tool.Change{}, Failed: []reload.Failed{}, Restart: to.Restart,
 	}
 	if len(did.Restart) > 0 {
-		c.env.Log.Warn("parts of the config changed that hold from start to end; restart to apply them",
+		c.env.Log.Warn("parts of the config changed that are read only at the start; restart to apply them",
 			"parts", did.Restart)
 	}
 	did.Changes = append(did.Changes, c.replace(ctx, to, alive, openTimeout)...)

@@ -461,7 +461,7 @@ func mayStand(element string, w Word, open bool) error {
 	value, signed := strings.CutPrefix(element, w.before())
 	if !open && signed && onlySigns(w.before()) && value != "" && onlySigns(value[:1]) {
 		return tool.Errorf(tool.CodeInvalidInput, "the argument %s begins with %q and could be taken for an option: %.40q; "+
-			"give it without, or write \"--\" before \"%s\" in its source if the program ends its options so",
+			"remove it or, if the program supports it, write \"--\" before \"%s\" in its source",
 			name, value[:1], value, w).Because("option")
 	}
 	return nil

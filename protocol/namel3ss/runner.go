@@ -37,7 +37,7 @@ type Options struct {
 	Handshake   bool        `yaml:"service_handshake_required" doc:"ask the service what it enforces even if no guarantee needs it"`
 	Image       string      `yaml:"image" doc:"image for a single tool; takes precedence over container.image"`
 	Command     []string    `yaml:"command" doc:"what to run in the container; default: the image's own command"`
-	Description string      `yaml:"description" doc:"what the tool does, for whoever chooses it"`
+	Description string      `yaml:"description" doc:"what the tool does, for the model or person that chooses it"`
 	Input       config.JSON `yaml:"input" doc:"JSON Schema of the tool's arguments"`
 	Output      config.JSON `yaml:"output" doc:"JSON Schema of the tool's result"`
 	Interpreter string      `yaml:"python" doc:"the Python to use; default: the app's .venv, then python3"`

@@ -90,7 +90,7 @@ func (b *builder) service(f *facts, bound *appfile.Binding) (way, error) {
 	address := cmp.Or(bound.URL, b.app.settings.Python.ServiceURL, os.Getenv(serviceVariable))
 	if address == "" {
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"its runner is service and nobody says where that is; set url in its binding, service_url under "+
+			"its runner is service, but no URL is configured; set url in its binding, service_url under "+
 				"[python_tools] in namel3ss.toml, or %s", serviceVariable)
 	}
 	u, err := url.Parse(address)

@@ -156,7 +156,7 @@ func parseBare(address string) (*url.URL, error) {
 	}
 	if host != "localhost" && !net.ParseIP(host).IsLoopback() {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%q does not say how to speak to the server: write https://%s, or "+
-			"http://%s if nobody can listen on the way", address, address, address)
+			"http://%s if the network between is trusted", address, address, address)
 	}
 	return &url.URL{Scheme: "http", Host: address}, nil
 }

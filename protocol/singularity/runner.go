@@ -410,7 +410,7 @@ func (a *asking) event(m *nats.Msg) error {
 func (a *asking) outcome(m *nats.Msg) (*tool.Result, error) {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return nil, tool.Errorf(tool.CodeUnavailable,
-			"nobody answers %s on the NATS server at %s: is the program that has this tool running?", a.subject,
+			"no program answers %s on the NATS server at %s: is the program that has this tool running?", a.subject,
 			a.r.o.shown()).Because("no_responders")
 	}
 	res, err := a.decode(m.Data)

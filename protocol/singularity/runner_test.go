@@ -82,7 +82,7 @@ func TestServerWithoutNodesIsUnavailableAtOnce(t *testing.T) {
 	wantCode(t, err, tool.CodeUnavailable, "no Toolpost node answers")
 	r := mustOpenDeclared(t, s, "readFile")
 	_, err = r.Invoke(context.Background(), &tool.Call{Tool: "readFile"}, tool.Discard)
-	wantCode(t, err, tool.CodeUnavailable, "nobody answers tools.file.read")
+	wantCode(t, err, tool.CodeUnavailable, "no program answers tools.file.read")
 	_, err = r.Invoke(context.Background(), &tool.Call{Tool: "other"}, tool.Discard)
 	wantCode(t, err, tool.CodeNotFound)
 	_, err = open(t, `url: "nats://127.0.0.1:1"`)

@@ -347,7 +347,7 @@ func (w *writer) commit(group []*Write) {
 	for _, one := range group {
 		switch one.told = true; {
 		case w.doubt.about(one):
-			one.Err = away(err, persist.Unclear, "the store went away, and nobody knows yet whether it was written")
+			one.Err = away(err, persist.Unclear, "the connection to the store was lost, and it is not yet known whether this was written")
 		case lost:
 			one.Err = away(err, persist.Down, "the store cannot be reached to write")
 		default:

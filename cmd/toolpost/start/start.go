@@ -104,7 +104,7 @@ func (o Options) Plan() (p Plan, err error) {
 		p.Next = strings.Split(greets+"\ntoolpost call light_torch steps=5\ntoolpost story\n"+serves, "\n")
 		p.files, err = samples(Adventure)
 	default:
-		err = tool.Errorf(tool.CodeInvalidInput, "there is no sample %q; there is %s", o.Sample, Adventure)
+		err = tool.Errorf(tool.CodeInvalidInput, "there is no sample %q; the only one is %s", o.Sample, Adventure)
 	}
 	if path.Clean(o.Dir) != "." {
 		p.Next = append([]string{"cd " + o.Dir}, p.Next...)

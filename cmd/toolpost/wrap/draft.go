@@ -41,7 +41,7 @@ func (p *Program) Draft(words []string) string {
 	if d.arguments.Len() > 0 {
 		fmt.Fprintf(&b, "    arguments:\n%s", d.arguments.String())
 	}
-	b.WriteString("    effects: {exec: true} # nobody knows what it does yet: reads, writes, network, destructive? Its tier follows\n")
+	b.WriteString("    effects: {exec: true} # change this: reads, writes, network, destructive? The tier follows from it\n")
 	if len(d.left) > 0 {
 		fmt.Fprintf(&b, "    # left out: %s\n", strings.Join(d.left, ", "))
 	}

@@ -299,7 +299,7 @@ func (s *server) task(ctx context.Context, r *request, to peer) (c *tool.Call, j
 func taskError(r *request, err error) *jsonrpc.Error {
 	switch e := tool.AsError(err); e.Code {
 	case tool.CodeNotFound, tool.CodeInvalidInput:
-		return mcp.Invalid("there is no task %q; one is forgotten some time after its end",
+		return mcp.Invalid("there is no task %q; tasks are forgotten some time after their end",
 			jsonrpc.Clip(r.task))
 	default:
 		return jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", e.Message)

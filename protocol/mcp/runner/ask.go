@@ -235,7 +235,7 @@ func (u *upstreamCall) linkRequired(rpcErr *jsonrpc.Error) (*tool.Result, error)
 	err := strictjson.Unmarshal(strictjson.OrEmpty(rpcErr.Data), &data)
 	if n := len(data.Elicitations); err != nil || n == 0 || n > maxNeeds || len(rpcErr.Data) > maxKept {
 		return nil, tool.Errorf(tool.CodeProtocol,
-			"the server wants somebody to go to a link for %s, and does not say to which", u.call.Tool)
+			"the server asks the user to open a link for %s, but does not name the link", u.call.Tool)
 	}
 	var needs []tool.Need
 	for i, raw := range data.Elicitations {
@@ -254,7 +254,7 @@ func (u *upstreamCall) linkRequired(rpcErr *jsonrpc.Error) (*tool.Result, error)
 			}
 			if strictjson.Unmarshal(answer, &msg) != nil || msg.Action != tool.Accept {
 				return nil, tool.Errorf(tool.CodeCancelled,
-					"%s was not run: somebody had to go to a link first, and did not", c.Tool).
+					"%s was not run: the user had to open a link first, and did not", c.Tool).
 					Because("not_answered")
 			}
 		}

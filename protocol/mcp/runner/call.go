@@ -297,7 +297,7 @@ func (r *Runner) serve(
 		default:
 			r.log.Warn("a question of the server could not be asked: it belongs to no call, or to one of several; "+
 				"with `concurrency: 1` it would be known which", "method", in.Method)
-			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: nobody knows which call this is about", in.Method)
+			return nil, jsonrpc.Errorf(jsonrpc.CodeServer, "%s: cannot tell which call this belongs to", in.Method)
 		}
 	default:
 		if in.ID != nil {
