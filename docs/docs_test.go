@@ -83,6 +83,15 @@ func TestPagesSayWhenToStartTheServer(t *testing.T) {
 	}
 }
 
+// A reader who goes on to another page in the same shell would call the tools of the page before.
+func TestNoPageExportsTheAddressOfAServer(t *testing.T) {
+	for _, page := range kit.Must(filepath.Glob("*.md"))(t) {
+		if strings.Contains(string(kit.Must(os.ReadFile(page))(t)), "export TOOLPOST_URL") {
+			t.Errorf("%s exports TOOLPOST_URL: every later command would use that server", page)
+		}
+	}
+}
+
 func requirePrograms(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
