@@ -56,8 +56,8 @@ func (a *app) approvalsCommand() *cobra.Command {
 	}), a.aboutApproval(approvaltools.Revoke, "id", &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a remembered approval",
 		Long: "Revokes an approval given for a session, for arguments or for an hour: further calls must be approved\n" +
-			"again. `toolpost approvals --status remembered` lists these approvals. `--for always` adds an entry\n" +
-			"to the list `approved` in the config: remove it there.",
+			"again. `toolpost approvals --status remembered` lists these approvals. An approval with `--for\n" +
+			"always` is an entry of the list `approved` in the config: remove the entry instead.",
 	}))
 	return c
 }

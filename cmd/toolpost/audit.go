@@ -300,8 +300,8 @@ func (a *app) auditSeriesCommand() *cobra.Command {
 	return question[audittools.SeriesArgs](a, "=buckets:24", &cobra.Command{
 		Use: "series", Short: "Show calls over time",
 		Long: "Shows the calls over time, in steps of equal length, oldest first: their outcomes, how long they took,\n" +
-			"and how much went in and out. It uses the shortest round step (such as 1m or 1h) that gives at most\n" +
-			"--limit steps. Without --since, the first step begins with the first call. Percentiles are accurate to\n" +
+			"and the bytes in and out. It uses the shortest round step (such as 1m or 1h) that gives at most --limit\n" +
+			"steps. Without --since, the first step begins with the first call. Percentiles are accurate to\n" +
 			"12.5 %.",
 	}, tabled("series", func(q *audit, found record.Series) (*table[record.Bucket], []record.Bucket) {
 		most := int64(0)

@@ -60,7 +60,7 @@ func (a *app) connectCommand() *cobra.Command {
 	f.BoolVarP(&q.yes, "yes", "y", false, "write without asking")
 	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
 	f.BoolVar(&q.undo, "undo", false, "remove the entry again")
-	f.BoolVar(&q.http, "http", false, "let the agent call the server that toolpost serve runs, with a token of its own")
+	f.BoolVar(&q.http, "http", false, "let the agent call the running toolpost serve, with a token of its own")
 	f.StringVar(&q.url, "url", "", "with --http: the URL of the server (default: the URL of the config's HTTP door)")
 	f.StringVar(&q.source, "source", "", "offer only this source, under its own names (see toolpost as mcp)")
 	f.StringVar(&q.name, "name", "", "name of the entry in the agent's settings (default: toolpost, or the source)")

@@ -20,9 +20,9 @@ func (a *app) consoleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "console", Short: "Print a link that opens the console in a browser, signed in",
 		Long: "Prints a link to the console of a server. The link works once, within a minute. It signs you in as the\n" +
-			"user who runs this command or, with --server or a context, as the caller of the token. The code in\n" +
-			"the link, after the #, stays in the browser when it requests the page. The command calls the tool\n" +
-			"console.link: the policy applies, and the call is recorded.",
+			"user who runs this command or, with --server or a context, as the caller of the token. The browser does\n" +
+			"not send the code after the # when it requests the page. The command calls the tool console.link: the\n" +
+			"policy applies, and the call is recorded.",
 		Example: "  toolpost console --open\n  toolpost console --server https://tools.example.org",
 		RunE: func(c *cobra.Command, _ []string) error {
 			made, err := ask[console.Link](c.Context(), a, consoleLink, struct{}{})

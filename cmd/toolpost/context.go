@@ -51,7 +51,7 @@ func (a *app) contextCommand() *cobra.Command {
 	})
 	var one contexts.Server
 	add := a.changing("added", &cobra.Command{
-		Use: "add NAME URL", Short: "Add a context, a name for a server, or change it", Args: words(2, 2),
+		Use: "add NAME URL", Short: "Add or change a context, which is a name for a server", Args: words(2, 2),
 	}, func(known *contexts.Contexts, args []string) (err error) {
 		given := one.Token != ""
 		one.URL, one.Token = args[1], cmp.Or(one.Token, os.Getenv("TOOLPOST_TOKEN"))

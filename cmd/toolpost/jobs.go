@@ -54,8 +54,8 @@ func (a *app) jobsCommand() *cobra.Command {
 		Long: "Shows a job: its state, its times, and its result or error.",
 	}), a.aboutJob("cancelJob", &cobra.Command{
 		Use: "cancel JOB", Short: "Cancel a job",
-		Long: "Cancels a job. A queued job ends at once, a running job within a moment, in any process. Exit code 3:\n" +
-			"the job has already ended.",
+		Long: "Cancels a job. A queued job ends at once, and a running job within a moment, whichever server runs it.\n" +
+			"Exit code 3: the job has already ended.",
 	}), a.follow(true, &cobra.Command{
 		Use: "watch JOB", Short: "Follow a job to its end",
 		Long: "Prints the events of a job, past and new, then its result, like `toolpost call`, with the same exit\n" +

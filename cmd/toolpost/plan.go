@@ -24,7 +24,7 @@ func (a *app) planCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "plan", Short: "Run plans: graphs of calls",
 		Long: "A plan is a graph of calls, as JSON: the output of one tool can be the input of the next. The plan is\n" +
-			"checked before anything runs, and each of its calls passes through the engine like any other.",
+			"checked before anything runs. Each of its calls is decided, confined and recorded like any other call.",
 		Example: "  toolpost plan check scene.json\n  toolpost plan run scene.json --session s1\n  toolpost plan show ID",
 	}, a.planRunCommand(), a.planCheckCommand(), a.planShowCommand(), a.planListCommand())
 }

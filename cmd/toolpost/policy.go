@@ -57,7 +57,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	c := a.withJSON("print the explanation as JSON", &cobra.Command{
 		Use:   "explain NAME [JSON | name=value ... | @FILE | -]",
 		Short: "Explain what the policy decides about a call",
-		Long: "Explains what the policy decides about a call, which rule decided, and how each rule relates to it.\n" +
+		Long: "Explains what the policy decides about a call, which rule decides, and whether each other rule matches.\n" +
 			"Nothing is run. Without arguments, it applies only the rules that do not need them. The policy is that\n" +
 			"of the config, or of a server named by --server, --context, $TOOLPOST_URL or the context in use; a\n" +
 			"running server of the config is not asked. Exit code 3: the call would be refused.",

@@ -35,10 +35,11 @@ func (a *app) serveCommand() *cobra.Command {
 		Use: "serve", SuggestFor: []string{"start", "up", "server"},
 		Short: "Serve the tools at every configured door",
 		Long: "Serves the tools of the config at its doors until SIGINT or SIGTERM, or until its terminal is closed.\n" +
-			"Running calls may finish first; new calls are refused with a time to retry. With --replace, it takes\n" +
-			"over the sockets of the running server with the same state folder, and that server ends, at the latest\n" +
-			"after limits.drain: no client is refused. With an embedded NATS server (doors.nats without url),\n" +
-			"--replace is refused. If systemd passes sockets (LISTEN_FDS), the doors with the same addresses use them.\n\n" +
+			"Running calls may finish first; new calls are refused with a time to retry. With --replace, the new\n" +
+			"server takes over the sockets of the running server of the same state folder, so no client is refused.\n" +
+			"The old server ends when its calls have ended, at the latest after limits.drain. --replace is refused\n" +
+			"with an embedded NATS server (doors.nats without url). If systemd passes sockets (LISTEN_FDS), the\n" +
+			"doors with the same addresses use them.\n\n" +
 			"A change to the config, or to an app, skill, pack, plugin or program that it names, takes effect within\n" +
 			"a second and is logged. `toolpost reload` and SIGUSR1 apply changes at once. SIGHUP does the same\n" +
 			"without a terminal; with a terminal it ends the server.",

@@ -50,8 +50,8 @@ func (a *app) stateCommand() *cobra.Command {
 			"the policy applies, and the call is recorded.",
 	}, changed("patched"))), over[statetools.SessionArgs](a, changesState("state.reset"), "session --caller", &cobra.Command{
 		Use: "reset SESSION", Short: "Empty the state of a session",
-		Long: "Makes the document of a session {} again. This makes a new version; earlier versions can still be\n" +
-			"printed. The command calls the tool state.reset: the policy applies, and the call is recorded.",
+		Long: "Sets the document of a session to {}, as a new version; earlier versions can still be printed.\n" +
+			"The command calls the tool state.reset: the policy applies, and the call is recorded.",
 	}, func(to statetools.Change) {
 		changed(map[bool]string{true: "empty", false: "emptied"}[to.Version == 0])(to)
 	}),

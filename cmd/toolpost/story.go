@@ -40,7 +40,7 @@ func (a *app) storyCommand() *cobra.Command {
 			return p.play(c.Context())
 		},
 	}))
-	c.Flags().StringVar(&p.session, "session", "", "session to play in, or to go on with (default: a new one)")
+	c.Flags().StringVar(&p.session, "session", "", "session to start or to continue (default: a new one)")
 	return c
 }
 

@@ -145,7 +145,7 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 		ttl, _ := duration.Parse(c.Flag("ttl").Value.String())
 		if ttl != 0 && (ttl < time.Second || ttl > identity.MaxTokenTTL) {
 			return nil, tool.Errorf(tool.CodeInvalidInput,
-				"--ttl is from 1s to %s, or 0 for ever, not %s", duration.Text(identity.MaxTokenTTL), duration.Text(ttl))
+				"--ttl must be from 1s to %s, or 0 for no end, not %s", duration.Text(identity.MaxTokenTTL), duration.Text(ttl))
 		}
 		return words, nil
 	})

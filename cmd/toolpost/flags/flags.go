@@ -90,13 +90,13 @@ func (f *flag) Set(text string) (err error) {
 // check refuses a value that the schema does not allow. The tool would do so too, without the name of the flag.
 func (f *flag) check(flag string) error {
 	if text, _ := f.value.(string); len(f.Enum) > 0 && text != "" && !slices.Contains(f.Enum, text) {
-		return tool.Errorf(tool.CodeInvalidInput, "--%s is one of %s, not %q%s", flag, strings.Join(f.Enum, ", "), text,
+		return tool.Errorf(tool.CodeInvalidInput, "--%s must be one of %s, not %q%s", flag, strings.Join(f.Enum, ", "), text,
 			nearest.Suggest(text, f.Enum, ""))
 	}
 	n, ok := f.value.(int64)
 	shown := func(n int64) any {
 		if f.isDuration() {
-			return time.Duration(n) * time.Millisecond
+			return duration.Text(time.Duration(n) * time.Millisecond)
 		}
 		return n
 	}
@@ -104,7 +104,7 @@ func (f *flag) check(flag string) error {
 	case !ok || f.Minimum == nil || n >= *f.Minimum && (f.Maximum == nil || n <= *f.Maximum):
 		return nil
 	case f.Maximum != nil:
-		return tool.Errorf(tool.CodeInvalidInput, "--%s is from %v to %v, not %v", flag, shown(*f.Minimum), shown(*f.Maximum),
+		return tool.Errorf(tool.CodeInvalidInput, "--%s must be from %v to %v, not %v", flag, shown(*f.Minimum), shown(*f.Maximum),
 			shown(n))
 	}
 	return tool.Errorf(tool.CodeInvalidInput, "--%s cannot be negative", flag)

@@ -115,7 +115,7 @@ func typed(name, value string, asJSON bool, s Schema) (json.RawMessage, error) {
 		if asJSON {
 			return nil, tool.Errorf(tool.CodeInvalidInput, "%s: not JSON: %w", name, err)
 		}
-		return nil, tool.Errorf(tool.CodeInvalidInput, "%s wants %s, not %q", name, strings.Join(types, " or "), value)
+		return nil, tool.Errorf(tool.CodeInvalidInput, "%s must be of type %s, not %q", name, strings.Join(types, " or "), value)
 	}
 	return json.RawMessage(value), nil
 }

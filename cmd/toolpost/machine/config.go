@@ -20,7 +20,7 @@ func Config(cfg *config.Config, err error) Finding {
 	if err == nil {
 		path = cmp.Or(cfg.Path, "none; the defaults are used")
 	}
-	return Probe("config", err, Failed, path, "says which tools there are; `toolpost init` writes one")
+	return Probe("config", err, Failed, path, "lists the sources of tools; `toolpost init` writes one")
 }
 
 // Node checks what a config names: its store, doors, secrets and sources, whose tools are those of a caller.

@@ -13,9 +13,9 @@ func system() []Finding {
 	return []Finding{
 		kernelVersion(),
 		Probe("whole trees", subreaper(), Failed, "works",
-			"a tool's processes end with it, also those that hide from it"),
+			"when a tool ends, all its processes end, even those that hide"),
 		Probe("process handles", closed(unix.PidfdOpen(os.Getpid(), 0)), Missing, "works",
-			"a signal can never reach a process that got a recycled number"),
+			"a signal never reaches another process that got the same process id"),
 		Probe("memory files", closed(unix.MemfdCreate("toolpost", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)), Failed,
 			"works", "Python tools start without a file on disk"),
 	}
