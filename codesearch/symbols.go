@@ -24,7 +24,7 @@ const (
 
 // Limited holds the arguments that all questions about symbols share.
 type Limited struct {
-	Limit int `json:"limit" schema:"minimum=1 maximum=1000 default=100" doc:"How many to give at most."`
+	Limit int `json:"limit" schema:"minimum=1 maximum=1000 default=100" doc:"Maximum number of results."`
 	Where
 }
 

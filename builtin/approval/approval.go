@@ -109,7 +109,7 @@ type DecideArgs struct {
 	ID      string `json:"id" schema:"required minLength=1 maxLength=64" doc:"the id of the approval"`
 	Approve bool   `json:"approve" schema:"required" doc:"true: the call may run; false: it is denied"`
 	Reason  string `json:"reason" schema:"maxLength=1000" doc:"reason, for the caller and the record"`
-	For     string `json:"for" schema:"enum=call|session|arguments|hour|always default=call" doc:"approve only this call, or also further calls of the tool by the same caller: in this session, with these arguments, for an hour, or always, which adds the entry in the approval to the config"`
+	For     string `json:"for" schema:"enum=call|session|arguments|hour|always default=call" doc:"calls to approve: this call, or also further calls of the tool by the same caller in this session, with these arguments, within an hour, or always; always adds an entry to the config"`
 }
 
 func (t tools) decide(ctx context.Context, c *define.Call, a DecideArgs) (approval.Approval, error) {

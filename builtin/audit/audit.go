@@ -52,17 +52,17 @@ func New(rows Rows, statistics Statistics, followers *follow.Followers) *define.
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "audit.watch", Effects: tool.Effects{Reads: true}, Timeout: follow.Timeout,
-			Description: "Gives the records of calls as they are added to the log, by whichever program, as log events: " +
+			Description: "Sends the records of calls as they are added to the log, by any program, as log events: " +
 				"the record is in their fields. It ends after an hour.",
 		}, define.ForOperators(asks, define.Following(followers, t.watch))),
-		question("log", "Gives the records of calls, in pages.", t.page),
-		question("top", "Tells what is called most, with what success, and how many calls each day had.", t.top),
-		question("paths", "Tells which files calls access, as far as their arguments tell.", t.paths),
-		question("errors", "Tells what goes wrong, and in how many of a tool's calls.", t.failures),
-		question("latency", "Tells how long the calls of each tool take, the slowest first.", t.latency),
-		question("series", "Tells how calls went over time, in steps of one length: how they ended, how long they took "+
-			"(milliseconds) and how much went in and out (bytes). For plots.", t.series),
-		question("verify", "Looks at the whole log of calls for any change, and reports what was found.", t.verify),
+		question("log", "Lists the records of calls, in pages.", t.page),
+		question("top", "Counts the calls by tool, caller, door or source, with their outcomes and the calls of each day.", t.top),
+		question("paths", "Lists the files that calls access, as far as their arguments tell.", t.paths),
+		question("errors", "Counts the errors of each tool, and their share of its calls.", t.failures),
+		question("latency", "Measures how long the calls of each tool take, the slowest first.", t.latency),
+		question("series", "Counts calls over time, in steps of equal length: their outcomes, how long they took "+
+			"(milliseconds), and the bytes in and out. For plots.", t.series),
+		question("verify", "Verifies the whole log of calls, and reports any change that it finds.", t.verify),
 	)
 }
 

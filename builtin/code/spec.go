@@ -17,30 +17,30 @@ func (t *Tools) tools() []define.Tool {
 		define.New(tool.Spec{
 			Name: "listCodebases", Title: "List codebases", Timeout: timeout,
 			Effects: tool.Effects{Reads: true, Idempotent: true},
-			Description: "Lists the codebases that you may look into, with the id that the other code tools take as " +
-				"codebase_id, the folder, and whether it may be written.",
+			Description: "Lists the codebases that you may read: the id, which the other code tools take as " +
+				"codebase_id, the folder, and whether you may write in it.",
 		}, t.codebases),
 		asks(t, tool.Spec{
 			Name: "listCodeFiles", Title: "List the files of codebases", Aliases: []string{"code.list"},
-			Description: "Lists the files of a codebase, or of all, with size and language, less those that ignore files " +
-				"such as .gitignore name and hidden ones. Give a language or a pattern to narrow it.",
+			Description: "Lists the files of one codebase, or of all, with size and language. Hidden files, and files " +
+				"that .gitignore or the like name, are left out. Give a language or a pattern to narrow the list.",
 		}, t.files),
 		asks(t, tool.Spec{
 			Name: "searchCode", Title: "Find code by what it does", Aliases: []string{"code.search"},
 			Description: "Finds the functions, types and sections of documents that answer a question in plain words, " +
-				"such as \"retry a request with backoff\", and gives path, line, the beginning of the text and a similarity " +
-				"from 0 to 1, the best first. It needs no exact words; use grepCode to find these.",
+				"such as \"retry a request with backoff\", and returns path, line, the beginning of the text and a similarity " +
+				"from 0 to 1, the best first. It needs no exact words; use grepCode to find exact words.",
 		}, t.search),
 		lists(t, tool.Spec{
 			Name: "findSymbol", Title: "Find where a name is defined", Aliases: []string{"symbol.find"},
 			Description: "Finds the definitions of functions, types, constants and variables by name: " +
 				"exact matches first, then partial ones. Understands Go, Python, JavaScript, TypeScript, " +
-				"Java, Rust, C, C++, Ruby, Elixir and others with braces; in Markdown the headings.",
+				"Java, Rust, C, C++, Ruby, Elixir and other languages with braces; in Markdown it finds headings.",
 		}, "definitions", t.library.Find),
 		lists(t, tool.Spec{
 			Name: "findReferences", Title: "Find where a name is used", Aliases: []string{"symbol.refs"},
 			Description: "Finds the lines of code that use a name as a whole word, sorted by path. " +
-				"Comments and texts in quotes do not count. Two things of the same name are not told apart.",
+				"Comments and strings are left out. Two different things of the same name are not told apart.",
 		}, "references", t.library.References),
 		lists(t, tool.Spec{
 			Name: "listSymbols", Title: "List what is defined", Aliases: []string{"symbol.list"},
@@ -49,15 +49,15 @@ func (t *Tools) tools() []define.Tool {
 		}, "definitions", t.library.Symbols),
 		lists(t, tool.Spec{
 			Name: "getDependencies", Title: "Say what a project or file depends on", Aliases: []string{"deps.get"},
-			Description: "Without a path, or for a folder, gives what its manifests ask for (go.mod, package.json, " +
-				"pyproject.toml, requirements*.txt, Cargo.toml, Gemfile, *.gemspec, mix.exs, pom.xml); for a source file, what " +
-				"it imports, with the path of what is in the codebase.",
+			Description: "Lists dependencies. For a folder, or without a path: those in its manifests (go.mod, package.json, " +
+				"pyproject.toml, requirements*.txt, Cargo.toml, Gemfile, *.gemspec, mix.exs, pom.xml). For a source file: its " +
+				"imports, with the path of each import that is in the codebase.",
 		}, "files with dependencies", t.library.Dependencies),
 		asks(t, tool.Spec{
 			Name: "dependencyGraph", Title: "Show who depends on whom", Aliases: []string{"deps.graph"},
-			Description: "Gives the folders of a codebase, or with level file its files, and what each imports: " +
-				"edges from the one that imports to the one that is imported. " +
-				"What is not in the codebase is external and listed with external true.",
+			Description: "Shows which folders of a codebase import which, as nodes and edges from the importing folder " +
+				"to the imported one; with level file, the same for files. " +
+				"Imports from outside the codebase are listed only with external true.",
 		}, t.graph),
 	}
 }

@@ -39,27 +39,27 @@ func (t *Tools) reading() []define.Tool {
 	return []define.Tool{
 		over(t, tool.Spec{
 			Name: readName, Title: "Read a file", Aliases: []string{"file.read"}, Effects: reads,
-			Description: "Reads one file and gives its content: a string when it is UTF-8 text, otherwise an object with " +
+			Description: "Reads one file and returns its content: a string if it is UTF-8 text, otherwise an object with " +
 				"the content in base64. Give a range of bytes or of lines to read a part of a large file. Files that hold " +
 				"secrets, such as .env or private keys, and paths outside the offered folders are refused. Use listFiles to " +
-				"see which files there are.",
+				"list the files.",
 			Output: bytes.TrimSpace(readOutput),
 		}, t.read, func(a readArgs) tool.Touches { return tool.Touches{Reads: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: listName, Title: "List files", Aliases: []string{"file.list"}, Effects: reads,
-			Description: "Lists the entries of a folder with path, size in bytes and type, sorted by path; with recursive " +
-				"also everything below it. Symbolic links are listed and not followed. Files that hold secrets, such as .env " +
+			Description: "Lists the entries of a folder with path, size in bytes and type, sorted by path; with recursive, " +
+				"also everything below it. Symbolic links are listed but not followed. Files that hold secrets, such as .env " +
 				"or private keys, are left out. Give a pattern to narrow a large folder.",
 		}, t.list, func(a listArgs) tool.Touches { return tool.Touches{Reads: []string{cmp.Or(a.Path, ".")}} }),
 		over(t, tool.Spec{
 			Name: globName, Title: "Find files by name", Aliases: []string{"file.glob"}, Effects: reads,
-			Description: "Gives the paths of all files below a folder that match a glob, sorted. What .gitignore and " +
-				".ignore files name is left out, and so are names that begin with a dot, unless they are asked for.",
+			Description: "Lists the paths of all files below a folder that match a glob, sorted. Files that .gitignore " +
+				"or .ignore name, and names that begin with a dot, are left out unless ignored or hidden is set.",
 		}, t.glob, func(a globArgs) tool.Touches { return tool.Touches{Reads: []string{cmp.Or(a.Path, ".")}} }),
 		over(t, tool.Spec{
 			Name: statName, Title: "Describe a file", Aliases: []string{"file.stat"}, Effects: reads,
-			Description: "Tells type, size, permissions and time of the last change of a file, a folder or a link. " +
-				"A link is described itself, not what it leads to.",
+			Description: "Describes a file, a folder or a link: type, size, permissions and time of the last change. " +
+				"It describes a link itself, not the link's target.",
 		}, t.stat, func(a fileArgs) tool.Touches { return tool.Touches{Reads: []string{a.Path}} }),
 	}
 }
@@ -75,24 +75,24 @@ func (t *Tools) writing() []define.Tool {
 		over(t, tool.Spec{
 			Name: editName, Title: "Edit a file", Aliases: []string{"file.edit"},
 			Effects: tool.Effects{Reads: true, Writes: true}, Tier: tierWrite,
-			Description: "Replaces a piece of text in a file by another, exactly. The old text must be there once, unless " +
-				"replace_all or expected says otherwise; else nothing is changed and the error says how often it is there.",
+			Description: "Replaces an exact piece of text in a file with another. The old text must occur exactly once, unless " +
+				"replace_all or expected says otherwise; if not, nothing is changed, and the error says how often it occurs.",
 		}, t.edit, func(a editArgs) tool.Touches { return tool.Touches{Reads: []string{a.Path}, Writes: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: deleteName, Title: "Delete a file", Aliases: []string{"file.delete"}, Effects: destroys, Tier: tierDelete,
-			Description: "Deletes a file, a symbolic link (not what it leads to), or an empty folder. It cannot be undone.",
+			Description: "Deletes a file, a symbolic link (not its target), or an empty folder. This cannot be undone.",
 		}, t.remove, func(a fileArgs) tool.Touches { return tool.Touches{Writes: []string{a.Path}} }),
 		over(t, tool.Spec{
 			Name: moveName, Title: "Move or rename a file", Aliases: []string{"file.move"}, Effects: destroys, Tier: tierWrite,
 			Description: "Moves a file or a folder to another path. Missing folders are made. " +
-				"What is at the new path is replaced only with overwrite.",
+				"A file at the new path is replaced only with overwrite.",
 		}, t.move, func(a moveArgs) tool.Touches {
 			return tool.Touches{Reads: []string{a.From}, Writes: []string{a.From, a.To}} // under its new name it can be read
 		}),
 		over(t, tool.Spec{
 			Name: folderName, Title: "Make a folder", Aliases: []string{"file.mkdir"},
 			Effects: tool.Effects{Writes: true, Idempotent: true}, Tier: tierWrite,
-			Description: "Makes a folder, and those above it that are missing. A folder that exists is fine.",
+			Description: "Creates a folder, and missing folders above it. If the folder exists already, nothing changes.",
 		}, t.makeFolder, func(a folderArgs) tool.Touches { return tool.Touches{Writes: []string{a.Path}} }),
 	}
 }

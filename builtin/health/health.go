@@ -60,7 +60,7 @@ func New(o Options) *define.Set {
 		}, define.ForOperators("use listSources", o.sources)),
 		define.New(tool.Spec{
 			Name: "readMetrics", Effects: reads,
-			Description: "Gives what was measured of all calls, as text that Prometheus reads. For operators.",
+			Description: "Returns the metrics of all calls, in Prometheus format. For operators.",
 		}, define.ForOperators("use readMetrics", o.metrics)),
 		define.New(tool.Spec{
 			Name: "watchLoad", Effects: reads, Timeout: follow.Timeout,

@@ -36,7 +36,7 @@ type Args struct {
 	Filter
 	Level  string `json:"level,omitzero" schema:"enum=debug|info|warn|error" doc:"lowest level to show; default: info"`
 	Last   int    `json:"last,omitzero" schema:"minimum=0 maximum=4096" doc:"number of past lines to start with; default: none"`
-	Follow bool   `json:"follow,omitzero" doc:"keep sending new lines"`
+	Follow bool   `json:"follow,omitzero" doc:"continue with new lines"`
 	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"continue after this line: the next of the previous call; last is then ignored"`
 }
 

@@ -101,7 +101,7 @@ func (t *Tools) tools(around *walls.Walls) []define.Tool {
 	most := time.Duration(t.o.Timeout).String()
 	t.spec = &tool.Spec{
 		Name: Name, Title: "Run a program that calls tools", Aliases: []string{"code.run"},
-		Description: "Runs a program of yours that calls tools as functions, and gives what it returns and prints. Use it for many " +
+		Description: "Runs a program of yours that calls tools as functions, and returns its result and its output. Use it for many " +
 			"calls, loops and data that you need not see. Python: await tools.SOURCE.NAME(path=...), side by side with " +
 			"asyncio.gather; JavaScript: await tools.SOURCE.NAME({path: ...}), with Promise.all; also tools[\"name\"](...). " +
 			"A call that fails raises ToolError with code and message. return gives the result, as JSON. There are no files " +
@@ -119,8 +119,8 @@ func (t *Tools) tools(around *walls.Walls) []define.Tool {
 		define.New(*t.spec, t.run),
 		define.New(tool.Spec{
 			Name: describeName, Title: "Show how to call tools from a program", Aliases: []string{"code.describe"},
-			Description: "Gives the tools that you may call as typed functions, as " + Name + " has them: Python stubs, or " +
-				"TypeScript declarations. Name some tools, or search for what they do; without either it gives all.",
+			Description: "Describes the tools that you may call as typed functions in " + Name + ": Python stubs, or " +
+				"TypeScript declarations. Name some tools, or search for what they do; without either, it describes all.",
 			Effects: tool.Effects{Reads: true, Idempotent: true},
 		}, t.describe),
 	}

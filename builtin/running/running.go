@@ -67,7 +67,7 @@ type Listed struct {
 
 // ListArgs are the arguments of listCalls.
 type ListArgs struct {
-	Kind string `json:"kind,omitzero" schema:"enum=call|operator|all default=call" doc:"operator: read-only calls of Toolpost's own tools, such as the console's; call: all other calls"`
+	Kind string `json:"kind,omitzero" schema:"enum=call|operator|all default=call" doc:"kind of calls: operator (read-only calls of Toolpost's own tools, such as those of the console), call (all others) or all"`
 }
 
 // list leaves out the call that asks: it would be in every list, to no use.

@@ -38,7 +38,7 @@ func New(sessions Sessions) *define.Set {
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "state.get", Effects: tool.Effects{Reads: true, Idempotent: true},
-			Description: "Gives the state of a session and its version.",
+			Description: "Returns the state of a session and its version.",
 		}, t.get),
 		define.New(tool.Spec{
 			Name: "state.watch", Effects: tool.Effects{Reads: true},

@@ -17,10 +17,10 @@ type Filter struct {
 	Door    string       `json:"door,omitzero" doc:"only calls that came in by this door"`
 	Session string       `json:"session,omitzero" doc:"only calls of this session"`
 	Run     string       `json:"run,omitzero" doc:"only calls of this run of an agent"`
-	Parent  string       `json:"parent,omitzero" doc:"only calls that the call with this id made, as a plan does"`
+	Parent  string       `json:"parent,omitzero" doc:"only calls made by the call with this id, such as a plan"`
 	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only calls with this outcome"`
 	Code    tool.Code    `json:"code,omitzero" doc:"only calls that ended with this error code"`
-	Kind    string       `json:"kind,omitzero" schema:"enum=call|operator|all" doc:"operator: read-only calls of Toolpost's own tools, such as the console's; call: all other calls; default: call, or all if tool or source is given"`
+	Kind    string       `json:"kind,omitzero" schema:"enum=call|operator|all" doc:"kind of calls: operator (read-only calls of Toolpost's own tools, such as those of the console), call (all others) or all; default: call, or all if tool or source is given"`
 	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"maximum number of rows; 0: all"`
 	After   int64        `json:"-"` // in a log: only rows after the one with this number; 0 means from its start
 }

@@ -179,20 +179,20 @@ func (m *machine) layers() []Layer {
 		landlock = "this kernel has none"
 	}
 	all := []Layer{
-		{LayerNamespaces, m.UserNS, "", "walls are built without being root"},
-		{LayerPid, m.PidNS, "", "a tool sees no process but its own, and they all end with it"},
-		{LayerNetwork, m.NetNS, "", "a tool without network has none, whatever it tries"},
-		{LayerMounts, m.Mounts, "", "what a tool was not given is not there"},
+		{LayerNamespaces, m.UserNS, "", "walls do not need root"},
+		{LayerPid, m.PidNS, "", "a tool sees only its own processes, and they all end with it"},
+		{LayerNetwork, m.NetNS, "", "a tool without network access cannot reach any network"},
+		{LayerMounts, m.Mounts, "", "a tool sees only the files that it is given"},
 		{LayerProc, m.Proc, "", "a tool may see its own processes in /proc"},
-		{LayerLandlock, m.Landlock > 0, landlock, "files can be read, changed and run by path, and no others"},
-		{LayerSeccomp, m.Seccomp, "", "system calls that no tool needs, sockets and new processes are refused"},
-		{LayerNotify, m.Notify, "", "attempts that were refused are reported, and no_subprocess holds"},
+		{LayerLandlock, m.Landlock > 0, landlock, "a tool reads, changes and runs only the paths that it is given"},
+		{LayerSeccomp, m.Seccomp, "", "sockets, new processes and system calls that no tool needs can be refused"},
+		{LayerNotify, m.Notify, "", "refused attempts are reported, and the guarantee no_subprocess can be kept"},
 		{LayerPrivileges, m.broken == nil, "", "a tool has no capability and cannot get one"},
-		{LayerLimits, m.broken == nil, "", "files, file sizes and processor time of a process are bounded"},
-		m.groupLayer(LayerMemory, ctlMemory, "memory is bounded for all processes of a tool together",
-			"each process of a tool has 512 MiB; a source whose walls set `memory` is refused"),
-		m.groupLayer(LayerPids, ctlPids, "the number of processes of a tool is bounded", m.uncounted()),
-		m.groupLayer(LayerCPU, ctlCPU, "the processors of a tool are bounded",
+		{LayerLimits, m.broken == nil, "", "the open files, file sizes and processor time of a process are limited"},
+		m.groupLayer(LayerMemory, ctlMemory, "the memory of all processes of a tool together is limited",
+			"each process of a tool may use 512 MiB; a source whose walls set `memory` is refused"),
+		m.groupLayer(LayerPids, ctlPids, "the number of processes of a tool is limited", m.uncounted()),
+		m.groupLayer(LayerCPU, ctlCPU, "the processor time of a tool is limited",
 			"a source whose walls set `cpu` is refused"),
 	}
 	for i, l := range all {
@@ -218,7 +218,7 @@ func (m *machine) groupLayer(name, controller, means, without string) Layer {
 // uncounted describes a limit of processes without cgroups.
 func (m *machine) uncounted() string {
 	if m.backstopPids() {
-		return "processes are counted by user, in each room apart"
+		return "processes are counted by user, separately in each sandbox"
 	}
 	return "a source is refused unless its walls say `processes: -1`"
 }

@@ -151,7 +151,7 @@ func Protocols() []Protocol {
 			Name: "machina", Doc: "tools of a Machina toolhost and its plugin",
 			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Connects: true,
 			Stdio: &StdioDoor{
-				Doc:   "Serve your tools as a toolhost, in the protocol machina; AID is the id of a tool, as --list prints it",
+				Doc:   "Serve your tools as a toolhost, in the protocol machina; --list prints the id of each tool (AID)",
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: [][2]string{
 					{"list", "list the tools of SOURCE"}, {"run", "answer the one request on stdin"},
 					{"serve", "answer one request per line, until stdin ends or a line is empty"},

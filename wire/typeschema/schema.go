@@ -15,7 +15,7 @@ import (
 // The name of a field is its json tag and its description the doc tag. Further constraints are in the tag schema, as
 // keywords of JSON Schema separated by spaces:
 //
-//	Limit int      `json:"limit" schema:"required minimum=1 maximum=100 default=10" doc:"How many to give at most."`
+//	Limit int      `json:"limit" schema:"required minimum=1 maximum=100 default=10" doc:"Maximum number of results."`
 //	Mode  string   `json:"mode" schema:"enum=fast|exact"`
 //	Names []string `json:"names" schema:"maxItems=8 items.minLength=1"`
 //
