@@ -45,6 +45,8 @@ type host struct {
 	tasks   sync.WaitGroup
 	places  int // calls at once
 	list    atomic.Pointer[list]
+	resting chan func() // tasks for goroutines that rest
+	rests   atomic.Int32
 
 	mu       sync.Mutex
 	streams  map[string]*stream // by the subject of the answers
@@ -72,12 +74,41 @@ func (h *host) take(nc *nats.Conn, m *nats.Msg) {
 			return
 		}
 		h.streams[m.Reply] = s
-		h.tasks.Go(func() { h.serve(m.Reply, s) })
+		h.start(func() { h.serve(m.Reply, s) })
 	}
 	h.mu.Unlock()
 	if s != nil {
 		s.deliver(m.Data)
 	}
+}
+
+// mostResting is how many goroutines wait for another stream.
+const mostResting = 64
+
+// start runs a task on a goroutine that has run one before, if there is one: the stack of a new one would have to grow.
+func (h *host) start(task func()) {
+	select {
+	case h.resting <- task:
+	default:
+		h.tasks.Go(func() {
+			for task != nil {
+				task()
+				task = h.rest()
+			}
+		})
+	}
+}
+
+// rest waits for a task. It returns nil if enough goroutines wait, or none will come.
+func (h *host) rest() (task func()) {
+	if h.rests.Add(1) <= mostResting {
+		select {
+		case task = <-h.resting:
+		case <-h.life.Done():
+		}
+	}
+	h.rests.Add(-1)
+	return task
 }
 
 // answersTo reports whether a subject is one on which this node answers a hub.
@@ -103,13 +134,7 @@ func (h *host) serve(subject string, s *stream) {
 	ctx, stop := context.WithCancelCause(h.life)
 	defer stop(nil)
 	defer h.forget(subject)
-	go func() {
-		select {
-		case <-s.done:
-			stop(s.broken())
-		case <-ctx.Done():
-		}
-	}()
+	s.stops(stop)
 	f, err := s.message(ctx, nil)
 	if err != nil {
 		return // the hub is gone, or asked nothing that can be answered

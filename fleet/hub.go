@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +28,8 @@ const (
 // A hub knows the nodes that are connected to its server, and sends them calls.
 type hub struct {
 	id      string
+	run     string        // of this program: the names of streams begin with it
+	opened  atomic.Uint64 // streams
 	nc      *nats.Conn
 	log     *slog.Logger
 	changed func() // the tools of the fleet may have changed
@@ -67,7 +71,7 @@ type announcement struct {
 
 func newHub(id string, nc *nats.Conn, log *slog.Logger, changed func()) (*hub, error) {
 	h := &hub{
-		id: id, nc: nc, log: log, changed: changed,
+		id: id, run: rand.Text(), nc: nc, log: log, changed: changed,
 		peers: map[string]*peer{}, streams: map[string]*stream{}, sources: map[string]*Source{},
 	}
 	for subject, take := range map[string]nats.MsgHandler{
@@ -186,7 +190,7 @@ type hubStream struct {
 
 // open begins a stream with a node.
 func (h *hub) open(p *peer) *hubStream {
-	name := rand.Text()
+	name := h.run + strconv.FormatUint(h.opened.Add(1), 36)
 	subject, reply := subjectNode+p.ID, subjectStreams+h.id+"."+p.ID+"."+name
 	s := newStream(p.Name, func(b []byte) error { return h.nc.PublishRequest(subject, reply, b) })
 	h.mu.Lock()

@@ -106,7 +106,7 @@ func Start(ctx context.Context, env Env) (*Node, error) {
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.host = &host{
 		id: n.pass.ID, run: rand.Text(), machine: env.Machine, orders: n.obey, log: env.Log, life: n.life, places: n.env.Places,
-		streams: map[string]*stream{}, seen: map[string]bool{},
+		streams: map[string]*stream{}, seen: map[string]bool{}, resting: make(chan func()),
 	}
 	if err := n.listTools(ctx); err != nil {
 		return nil, err

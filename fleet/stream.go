@@ -42,23 +42,25 @@ const (
 
 // A stream is one exchange between a hub and a node, such as a call. Both ends send at once.
 type stream struct {
-	peer string // the name of the node, for messages
-	put  func(frame []byte) error
-	in   chan frame
+	peer    string // the name of the node, for messages
+	put     func(frame []byte) error
+	moved   chan struct{} // the other end has taken something
+	arrived chan struct{}
+	done    chan struct{} // the stream is broken
 
 	mu    sync.Mutex
 	sent  uint32
 	taken uint32 // of those that were sent
-	moved chan struct{}
 	got   uint32
-	err   error // why the stream is broken
-	done  chan struct{}
+	in    []frame
+	err   error       // why the stream is broken
+	stop  func(error) // is told so; may be nil
 
 	consumed uint32 // used by the receiving goroutine alone
 }
 
 func newStream(peer string, put func([]byte) error) *stream {
-	return &stream{peer: peer, put: put, in: make(chan frame, window), moved: make(chan struct{}, 1), done: make(chan struct{})}
+	return &stream{peer: peer, put: put, moved: make(chan struct{}, 1), arrived: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 func encodeFrame(k kind, number uint32, body []byte) []byte {
@@ -117,18 +119,32 @@ func (s *stream) deliver(b []byte) {
 		s.fail(ended(body))
 		return
 	}
-	s.mu.Lock()
-	s.got++
-	want := s.got
-	s.mu.Unlock()
-	if number != want {
-		s.fail(s.garbled("message %d came in place of message %d", number, want))
+	if err := s.queue(frame{k, body}, number); err != nil {
+		s.fail(err)
 		return
 	}
+	signal(s.arrived)
+}
+
+func (s *stream) queue(f frame, number uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got++
+	switch {
+	case number != s.got:
+		return s.garbled("message %d came in place of message %d", number, s.got)
+	case len(s.in) == window:
+		return s.garbled("more than %d messages at once", window)
+	}
+	s.in = append(s.in, f)
+	return nil
+}
+
+// signal wakes the goroutine that waits for c, or the next one that will.
+func signal(c chan struct{}) {
 	select {
-	case s.in <- frame{k, body}:
+	case c <- struct{}{}:
 	default:
-		s.fail(s.garbled("more than %d messages at once", window))
 	}
 }
 
@@ -143,19 +159,30 @@ func (s *stream) acknowledged(number uint32) {
 		s.taken = number
 	}
 	s.mu.Unlock()
-	select {
-	case s.moved <- struct{}{}:
-	default:
-	}
+	signal(s.moved)
 }
 
 // fail ends the stream; the first reason counts.
 func (s *stream) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = err
-		close(s.done)
+	if s.err != nil {
+		return
+	}
+	s.err = err
+	close(s.done)
+	if s.stop != nil {
+		s.stop(err)
+	}
+}
+
+// stops calls stop once the stream is broken.
+func (s *stream) stops(stop func(error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop = stop
+	if s.err != nil {
+		stop(s.err)
 	}
 }
 
@@ -167,30 +194,31 @@ func (s *stream) end(err error) {
 
 // receive returns the next frame. What arrived before the stream broke is returned first.
 func (s *stream) receive(ctx context.Context) (frame, error) {
-	select {
-	case f := <-s.in:
-		return s.took(f), nil
-	default:
-	}
-	select {
-	case f := <-s.in:
-		return s.took(f), nil
-	case <-s.done:
-		select {
-		case f := <-s.in:
+	for {
+		f, ok, err := s.next()
+		switch {
+		case ok:
 			return s.took(f), nil
-		default:
-			return frame{}, s.broken()
+		case err != nil:
+			return frame{}, err
 		}
-	case <-ctx.Done():
-		return frame{}, tool.Ended(ctx)
+		select {
+		case <-s.arrived:
+		case <-s.done:
+		case <-ctx.Done():
+			return frame{}, tool.Ended(ctx)
+		}
 	}
 }
 
-func (s *stream) broken() error {
+func (s *stream) next() (f frame, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err
+	if len(s.in) == 0 {
+		return f, false, s.err
+	}
+	f, s.in = s.in[0], s.in[1:]
+	return f, true, nil
 }
 
 func (s *stream) took(f frame) frame {

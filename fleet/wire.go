@@ -158,6 +158,7 @@ type reply struct {
 
 func encodeResult(r *tool.Result) ([]byte, error) {
 	out := reply{Result: *r, Drops: r.Ask != nil && r.Ask.Drop != nil}
+	out.Trace = tool.Trace{Cached: r.Trace.Cached, Details: r.Trace.Details} // the hub has its own
 	raw := [][]byte{r.Output}
 	if c := r.Content; c != nil {
 		out.Content, out.Structured = true, c.Structured
