@@ -140,7 +140,7 @@ func us(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/floa
 
 // openNode writes a folder with the files, including toolpost.yaml, and opens Toolpost there, as `toolpost serve` does:
 // with every stage of the engine, but without a store unless the config names one, since the cost of records is a row of
-// its own. It adds two protocols to those of the build, echo and many.
+// its own. It adds three protocols to those of the build: echo, many and waits.
 func (l *lab) openNode(ctx context.Context, dir string, files map[string]string, o node.Options) *node.Node {
 	writeFiles(dir, files)
 	text := files["toolpost.yaml"]
@@ -153,7 +153,7 @@ func (l *lab) openNode(ctx context.Context, dir string, files map[string]string,
 			return r, nil
 		}}
 	}
-	o.Protocols = append(node.Protocols(), brings("echo", echo{}), brings("many", many{}))
+	o.Protocols = append(node.Protocols(), brings("echo", echo{}), brings("many", many{}), brings("waits", waits{}))
 	n := attempt.Must(node.Open(ctx, cfg, o))
 	release := func() {}
 	if o.Listen == "" { // as every program that answers many calls does; Serve does it itself

@@ -26,6 +26,8 @@ const (
 	wordPipe    = "pipe"
 	wordProxy   = "proxy"
 	wordLoop    = "loop"
+	wordWorker  = "worker"  // and a name, and a line to join
+	wordRespond = "respond" // and a URL
 )
 
 // role plays the role for which another bench started this one: it prints its measurement, or is measured itself.
@@ -58,6 +60,10 @@ func role(ctx context.Context, l *lab, words []string) {
 		servePipe()
 	case wordProxy:
 		attempt.Check(serveProxy(untilTold(ctx, l)))
+	case wordWorker:
+		attempt.Check(serveWorker(untilTold(ctx, l), l, words[1], where))
+	case wordRespond:
+		attempt.Check(serveResponder(untilTold(ctx, l), where))
 	case wordLoop:
 		serveLoop()
 	default:
