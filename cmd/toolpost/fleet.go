@@ -12,6 +12,7 @@ import (
 
 	nodetools "toolpost/builtin/nodes"
 	"toolpost/cmd/toolpost/memory"
+	"toolpost/cmd/toolpost/tryout"
 	"toolpost/config"
 	"toolpost/config/offlimits"
 	"toolpost/engine/member"
@@ -32,7 +33,7 @@ func (a *app) fleetCommand() *cobra.Command {
 			"state": func(s fleet.Status) string { return strings.TrimSpace(s.State + " " + s.Refused) },
 		}).print(a, "nodes", l.Nodes)
 	})
-	c.AddCommand(a.fleetInitCommand(), over[nodetools.InviteArgs](a, own{"inviteNodes", "invite nodes", 0},
+	c.AddCommand(a.fleetInitCommand(), a.fleetTryCommand(), over[nodetools.InviteArgs](a, own{"inviteNodes", "invite nodes", 0},
 		"--role --label=labels --uses:1 --ttl=ttl_ms:1h", &cobra.Command{
 			Use: "token", Short: "Print a line with which nodes join",
 			Long: "Prints a line for `toolpost worker --join` or `toolpost serve --join`, once: only a digest of its token is\n" +
@@ -71,6 +72,22 @@ func (a *app) fleetInitCommand() *cobra.Command {
 	c.Flags().StringVar(&name, "name", "", "name of this node (default: that of the machine)")
 	c.Flags().StringVar(&listen, "listen", fleet.DefaultListen, "address for other nodes")
 	return c
+}
+
+func (a *app) fleetTryCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "try", Short: "Run a small fleet on this machine, to look at",
+		Long: "Starts two hubs and three workers with a sample tool, on a PostgreSQL of their own, and shows which worker runs\n" +
+			"each call. Without an installed PostgreSQL there is one hub, with SQLite. Ctrl-C leaves nothing behind.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			return tryout.Run(c.Context(), tryout.Options{Program: program, Out: a.out})
+		},
+	}
 }
 
 func (a *app) foundFleet(ctx context.Context, name, listen string) error {
