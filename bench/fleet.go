@@ -178,3 +178,12 @@ func (waits) Invoke(ctx context.Context, _ *tool.Call, _ tool.Sink) (*tool.Resul
 func (waits) Places(string) (string, int) { return "waits", waitPlaces }
 
 func (waits) Close(context.Context) error { return nil }
+
+func fleetRows() []measurement {
+	return []measurement{
+		{name: "1 caller / bare request", run: fleetAlone},
+		{name: "64 callers / bare requests", run: fleetCrowd},
+		{name: "2 workers that wait / 2 x 1", run: fleetWaits(2)},
+		{name: "4 workers that wait / 4 x 1", run: fleetWaits(4)},
+	}
+}

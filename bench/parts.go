@@ -52,12 +52,7 @@ func parts() []part {
 		}},
 		{"mcp", mcpRows()},
 		{"nats", []measurement{{name: "64 callers / bare responder", run: natsDoor}}},
-		{"fleet", []measurement{
-			{name: "1 caller / bare request", run: fleetAlone},
-			{name: "64 callers / bare requests", run: fleetCrowd},
-			{name: "2 workers that wait / 2 x 1", run: fleetWaits(2)},
-			{name: "4 workers that wait / 4 x 1", run: fleetWaits(4)},
-		}},
+		{"fleet", fleetRows()},
 		{"machina", []measurement{
 			{name: "one at a time / bare loop", run: machinaTurns},
 			{name: "pipelined / bare loop", run: machinaPipelined},
