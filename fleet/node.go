@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -248,6 +249,7 @@ func (n *Node) dial(address string) (*link, error) {
 		nats.IgnoreDiscoveredServers(), nats.IgnoreAuthErrorAbort(),
 		nats.ConnectHandler(func(*nats.Conn) { n.connected(address) }), nats.ReconnectHandler(func(*nats.Conn) { n.connected(address) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.troubled(address, err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { n.troubled(address, err) }), // of the first connect, too
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				n.env.Log.Warn("the connection to a hub is lost; it is tried again", "hub", address, "error", err)
@@ -309,7 +311,7 @@ func (n *Node) connected(address string) {
 func (n *Node) troubled(address string, err error) {
 	if errors.Is(err, nats.ErrAuthorization) {
 		n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "the hub at %s refuses this node: it was evicted, or joined again elsewhere; "+
-			"to join again, use a new token", address))
+			"to join again, remove %s and use a new token", address, filepath.Join(n.env.State, passFile)))
 		return
 	}
 	n.env.Log.Warn("a connection of the fleet has a problem", "hub", address, "error", err)
