@@ -94,8 +94,10 @@ func (s *natsServer) start(listen string) error {
 	fatal := &lastWords{log: s.log}
 	s.srv.SetLoggerV2(fatal, false, false, false)
 	s.srv.Start()
-	if s.srv.ReadyForConnections(10 * time.Second) {
-		return nil
+	for end := time.Now().Add(10 * time.Second); fatal.last() == "" && time.Now().Before(end); {
+		if s.srv.ReadyForConnections(20 * time.Millisecond) {
+			return nil
+		}
 	}
 	s.srv.Shutdown()
 	if strings.Contains(fatal.last(), "address already in use") {
