@@ -48,7 +48,7 @@ func (y *yard) postgres(ctx context.Context, dir string) error {
 	if _, err := printed(ctx, command("initdb", "-U", "toolpost", "--auth=trust", "--no-sync", "-E", "UTF8")); err != nil {
 		return err
 	}
-	err = y.keep(command("postgres", "-k", dir, "-c", "listen_addresses=", "-c", "shared_buffers=32MB"))
+	err = y.keep("PostgreSQL", command("postgres", "-k", dir, "-c", "listen_addresses=", "-c", "shared_buffers=32MB"))
 	if err != nil {
 		return err
 	}
@@ -71,6 +71,7 @@ func programs() (string, error) {
 }
 
 // ordinary makes the folder of the database, and returns the words that begin its commands: PostgreSQL refuses to run as root.
+// As any child it ends with this program; that has to be said again after a change of user.
 func (y *yard) ordinary(dir string) ([]string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil || os.Getuid() != 0 {
 		return nil, err
@@ -84,5 +85,5 @@ func (y *yard) ordinary(dir string) ([]string, error) {
 	if err := os.Chmod(y.dir, 0o711); err != nil { // so that it can reach its folder
 		return nil, err
 	}
-	return []string{"setpriv", fmt.Sprint("--reuid=", uid), fmt.Sprint("--regid=", gid), "--clear-groups"}, os.Chown(dir, uid, gid)
+	return []string{"setpriv", fmt.Sprint("--reuid=", uid), fmt.Sprint("--regid=", gid), "--clear-groups", "--pdeathsig=KILL"}, os.Chown(dir, uid, gid)
 }

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"toolpost/host/process"
@@ -35,13 +37,24 @@ const (
 type yard struct {
 	o        Options
 	dir      string
-	children []*process.Child
+	children []*part
 	drained  sync.WaitGroup // their output
+}
+
+// A part is a program of the fleet.
+type part struct {
+	*process.Child
+	name  string
+	ended bool // by itself, and that was said
 }
 
 // Run starts a fleet, shows calls until ctx ends, and then removes all of it.
 func Run(ctx context.Context, o Options) (err error) {
+	further := make(chan os.Signal, 1)
+	signal.Notify(further, os.Interrupt, syscall.SIGTERM) // otherwise a second one would end this program, and leave parts behind
+	defer signal.Stop(further)
 	y := &yard{o: o}
+	defer context.AfterFunc(ctx, func() { y.say("the fleet ends") })()
 	if y.dir, err = os.MkdirTemp("", "toolpost-try-"); err != nil {
 		return err
 	}
@@ -72,7 +85,7 @@ func (y *yard) say(format string, args ...any) { _, _ = fmt.Fprintf(y.o.Out, for
 
 // open starts everything, and returns the names of the hubs.
 func (y *yard) open(ctx context.Context) (hubs []string, err error) {
-	y.say("a fleet of this machine alone, in %s; Ctrl-C ends it and removes the folder", y.dir)
+	y.say("starting a fleet of this machine alone, in %s; Ctrl-C ends it and removes the folder", y.dir)
 	hubs, store := []string{"hub-1", "hub-2"}, y.database(ctx)
 	if store == "" {
 		hubs, store = hubs[:1], "sqlite:try.db"
@@ -90,6 +103,13 @@ func (y *yard) open(ctx context.Context) (hubs []string, err error) {
 		err = y.worker(fmt.Sprint("worker-", i), line)
 	}
 	return hubs, err
+}
+
+// suggest says what to try, once the fleet is up.
+func (y *yard) suggest() {
+	last := y.children[len(y.children)-1]
+	y.say("\nin another terminal:\n  cd %s/hub-1\n  toolpost fleet           # its nodes\n  toolpost console --open  # the calls, in a browser\n"+
+		"  kill -9 %-17d# %s: the others run its calls\n", y.dir, last.Pid(), last.name)
 }
 
 // hub founds the fleet, and starts its first hub.
@@ -152,15 +172,37 @@ func (y *yard) calls(ctx context.Context, hubs []string) error {
 			return err
 		}
 	}
+	y.suggest()
 	for i := 0; tool.Sleep(ctx, callEvery); i++ {
+		if hubs = y.left(hubs); len(hubs) == 0 {
+			return tool.Errorf(tool.CodeUnavailable, "no hub is left")
+		}
 		hub := hubs[i%len(hubs)]
 		said, err := y.call(ctx, hub)
 		if err != nil {
-			said = err.Error()
+			said = tool.AsError(err).Message
 		}
-		y.say("%s  %s  %s", time.Now().Format(time.TimeOnly), hub, said)
+		if ctx.Err() == nil {
+			y.say("%s  %s  %s", time.Now().Format(time.TimeOnly), hub, said)
+		}
 	}
 	return ctx.Err()
+}
+
+// left says which parts have ended, and returns the hubs that have not.
+func (y *yard) left(hubs []string) []string {
+	for _, c := range y.children {
+		select {
+		case <-c.Exited():
+			if !c.ended {
+				c.ended = true
+				y.say("%s has ended", c.name)
+				hubs = slices.DeleteFunc(hubs, func(hub string) bool { return hub == c.name })
+			}
+		default:
+		}
+	}
+	return hubs
 }
 
 func (y *yard) call(ctx context.Context, hub string) (string, error) {
@@ -202,15 +244,17 @@ func (y *yard) command(node string, words ...string) process.Command {
 	}
 }
 
-func (y *yard) start(node string, words ...string) error { return y.keep(y.command(node, words...)) }
+func (y *yard) start(node string, words ...string) error {
+	return y.keep(node, y.command(node, words...))
+}
 
 // keep starts a program that runs until the end.
-func (y *yard) keep(c process.Command) error {
+func (y *yard) keep(name string, c process.Command) error {
 	child, err := process.Start(c)
 	if err != nil {
 		return err
 	}
-	y.children = append(y.children, child)
+	y.children = append(y.children, &part{Child: child, name: name})
 	y.drained.Go(func() { _, _ = io.Copy(io.Discard, child.Stdout) })
 	return nil
 }
