@@ -22,6 +22,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/cassette"
+	"toolpost/fleet"
 	"toolpost/identity"
 	"toolpost/node"
 	"toolpost/tool"
@@ -436,9 +437,9 @@ func (a *app) noteDefault() {
 	}
 }
 
-// emptiness reports that a config names no tools, or returns "" if it names some.
+// emptiness reports that a config names no tools, or returns "" if it names some, or is that of a hub: its nodes bring tools.
 func emptiness(cfg *config.Config) string {
-	if cfg.Path == "" || len(cfg.Sources) > 0 {
+	if cfg.Path == "" || len(cfg.Sources) > 0 || !cfg.Section(fleet.Section().Name).Equal(config.Section{}) {
 		return ""
 	}
 	return cfg.Path + " names no sources, so there are no tools; list some under `sources`, or add an MCP server with " +
