@@ -66,10 +66,10 @@ func (f of) list(ctx context.Context, c *define.Call, _ struct{}) (Listed, error
 
 // InviteArgs are the arguments of inviteNodes.
 type InviteArgs struct {
-	Role   member.Role `json:"role" schema:"enum=hub|worker" doc:"what the nodes will be: hub or worker; default: worker"`
-	Labels []string    `json:"labels,omitzero" schema:"items.minLength=1" doc:"labels that they get"`
+	Role   member.Role `json:"role" schema:"enum=hub|worker" doc:"what the nodes will be; default: worker"`
+	Labels []string    `json:"labels,omitzero" schema:"items.minLength=1" doc:"labels of the nodes"`
 	Uses   int         `json:"uses" schema:"minimum=0 maximum=100000" doc:"how many nodes can join with it; default: 1"`
-	TTLms  int64       `json:"ttl_ms" schema:"minimum=0" doc:"how long it is valid; default: an hour"`
+	TTLms  int64       `json:"ttl_ms" schema:"minimum=0" doc:"time until it expires; default: an hour"`
 }
 
 // Invited is the output of inviteNodes.

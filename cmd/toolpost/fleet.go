@@ -78,7 +78,7 @@ func (a *app) fleetTryCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "try", Short: "Run a small fleet on this machine, to look at",
 		Long: "Starts two hubs and three workers with a sample tool, on a PostgreSQL of their own, and shows which worker runs\n" +
-			"each call. Without an installed PostgreSQL there is one hub, with SQLite. Ctrl-C leaves nothing behind.",
+			"each call. If no PostgreSQL is installed, there is one hub, with SQLite. Ctrl-C leaves nothing behind.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			program, err := os.Executable()
@@ -134,7 +134,7 @@ func (a *app) workerCommand() *cobra.Command {
 
 // joins adds the flags of a command whose program joins a fleet.
 func joins(c *cobra.Command, line, name *string) {
-	c.Flags().StringVar(line, "join", "", "join a fleet by a line of `fleet token` (default: $TOOLPOST_JOIN)")
+	c.Flags().StringVar(line, "join", "", "join a fleet, by a `LINE` of toolpost fleet token (default: $TOOLPOST_JOIN)")
 	c.Flags().StringVar(name, "name", "", "name of this node in its fleet (default: that of the machine)")
 }
 
