@@ -225,7 +225,7 @@ func (h *hub) answered(m *nats.Msg) {
 	h.mu.Unlock()
 	switch {
 	case s == nil:
-	case len(m.Data) == 0 && m.Header.Get("Status") == "503": // nobody subscribes to the node's subject
+	case len(m.Data) == 0 && m.Header.Get("Status") == "503": // the node does not read its subject any more
 		s.fail(goneError(s.peer, true))
 	default:
 		s.deliver(m.Data)

@@ -44,7 +44,7 @@ type Options struct {
 	Listen    string          `yaml:"listen" schema:"default=:7422" doc:"where the hub takes connections of other nodes; if another program has the port, it takes a free one"`
 	Advertise string          `yaml:"advertise" doc:"HOST:PORT at which other nodes reach this hub; default: an address of this machine"`
 	Name      string          `yaml:"name" doc:"of this node; default: the name of the machine"`
-	Labels    []string        `yaml:"labels" doc:"labels of this hub, such as gpu"`
+	Labels    []string        `yaml:"labels" doc:"labels of this node, such as gpu, to tell nodes apart"`
 	Places    int             `yaml:"places" schema:"default=1024" doc:"how many calls of hubs this node takes at once"`
 	Drain     config.Duration `yaml:"drain" schema:"default=30s" doc:"how long running calls may take to end when the node drains"`
 }

@@ -24,7 +24,7 @@ type order struct {
 // The orders.
 const (
 	orderDrain   = "drain"
-	orderDrop    = "drop"    // nobody will answer a question
+	orderDrop    = "drop"    // a question will not be answered
 	orderRotate  = "rotate"  // make another key; the answer has it
 	orderRotated = "rotated" // use the new key
 	orderExpel   = "expel"   // to another hub: a node was evicted
@@ -94,7 +94,7 @@ func (n *Node) newKey() ([]byte, error) {
 	return strictjson.Marshal(rotated{old, public, proof})
 }
 
-// useKey takes the new key into use, from the next connection on: those that there are belong to calls.
+// useKey switches to the new key, for connections to come: the present ones carry calls.
 func (n *Node) useKey() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,7 +118,7 @@ type Status struct {
 	Since   time.Time `json:"since,omitzero" doc:"when it started, by its own clock; of one that is gone: when it joined"`
 	Drift   []string  `json:"drift,omitempty" doc:"tools that most other nodes define differently; it gets no calls of them"`
 	Refused string    `json:"refused,omitempty" doc:"why it gets no calls"`
-	Here    bool      `json:"here,omitempty" doc:"it is the one that answers"`
+	Here    bool      `json:"here,omitempty" doc:"it is the hub that answers"`
 	Address string    `json:"address,omitempty" doc:"of a hub: where others reach it"`
 }
 
@@ -269,7 +269,7 @@ func (n *Node) eachPeer(ctx context.Context, do func(member.Member) error) (fail
 	}
 	for range started {
 		if o := <-results; o.err != nil {
-			n.env.Log.Warn("a node did not do what it was told", "node", o.name, "error", tool.AsError(o.err).Message)
+			n.env.Log.Warn("a node did not carry out an order", "node", o.name, "error", tool.AsError(o.err).Message)
 			failed = append(failed, o.name)
 		}
 	}

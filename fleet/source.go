@@ -243,7 +243,7 @@ func pick(able []*peer, c *tool.Call) (*peer, error) {
 	return b, nil
 }
 
-// affinity is the weight of a node for a session, by rendezvous hashing: a session moves only if its node leaves.
+// affinity is the weight of a node for a session, by rendezvous hashing: a session moves if its node leaves, or to a new one.
 func (p *peer) affinity(session string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(p.ID + "\x00" + session))
