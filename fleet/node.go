@@ -349,7 +349,7 @@ func (n *Node) address() string {
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = outward()
 	}
-	return net.JoinHostPort(host, n.server.port())
+	return net.JoinHostPort(host, n.server.port)
 }
 
 // Drain takes no more calls, and waits until those that run have ended, or ctx ends.

@@ -45,6 +45,7 @@ const (
 type natsServer struct {
 	srv   *server.Server
 	own   string // the password of this program
+	port  string // that it listens on; the server forgets it when it ends
 	known func(key string) (member.Member, bool)
 	log   *slog.Logger
 
@@ -90,13 +91,14 @@ func withoutPort(listen string) string {
 }
 
 // start waits until the server listens.
-func (s *natsServer) start(listen string) error {
+func (s *natsServer) start(listen string) (err error) {
 	fatal := &lastWords{log: s.log}
 	s.srv.SetLoggerV2(fatal, false, false, false)
 	s.srv.Start()
 	for end := time.Now().Add(10 * time.Second); fatal.last() == "" && time.Now().Before(end); {
 		if s.srv.ReadyForConnections(20 * time.Millisecond) {
-			return nil
+			_, s.port, err = net.SplitHostPort(s.srv.Addr().String())
+			return err
 		}
 	}
 	s.srv.Shutdown()
@@ -104,12 +106,6 @@ func (s *natsServer) start(listen string) error {
 		return errTaken
 	}
 	return tool.Errorf(tool.CodeUnavailable, "the fleet's server cannot listen on %s: %s", listen, cmp.Or(fatal.last(), "it was not ready in time"))
-}
-
-// port returns the port that the server listens on.
-func (s *natsServer) port() string {
-	_, port, _ := net.SplitHostPort(s.srv.Addr().String())
-	return port
 }
 
 // dial connects this program, without a socket.

@@ -1,0 +1,31 @@
+package fleet
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"toolpost/internal/kit"
+)
+
+// A connection that ends with its hub asks for the address: after a rotation, every connection does.
+func TestAHubThatHasEndedHasItsAddress(t *testing.T) {
+	f := open(t)
+	before := f.hub.address()
+	f.hub.Close(t.Context())
+	kit.Equal(t, f.hub.address(), before)
+}
+
+func TestATakenPortIsNoticedAtOnce(t *testing.T) {
+	taken := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer taken.Close()
+	certificate := kit.Must(kit.Must(newAuthority())(t).server())(t)
+	began := time.Now()
+	_, err := startServer(taken.Addr().String(), certificate, nil, slog.New(slog.DiscardHandler))
+	kit.Equal(t, errors.Is(err, errTaken), true, "%v", err)
+	if took := time.Since(began); took > 8*time.Second { // the server would take ten until it gives up
+		t.Errorf("it took %v", took)
+	}
+}
