@@ -200,6 +200,7 @@ type link struct {
 	address string
 	key     string // that it was opened with
 	nc      *nats.Conn
+	missed  sync.Once // that the hub cannot be reached
 }
 
 // connect connects to hubs, and leaves those that are not among them.
@@ -249,7 +250,7 @@ func (n *Node) dial(address string) (*link, error) {
 		nats.IgnoreDiscoveredServers(), nats.IgnoreAuthErrorAbort(),
 		nats.ConnectHandler(func(*nats.Conn) { n.connected(address) }), nats.ReconnectHandler(func(*nats.Conn) { n.connected(address) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.troubled(address, err) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { n.troubled(address, err) }), // of the first connect, too
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { n.missed(l, err) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				n.env.Log.Warn("the connection to a hub is lost; it is tried again", "hub", address, "error", err)
@@ -305,6 +306,15 @@ func (n *Node) sign(nonce []byte) ([]byte, error) {
 func (n *Node) connected(address string) {
 	n.env.Log.Info("connected to a hub", "hub", address)
 	n.poke()
+}
+
+// missed notes an attempt to connect that failed. Other errors of the first connect are reported here alone.
+func (n *Node) missed(l *link, err error) {
+	if errors.Is(err, nats.ErrAuthorization) {
+		n.troubled(l.address, err)
+		return
+	}
+	l.missed.Do(func() { n.env.Log.Warn("a hub cannot be reached; it is tried again", "hub", l.address, "error", err) })
 }
 
 // troubled notes an error of a connection. A refusal means that the node was evicted.
