@@ -29,8 +29,9 @@ import (
 // of its own also none. A block that starts with "```python write tools/x.py", in any language, is a file that the reader
 // saves in the current folder of the commands. The comment "<!-- serve -->" on a line of its own starts `toolpost serve`
 // in the current folder of the commands, with $TOOLPOST_URL and $TOOLPOST_TOKEN set, until the page ends. Only the token is
-// exported: with the address, every command would use that server. "<!-- stop -->" ends it earlier. "<!-- postgres -->" starts a PostgreSQL with an empty database, $DATABASE_URL. "<!-- run: COMMAND -->"
-// does what the page describes and a test cannot do in the same way, such as installing something from the network.
+// exported: with the address, every command would use that server. "<!-- stop -->" ends it earlier. "<!-- postgres -->" starts a
+// PostgreSQL with an empty database, $DATABASE_URL. A command that ends in " &" runs until the page ends. "<!-- run: COMMAND -->"
+// does what the page describes and a test cannot do in the same way, such as installing something from the network, or waiting.
 const (
 	blockStart = "```console run"
 	blockEnd   = "```"
@@ -173,6 +174,10 @@ func (r *reader) follow(steps []step) {
 			r.save(s.file, s.want)
 			continue
 		}
+		if command, ok := strings.CutSuffix(s.command, " &"); ok {
+			r.start(command)
+			continue
+		}
 		got, err := r.run(s.command)
 		if !pattern(s.want).MatchString(strings.TrimRight(got, "\n")) {
 			r.t.Fatalf("line %d: $ %s\nprinted (%v):\n%s\nthe page says:\n%s", s.line, s.command, err, got,
@@ -206,6 +211,17 @@ func (r *reader) run(command string) (output string, err error) {
 	dir, env, _ := strings.Cut(string(left), "\n")
 	r.dir, r.env = dir, strings.Split(strings.TrimRight(env, "\x00"), "\x00")
 	return string(out), err
+}
+
+// start runs a command, and what it starts, until the page ends.
+func (r *reader) start(command string) {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), "bash", "-c", command)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.dir, r.env, time.Minute
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	kit.OK(r.t, cmd.Start())
+	r.t.Cleanup(func() { _ = cmd.Wait() }) // one that the page has evicted ends with an error
 }
 
 // anyLines matches a line with only "...", in a text that is quoted for a regular expression.
