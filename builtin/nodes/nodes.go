@@ -46,7 +46,8 @@ func (f of) fleet() (*fleet.Node, error) {
 	if n := f.in(); n != nil {
 		return n, nil
 	}
-	return nil, tool.Errorf(tool.CodeNotFound, "no server of this config runs as a hub; `toolpost fleet init` makes one, then `toolpost serve` runs it")
+	return nil, tool.Errorf(tool.CodeNotFound, "no hub runs with this config: start it with `toolpost serve`, make one with "+
+		"`toolpost fleet init`, or ask another one with --server URL")
 }
 
 // Listed is the output of listNodes.

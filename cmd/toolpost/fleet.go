@@ -19,6 +19,7 @@ import (
 	"toolpost/fleet"
 	"toolpost/host/sandbox"
 	"toolpost/node"
+	"toolpost/tool"
 )
 
 func (a *app) fleetCommand() *cobra.Command {
@@ -95,10 +96,13 @@ func (a *app) foundFleet(ctx context.Context, name, listen string) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Path == "" {
+		return tool.Errorf(tool.CodeInvalidInput, "a hub needs a config; `toolpost init --empty` writes one")
+	}
 	if err := node.FoundFleet(ctx, cfg, name); err != nil {
 		return err
 	}
-	if cfg.Path != "" && cfg.Section(fleet.Section().Name).Equal(config.Section{}) {
+	if cfg.Section(fleet.Section().Name).Equal(config.Section{}) {
 		text, err := config.AddSection(cfg.Path, cfg.Text(), fleet.Section().Name, "listen", listen)
 		if err == nil {
 			err = offlimits.WriteOver(cfg.Path, string(text))
