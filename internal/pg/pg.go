@@ -21,6 +21,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of Raw
 
 	"toolpost/internal/kit"
+	"toolpost/internal/netns"
 )
 
 // A Server is a private PostgreSQL server in a temporary folder, which listens only on a socket in that folder.
@@ -31,6 +32,7 @@ type Server struct {
 	cmd      *exec.Cmd
 	made     atomic.Int64
 	subnet   string // 10.9.1 or 10.9.2 for a server in a network of its own; see Apart
+	machine  *netns.Machine
 }
 
 // errMissing is the error of Open on a machine without PostgreSQL.
@@ -148,13 +150,12 @@ func (s *Server) Standby(t testing.TB) *Server {
 }
 
 // Apart restarts a server in a network of its own. Its address is 10.9.1.2 there, and that of its standby, later, 10.9.2.2; each
-// takes the place of the other in turn. The network of this process, which must be its own as well, connects them.
+// takes the place of the other in turn. The network of this process, which netns.Alone made, connects them.
 func (s *Server) Apart(t testing.TB) {
 	t.Helper()
 	s.Stop(syscall.SIGINT)
 	kit.OK(t, os.WriteFile(s.dir+"/data/pg_hba.conf", []byte("local all all trust\nlocal replication all trust\n"+
 		"host all all all trust\nhost replication all all trust\n"), 0o644))
-	kit.OK(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644))
 	s.apart("10.9.1")
 	s.Start(t)
 }
@@ -164,44 +165,17 @@ func (s *Server) apart(subnet string) {
 	s.attr.Cloneflags |= syscall.CLONE_NEWNET
 }
 
-// link connects the network of the server with that of this process. The hardware address is fixed, so that packets to a
-// server that is cut off vanish: otherwise the kernel would soon say that it has no neighbour of that address.
+// link connects the network of the server with that of this process.
 func (s *Server) link(t testing.TB) {
 	t.Helper()
-	name, hardware := "net"+s.subnet[len("10.9."):], "02:00:00:00:00:01"
-	if exec.CommandContext(t.Context(), "ip", "link", "show", name).Run() == nil { // of the last server that had the address
-		Run(t, "ip", "link", "delete", name)
-	}
-	Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", "out", "address", hardware, "netns",
-		strconv.Itoa(s.cmd.Process.Pid))
-	Run(t, "ip", "address", "add", s.subnet+".1/24", "dev", name)
-	Run(t, "ip", "link", "set", name, "up")
-	Run(t, "ip", "neighbour", "replace", s.subnet+".2", "lladdr", hardware, "dev", name, "nud", "permanent")
-	s.inside(t, "address", "add", s.subnet+".2/24", "dev", "out")
-	s.Cut(t, false)
+	number, _ := strconv.Atoi(s.subnet[len("10.9."):])
+	s.machine = netns.Of(t, s.cmd.Process.Pid, number)
 }
 
 // Cut cuts a server that is apart off from the others, or connects it again.
 func (s *Server) Cut(t testing.TB, off bool) {
 	t.Helper()
-	if off {
-		s.inside(t, "link", "set", "out", "down")
-		return
-	}
-	s.inside(t, "link", "set", "out", "up")
-	s.inside(t, "route", "replace", "default", "via", s.subnet+".1")
-}
-
-func (s *Server) inside(t testing.TB, ip ...string) {
-	t.Helper()
-	Run(t, "nsenter", append([]string{"-t", strconv.Itoa(s.cmd.Process.Pid), "-n", "ip"}, ip...)...)
-}
-
-// Run runs a program, which must succeed.
-func Run(t testing.TB, name string, args ...string) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
-	kit.OK(t, err, name, args, out)
+	s.machine.Cut(t, off)
 }
 
 // Promote makes a standby the primary.

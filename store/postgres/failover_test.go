@@ -4,49 +4,23 @@ import (
 	"context"
 	"maps"
 	"net/url"
-	"os"
-	"os/exec"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"toolpost/internal/kit"
+	"toolpost/internal/netns"
 	"toolpost/internal/pg"
 	"toolpost/internal/rounds"
 	"toolpost/store"
 )
 
-// alone makes this test the child that has a network to itself.
-const alone = "POSTGRES_TEST_ALONE"
-
-// inOwnNetwork runs the test once more, in a network of its own, and reports whether this is that run.
-func inOwnNetwork(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(alone) != "" {
-		return true
-	}
-	_, err := exec.LookPath("ip")
-	if os.Getuid() != 0 || err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("networks can be made by root alone, with Debian's package iproute2: %v", err)
-		}
-		t.Skip("networks can be made by root alone, with Debian's package iproute2")
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=10m")
-	cmd.Env = append(os.Environ(), alone+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	kit.Check(t, err)
-	t.Logf("%s", out)
-	return false
-}
-
 // A writer with both servers in its URL goes on at the new primary, however the old one failed, and what was
 // acknowledged is there. A primary that comes back does not know that there is another: neither it nor its clients may
 // do harm.
 func TestFailOverLosesAndDoublesNothing(t *testing.T) {
-	if !inOwnNetwork(t) {
+	if !netns.Alone(t) {
 		return
 	}
 	primary := pg.New(t)
