@@ -68,6 +68,7 @@ func (h *host) take(nc *nats.Conn, m *nats.Msg) {
 	s := h.streams[m.Reply]
 	if s == nil && h.opens(m) {
 		s = newStream("the hub", func(b []byte) error { return nc.Publish(m.Reply, b) })
+		s.over = nc
 		if len(h.streams) >= maxStreams {
 			h.mu.Unlock()
 			s.finish(context.Background(), nil, busy("has %d calls", maxStreams))
@@ -111,6 +112,17 @@ func (h *host) rest() (task func()) {
 	return task
 }
 
+// unheard lets the calls of a connection that has ended go on without their hub, which has forgotten them.
+func (h *host) unheard(nc *nats.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.streams {
+		if s.over == nc {
+			s.mute()
+		}
+	}
+}
+
 // answersTo reports whether a subject is one on which this node answers a hub.
 func (h *host) answersTo(subject string) bool {
 	rest, ok := strings.CutPrefix(subject, subjectStreams)
@@ -140,6 +152,7 @@ func (h *host) serve(subject string, s *stream) {
 		return // the hub is gone, or asked nothing that can be answered
 	}
 	answer, err := h.answer(ctx, s, f)
+	defer h.done(s) // its outcome is part of a call: a node that drains sends it before it leaves
 	if err := s.finish(h.life, answer, err); err != nil && h.life.Err() == nil && ctx.Err() == nil {
 		h.log.Warn("the outcome of a call could not be delivered to its hub", "error", err)
 	}
@@ -210,10 +223,9 @@ func (h *host) call(ctx context.Context, s *stream, body []byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.begin(); err != nil {
+	if err := h.begin(s); err != nil {
 		return nil, err
 	}
-	defer h.done()
 	if left > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, left, tool.Errorf(tool.CodeTimeout, "%s ran longer than it may", c.Tool))
@@ -253,7 +265,7 @@ func (h *host) dropQuestion(id string) {
 	}
 }
 
-func (h *host) begin() error {
+func (h *host) begin(s *stream) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -263,12 +275,16 @@ func (h *host) begin() error {
 		return busy("has %d calls already", h.calls)
 	}
 	h.calls++
+	s.counted = true
 	return nil
 }
 
-func (h *host) done() {
+func (h *host) done(s *stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !s.counted {
+		return
+	}
 	if h.calls--; h.calls == 0 && h.draining {
 		close(h.idle)
 	}
@@ -326,7 +342,7 @@ func (r *remoteSink) Emit(ev tool.Event) error {
 			err = r.s.send(r.ctx, kindEvent, body)
 		}
 	}
-	if errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionClosed) {
+	if errors.Is(err, errUnheard) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionClosed) {
 		r.lost = true
 		r.log.Warn("a hub cannot be reached: the events of one of its calls are lost", "error", err)
 		return nil

@@ -36,8 +36,9 @@ type hub struct {
 
 	mu      sync.Mutex
 	peers   map[string]*peer
-	streams map[string]*stream // by the last part of their subjects
-	sources map[string]*Source // of the fleet, by name
+	streams map[string]*stream   // by the last part of their subjects
+	ending  map[string][]*stream // of nodes that are gone, by the last part of the subject of endOf
+	sources map[string]*Source   // of the fleet, by name
 }
 
 // A peer is another node, as a hub knows it.
@@ -72,7 +73,7 @@ type announcement struct {
 func newHub(id string, nc *nats.Conn, log *slog.Logger, changed func()) (*hub, error) {
 	h := &hub{
 		id: id, run: rand.Text(), nc: nc, log: log, changed: changed,
-		peers: map[string]*peer{}, streams: map[string]*stream{}, sources: map[string]*Source{},
+		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
 	}
 	for subject, take := range map[string]nats.MsgHandler{
 		subjectUp + "*":              h.announced,
@@ -101,7 +102,7 @@ func (h *hub) announced(m *nats.Msg) {
 	p := h.peers[a.ID]
 	if p == nil || p.Run != a.Run {
 		if p != nil {
-			h.failStreams(p)
+			h.endStreams(p)
 		}
 		p = &peer{announcement: a, tools: map[string]*offered{}}
 		if p.refused = incompatible(a.Link); p.refused != "" {
@@ -148,20 +149,22 @@ func (h *hub) list(p *peer) {
 	if err == nil {
 		all, err = decodeList(body)
 	}
-	h.mu.Lock()
-	p.asking = false
-	if err == nil {
-		p.listed, p.tools = digestBytes(body), map[string]*offered{}
+	if err != nil {
+		h.log.Warn("a node did not list its tools; it is asked again", "node", p.Name, "error", tool.AsError(err).Message)
+	} else {
+		h.mu.Lock()
+		p.tools = map[string]*offered{}
 		for _, o := range all {
 			p.tools[toolKey(o.Spec.Source, o.Spec.Name)] = o
 		}
+		h.mu.Unlock()
+		h.publish()
 	}
-	h.mu.Unlock()
-	if err != nil {
-		h.log.Warn("a node did not list its tools; it is asked again", "node", p.Name, "error", tool.AsError(err).Message)
-		return
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.asking = false; err == nil {
+		p.listed = digestBytes(body) // not before the tools can be called: see Ready
 	}
-	h.publish()
 }
 
 // ask sends one question to a node, and returns the answer.
@@ -221,8 +224,12 @@ func goneError(node string, before bool) error {
 func (h *hub) answered(m *nats.Msg) {
 	name := strings.TrimPrefix(m.Subject, subjectStreams+h.id+".")
 	h.mu.Lock()
-	s := h.streams[name]
+	s, ending := h.streams[name], h.ending[name]
+	delete(h.ending, name)
 	h.mu.Unlock()
+	for _, s := range ending {
+		s.fail(goneError(s.peer, false))
+	}
 	switch {
 	case s == nil:
 	case len(m.Data) == 0 && m.Header.Get("Status") == "503": // the node does not read its subject any more
@@ -241,18 +248,21 @@ func (h *hub) gone(id string) {
 		return
 	}
 	delete(h.peers, id)
-	h.failStreams(p)
+	h.endStreams(p)
 	h.mu.Unlock()
 	h.publish()
 }
 
-// failStreams ends the streams with a node. The caller holds mu.
-func (h *hub) failStreams(p *peer) {
-	for name, s := range h.streams {
-		if strings.HasPrefix(name, p.ID+".") {
-			s.fail(goneError(p.Name, false))
+// endStreams ends the streams with a node, once the last answers that it sent have been read: they come by another way than the
+// news that it is gone, and a message of this hub to itself comes behind them. The caller holds mu.
+func (h *hub) endStreams(p *peer) {
+	name := p.ID + "." + p.Run
+	for of, s := range h.streams {
+		if strings.HasPrefix(of, p.ID+".") {
+			h.ending[name] = append(h.ending[name], s)
 		}
 	}
+	_ = h.nc.Publish(subjectStreams+h.id+"."+name, nil) // the connection is within this program
 }
 
 // watch forgets nodes that are silent, until ctx ends.

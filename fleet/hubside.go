@@ -138,6 +138,40 @@ func (n *Node) expel() {
 	}
 }
 
+// gatherFor is how long a hub waits for its workers: another hub may have to tell them that it is there.
+const gatherFor = rosterEvery + 3*time.Second
+
+// Ready reports why a hub that has just started should get no calls yet: it does not know the tools of all workers.
+func (n *Node) Ready() error {
+	if n == nil || n.hub == nil || time.Since(n.since) > gatherFor {
+		return nil
+	}
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	for _, m := range n.roster.all() {
+		p := n.hub.peers[m.ID]
+		if m.Role == roleWorker && m.Evicted.IsZero() && (p == nil || p.listed == "" && p.refused == "") {
+			return tool.Errorf(tool.CodeUnavailable, "the hub waits for its workers").RetryAfter(time.Second)
+		}
+	}
+	return nil
+}
+
+// Alone reports that no other hub is connected, which could take calls instead of this one.
+func (n *Node) Alone() bool {
+	if n == nil || n.hub == nil {
+		return true
+	}
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	for _, p := range n.hub.peers {
+		if p.Role == string(roleHub) && !p.Draining {
+			return false
+		}
+	}
+	return true
+}
+
 func (h *hub) knows(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

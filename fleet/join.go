@@ -211,10 +211,16 @@ func (p *Pass) Invite(ctx context.Context, register member.Register, t member.Ti
 // outward is the address of this machine that others most likely reach: the one from which it would send to them.
 func outward() string {
 	c, err := net.Dial("udp", "192.0.2.1:9") // nothing is sent
-	if err != nil {
-		return "127.0.0.1"
+	if err == nil {
+		defer c.Close()
+		host, _, _ := net.SplitHostPort(c.LocalAddr().String())
+		return host
 	}
-	defer c.Close()
-	host, _, _ := net.SplitHostPort(c.LocalAddr().String())
-	return host
+	all, _ := net.InterfaceAddrs() // there is no way out of this network
+	for _, a := range all {
+		if network, ok := a.(*net.IPNet); ok && network.IP.IsGlobalUnicast() {
+			return network.IP.String()
+		}
+	}
+	return "127.0.0.1"
 }

@@ -251,7 +251,8 @@ func (n *Node) dial(address string) (*link, error) {
 		nats.ConnectHandler(func(*nats.Conn) { n.connected(address) }), nats.ReconnectHandler(func(*nats.Conn) { n.connected(address) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.troubled(address, err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { n.missed(l, err) }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			n.host.unheard(nc)
 			if err != nil {
 				n.env.Log.Warn("the connection to a hub is lost; it is tried again", "hub", address, "error", err)
 			}
@@ -374,12 +375,12 @@ func (n *Node) Drain(ctx context.Context) {
 
 // Close leaves: calls that run here are cancelled.
 func (n *Node) Close(context.Context) {
-	a := n.announcement()
-	a.Left = true
-	n.tell(a)
 	n.end(tool.Errorf(tool.CodeUnavailable, "the node shuts down").Because(reasonGone))
 	n.tasks.Wait()
 	n.host.close()
+	a := n.announcement()
+	a.Left = true
+	n.tell(a) // behind the last outcomes
 	for _, l := range n.all() {
 		_ = l.nc.FlushTimeout(time.Second)
 		l.nc.Close()

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"github.com/nats-io/nats.go"
+
 	"toolpost/tool"
 )
 
@@ -53,10 +55,13 @@ type stream struct {
 	taken uint32 // of those that were sent
 	got   uint32
 	in    []frame
+	muted bool        // nothing reads what is sent
 	err   error       // why the stream is broken
 	stop  func(error) // is told so; may be nil
 
-	consumed uint32 // used by the receiving goroutine alone
+	consumed uint32 // used by the receiving goroutine alone, like the next
+	counted  bool   // it is one of the calls of its node
+	over     *nats.Conn
 }
 
 func newStream(peer string, put func([]byte) error) *stream {
@@ -88,6 +93,10 @@ func (s *stream) one(ctx context.Context, k kind, body []byte) error {
 			s.mu.Unlock()
 			return s.err
 		}
+		if s.muted {
+			s.mu.Unlock()
+			return errUnheard
+		}
 		if s.sent-s.taken < window {
 			s.sent++
 			err := s.put(encodeFrame(k, s.sent, body)) // under the lock: frames leave in the order of their numbers
@@ -102,6 +111,17 @@ func (s *stream) one(ctx context.Context, k kind, body []byte) error {
 			return tool.Ended(ctx)
 		}
 	}
+}
+
+// errUnheard means that the connection to the other end was lost.
+var errUnheard = tool.Errorf(tool.CodeUnavailable, "the connection to the hub was lost").Because(reasonLink)
+
+// mute sends nothing more.
+func (s *stream) mute() {
+	s.mu.Lock()
+	s.muted = true
+	s.mu.Unlock()
+	signal(s.moved)
 }
 
 // deliver takes a frame from the connection. It never blocks.

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -81,6 +82,7 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 		return err
 	}
 	n.fleet.Store(joined)
+	n.storage.Trail.At(joined.Name())
 	n.Rebind() // nodes may have connected already
 	return nil
 }
@@ -120,6 +122,35 @@ func (n *Node) leaveFleet(ctx context.Context) {
 	defer stop()
 	joined.Drain(ctx)
 	joined.Close(ctx)
+}
+
+// noticeFor is how long a hub that leaves takes calls, while /readyz says that it leaves: load balancers look about every second.
+const noticeFor = 2 * time.Second
+
+var errLeaves = tool.Errorf(tool.CodeUnavailable, "the server is about to shut down").Because("draining")
+
+// lastCalls returns a context that ends somewhat later than ctx if other hubs can take the calls of this one.
+func (n *Node) lastCalls(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		n.leaves.Store(true)
+		if n.expelled(ctx) == nil && !n.fleet.Load().Alone() {
+			tool.Sleep(late, noticeFor)
+		}
+		end()
+	})
+	return late, func() { stop(); end() }
+}
+
+// usable reports why this server should get no calls, for /readyz.
+func (n *Node) usable() error {
+	if n.leaves.Load() {
+		return errLeaves
+	}
+	if err := n.storage.Usable(); err != nil {
+		return err
+	}
+	return n.fleet.Load().Ready()
 }
 
 // Fleet returns this node's part of its fleet, or nil.
@@ -186,7 +217,12 @@ func (n *Node) Work(ctx context.Context) error {
 	n.Settle(ctx)
 	n.followFleet(ctx)
 	n.leaveFleet(ctx)
-	if why := context.Cause(ctx); why != nil && why != context.Canceled {
+	return n.expelled(ctx)
+}
+
+// expelled returns why this node had to leave its fleet, or nil if a signal or an operator ended it.
+func (n *Node) expelled(ctx context.Context) error {
+	if why := new(tool.Error); errors.As(context.Cause(ctx), &why) {
 		return why
 	}
 	return nil

@@ -143,6 +143,7 @@ type Node struct {
 
 	fleet        atomic.Pointer[fleet.Node] // this node's part of its fleet; nil if it is in none, or not yet
 	fleetOptions fleet.Options
+	leaves       atomic.Bool // it is about to end
 }
 
 // Open opens every source of the config concurrently, each within its timeout. A source that fails does not affect the
@@ -258,7 +259,7 @@ func (n *Node) Serve(ctx context.Context) error {
 		return tool.Errorf(tool.CodeInvalidInput, "the config has no door to serve; add `doors: {http: {}}`")
 	}
 	o := all.DoorOptions{
-		Metrics: n.Metrics, Models: n.models, Opening: n.Opening, Usable: n.storage.Usable, Sockets: n.o.Sockets,
+		Metrics: n.Metrics, Models: n.models, Opening: n.Opening, Usable: n.usable, Sockets: n.o.Sockets,
 		Ready: func(l Listening) {
 			n.Settle(ctx)
 			n.o.Sockets.Settle()
@@ -282,7 +283,10 @@ func (n *Node) Serve(ctx context.Context) error {
 		return errors.Join(err, forget())
 	}
 	defer n.leaveFleet(ctx)
-	g, ctx := errgroup.WithContext(ctx)
+	late, last := n.lastCalls(ctx)
+	defer last()
+	why := ctx
+	g, ctx := errgroup.WithContext(late)
 	defer context.AfterFunc(ctx, n.followers.Close)() // otherwise doors would wait for them
 	for _, d := range doors {
 		g.Go(func() error { return d.Serve(ctx, n.Handler(), n.catalog) })
@@ -299,7 +303,7 @@ func (n *Node) Serve(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return errors.Join(err, forget())
 	}
-	return nil
+	return n.expelled(why)
 }
 
 // RunJobs runs jobs until ctx ends, for a program that does not serve.

@@ -52,7 +52,7 @@ type Record struct {
 	Out      int64
 	Lost     int    // how many calls before this one could not be recorded
 	Kind     string // OperatorCall, or empty
-	Node     string // the name of the node of the fleet that ran it; empty: the program that recorded it
+	Node     string // the name of the node of the fleet that ran it; empty outside of a fleet
 
 	// Of a call that had to be approved: the approval, its result, and who decided, when and why.
 	Approval Approval

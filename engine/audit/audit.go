@@ -63,6 +63,7 @@ type Trail struct {
 	waiting waiting
 	missed  func(*tool.Record, error) // the method value miss, made once because every call passes it
 	clean   func(*tool.Record) *tool.Record
+	node    atomic.Pointer[string]
 }
 
 // New makes a trail.
@@ -74,6 +75,13 @@ func New(o Options) *Trail {
 	t := &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}, clean: log.clean}
 	t.missed = t.miss
 	return t
+}
+
+// At sets the name of the node of a fleet that this program is: it runs the calls that it gives to no other one.
+func (t *Trail) At(node string) {
+	if t != nil {
+		t.node.Store(&node)
+	}
 }
 
 // Stage is the tool.Middleware. It runs outside every stage that may refuse a call.
@@ -90,6 +98,9 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 		if c.Lease != "" {
 			sum := sha256.Sum256([]byte(c.Lease))
 			rec.Lease = hex.EncodeToString(sum[:])[:leaseID]
+		}
+		if node := t.node.Load(); node != nil {
+			rec.Node = *node
 		}
 		c.Record = rec
 		ended := false
