@@ -59,10 +59,10 @@ RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc gith
 
 # Packages whose tests spend their time in other programs (tools, shells, agents, browsers, a database): the race detector
 # would see little of it, and double its cost. They run without it, beside the others; `make long` runs them with it.
-PLAIN := /(builtin/(run|shell)|clients|cmd/toolpost|docs|examples|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria)|store/postgres|internal/(agents|attacks|console|hogs|kills|matrix|mcpsuite|modelclients|storms))$$
+PLAIN := /(builtin/(run|shell)|clients|cmd/toolpost|docs|examples|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria)|store/postgres|internal/(agents|attacks|console|fleets|hogs|kills|matrix|mcpsuite|modelclients|storms))$$
 
 # The packages that take longest begin first, so that none of them is left to run alone at the end.
-SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|matrix|mcpsuite)|protocol/(mcp/(door|runner)|namel3ss|openai))$$
+SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|fleets|matrix|mcpsuite)|protocol/(mcp/(door|runner)|namel3ss|openai))$$
 
 # A program with the race detector sleeps for a second before it exits, each of hundreds of them; a twentieth will do.
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test

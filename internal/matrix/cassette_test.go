@@ -39,7 +39,7 @@ type told struct {
 func TestRecordedCallsReplayForEveryRunner(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	recorder := kit.Must(cassette.Create(file, "test"))(t)
-	h := openTaped(t, recorder)
+	h := openTaped(t, recorder, nil)
 	type one struct{ name, args string }
 	var calls []one
 	for _, r := range h.runners {

@@ -20,6 +20,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/cassette"
 	"toolpost/internal/kit"
+	"toolpost/internal/netns"
 	"toolpost/internal/served"
 	"toolpost/node"
 	"toolpost/tool"
@@ -50,6 +51,7 @@ type house struct {
 	image   string            // of the tools in a container
 	log     journal           // of the nodes
 	tape    *cassette.Recorder
+	away    *netns.Machine // where the sources are run, by a worker; nil: in the node
 
 	client *nats.Conn          // of callers over NATS
 	web    *http.Client        // of callers over HTTP
@@ -62,11 +64,12 @@ type addresses struct{ http, nats, service, mcp string }
 // openHouse opens everything. It checks for leaks at the end.
 func openHouse(t *testing.T) *house {
 	t.Helper()
-	return openTaped(t, nil)
+	return openTaped(t, nil, nil)
 }
 
-// openTaped opens a house whose own node records its calls on a cassette, if there is one.
-func openTaped(t *testing.T, tape *cassette.Recorder) *house {
+// openTaped opens a house whose own node records its calls on a cassette, if there is one. Its sources are on another machine,
+// if there is one.
+func openTaped(t *testing.T, tape *cassette.Recorder, away *netns.Machine) *house {
 	t.Helper()
 	python := requirePython(t)
 	tooltest.NoLeaks(t)
@@ -91,8 +94,13 @@ func openTaped(t *testing.T, tape *cassette.Recorder) *house {
 	for _, r := range h.runners {
 		entries.WriteString(r.sources(h))
 	}
-	h.tape = tape
-	h.node, h.doors = h.open(t, "", "sources:\n"+entries.String()+"limits: {lease_tier: 3}\n")
+	h.tape, h.away = tape, away
+	text := "sources:\n" + entries.String() + "limits: {lease_tier: 3}\n"
+	if away != nil {
+		h.node, h.doors = h.openAway(t, text)
+	} else {
+		h.node, h.doors = h.open(t, "", text)
+	}
 	h.complete(t)
 	h.connect(t)
 	h.talkMCP(t)
@@ -184,6 +192,9 @@ func (h *house) complete(t *testing.T) {
 		if s.Err != nil {
 			t.Fatalf("the source %s did not open: %v", s.Name, s.Err)
 		}
+	}
+	if h.away != nil {
+		h.arrived(t)
 	}
 	for _, r := range h.runners {
 		for _, c := range checks() {

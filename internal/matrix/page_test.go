@@ -32,6 +32,8 @@ runner below, all with the same set of tools, and each tool is called through ev
 would do it. What both sides can carry arrives the same. What one of them cannot carry is in these tables,
 with the reason; the tests hold that it arrives in the way that is written here, and in no other.
 
+A fleet changes nothing of it: the same tests pass with the doors at a hub, and every runner at a worker on another machine.
+
 | word | what arrives |
 |---|---|
 | same | what the tool gave |

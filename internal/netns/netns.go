@@ -156,8 +156,8 @@ func pass(from net.Conn, address string) {
 	var both sync.WaitGroup
 	for a, b := range map[net.Conn]net.Conn{from: to, to: from} {
 		both.Go(func() {
-			_, _ = io.Copy(a, b) // the end of either is that of both
-			_ = a.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(a, b)
+			_, _ = a.Close(), b.Close() // the end of either is that of both
 		})
 	}
 	both.Wait()

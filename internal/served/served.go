@@ -65,12 +65,13 @@ func lockedPlace(t *testing.T) *os.File {
 
 // A Server is a running `toolpost serve`.
 type Server struct {
-	cmd  *exec.Cmd
-	url  string
-	web  http.Client
-	log  kit.Buffer
-	work sync.WaitGroup // reads its output
-	once sync.Once
+	cmd   *exec.Cmd
+	url   string
+	ready chan string // its address
+	web   http.Client
+	log   kit.Buffer
+	work  sync.WaitGroup // reads its output
+	once  sync.Once
 }
 
 // Start starts a server in a folder, with further environment variables, and waits until it accepts calls.
@@ -98,7 +99,7 @@ func StartOn(t *testing.T, socket net.Listener, bin, dir string, env ...string) 
 func Replace(t *testing.T, before *Server, bin, dir string, env ...string) *Server {
 	t.Helper()
 	s := start(t, []string{bin}, setting{flags: []string{"--replace"}}, dir, env)
-	before.await(t)
+	before.Await(t)
 	return s
 }
 
@@ -106,6 +107,12 @@ func Replace(t *testing.T, before *Server, bin, dir string, env ...string) *Serv
 func StartAgain(t *testing.T, ended *Server, bin, dir string, env ...string) *Server {
 	t.Helper()
 	return start(t, []string{bin}, setting{listen: strings.TrimPrefix(ended.url, "http://")}, dir, env)
+}
+
+// Work starts a worker of a fleet, with a command in front of the program, and does not wait until it has joined.
+func Work(t *testing.T, words []string, dir string, env ...string) *Server {
+	t.Helper()
+	return launch(t, append(slices.Clone(words), "worker"), nil, dir, env)
 }
 
 // A setting is how a server is started. Its zero value has useful defaults.
@@ -118,9 +125,21 @@ type setting struct {
 func start(t *testing.T, words []string, how setting, dir string, env []string) *Server {
 	t.Helper()
 	words = slices.Concat(words, []string{"serve", "--listen", cmp.Or(how.listen, "127.0.0.1:0")}, how.flags)
-	s := &Server{cmd: exec.CommandContext(context.Background(), words[0], words[1:]...)}
+	s := launch(t, words, how.sockets, dir, env)
+	select {
+	case s.url = <-s.ready:
+	case <-time.After(Hang):
+		t.Fatalf("the server does not start: %s", s.log.String())
+	}
+	return s
+}
+
+// launch starts a program, and reads its output.
+func launch(t *testing.T, words []string, sockets []*os.File, dir string, env []string) *Server {
+	t.Helper()
+	s := &Server{cmd: exec.CommandContext(context.Background(), words[0], words[1:]...), ready: make(chan string, 1)}
 	s.web = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	s.cmd.Dir, s.cmd.Stderr, s.cmd.ExtraFiles = dir, &s.log, how.sockets
+	s.cmd.Dir, s.cmd.Stderr, s.cmd.ExtraFiles = dir, &s.log, sockets
 	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TOOLPOST_TOKEN=" + Token}, env...)
 	out, err := s.cmd.StdoutPipe()
 	if err == nil {
@@ -130,23 +149,17 @@ func start(t *testing.T, words []string, how setting, dir string, env []string) 
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Kill)
-	ready := make(chan string, 1)
 	s.work.Go(func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			fmt.Fprintln(&s.log, lines.Text())
 			if url, ok := strings.CutPrefix(lines.Text(), "serving on "); ok && strings.HasPrefix(url, "http") {
 				select {
-				case ready <- url: // the first is the front's; the others are doors on it
+				case s.ready <- url: // the first is the front's; the others are doors on it
 				default:
 				}
 			}
 		}
 	})
-	select {
-	case s.url = <-ready:
-	case <-time.After(Hang):
-		t.Fatalf("the server does not start: %s", s.log.String())
-	}
 	return s
 }
 
@@ -170,8 +183,8 @@ func (s *Server) Stop(t *testing.T) {
 	}
 }
 
-// await waits until it has ended by itself.
-func (s *Server) await(t *testing.T) {
+// Await waits until it has ended by itself.
+func (s *Server) Await(t *testing.T) {
 	t.Helper()
 	if err := s.end(0); err != nil {
 		t.Errorf("the server ended badly: %v\n%s", err, s.log.String())
