@@ -56,10 +56,9 @@ func Join(ctx context.Context, i Invitation, j Joiner) (*Pass, error) {
 }
 
 func joinAt(ctx context.Context, hub string, i Invitation, j Joiner) (*Pass, error) {
-	var ended error
 	tls := i.trust()
 	nc, err := nats.Connect("nats://"+hub, nats.Secure(tls), nats.TLSHandshakeFirst(), nats.UserInfo(joinUser, ""), nats.NoReconnect(),
-		nats.Timeout(askWithin), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { ended = err }))
+		nats.Timeout(askWithin), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // LastError has it
 	switch {
 	case errors.Is(err, errForeign):
 		return nil, errForeign
@@ -79,7 +78,7 @@ func joinAt(ctx context.Context, hub string, i Invitation, j Joiner) (*Pass, err
 	}
 	answer, err := askToJoin(ctx, nc, request)
 	if err != nil {
-		return nil, errors.Join(err, ended)
+		return nil, errors.Join(err, nc.LastError())
 	}
 	answer.Pass.Seed = seed
 	return &answer.Pass, nil
