@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -78,12 +79,12 @@ type Node struct {
 	hub    *hub
 	roster *roster
 	nudge  chan struct{} // something to announce
+	lock   *os.File      // on the state folder: one program is this node
 
 	linking sync.Mutex // one connect at a time
 
 	mu    sync.Mutex
 	links map[string]*link // by address
-	hubs  []string         // addresses, as hubs told them
 	pass  Pass
 }
 
@@ -102,7 +103,11 @@ func (n *Node) Sources() (all []*Source) {
 
 // Start connects a node to its fleet. It returns at once: hubs that cannot be reached are tried again.
 func Start(ctx context.Context, env Env) (*Node, error) {
-	n := &Node{env: env, links: map[string]*link{}, pass: *env.Pass, since: time.Now(), nudge: make(chan struct{}, 1)}
+	lock, err := lockPass(env.State)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{env: env, lock: lock, links: map[string]*link{}, pass: *env.Pass, since: time.Now(), nudge: make(chan struct{}, 1)}
 	n.env.Places = cmp.Or(env.Places, 1024)
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.host = &host{
@@ -386,4 +391,5 @@ func (n *Node) Close(context.Context) {
 		l.nc.Close()
 	}
 	n.closeHub()
+	_ = n.lock.Close()
 }

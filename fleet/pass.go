@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nkeys"
+	"golang.org/x/sys/unix"
 
 	"toolpost/engine/member"
 	"toolpost/tool"
@@ -71,6 +72,20 @@ func (p *Pass) Save(state string) error {
 		return err
 	}
 	return os.Rename(temporary.Name(), filepath.Join(state, passFile))
+}
+
+// lockPass makes this program the only one that uses the pass, until it closes the file: two would take each other's calls, and
+// of two hubs, one would be at an address that no worker knows.
+func lockPass(state string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(state, passFile+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, tool.Errorf(tool.CodeConflict, "another program runs as this node, with the state folder %s; stop it first", state)
+	}
+	return f, nil
 }
 
 // newKey makes an nkey for a node.

@@ -38,8 +38,8 @@ func (a *app) serveCommand() *cobra.Command {
 			"Running calls may finish first; new calls are refused with a time to retry. With --replace, the new\n" +
 			"server takes over the sockets of the running server of the same state folder, so no client is refused.\n" +
 			"The old server ends when its calls have ended, at the latest after limits.drain. --replace is refused\n" +
-			"with an embedded NATS server (doors.nats without url). If systemd passes sockets (LISTEN_FDS), the\n" +
-			"doors with the same addresses use them.\n\n" +
+			"with an embedded NATS server (doors.nats without url), and on a hub of a fleet. If systemd passes\n" +
+			"sockets (LISTEN_FDS), the doors with the same addresses use them.\n\n" +
 			"A change to the config, or to an app, skill, pack, plugin or program that it names, takes effect within\n" +
 			"a second and is logged. `toolpost reload` and SIGUSR1 apply changes at once. SIGHUP does the same\n" +
 			"without a terminal; with a terminal it ends the server.",
