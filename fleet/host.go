@@ -69,9 +69,9 @@ func (h *host) take(nc *nats.Conn, m *nats.Msg) {
 	if s == nil && h.opens(m) {
 		s = newStream("the hub", func(b []byte) error { return nc.Publish(m.Reply, b) })
 		s.over = nc
-		if len(h.streams) >= maxStreams {
+		if h.closed || len(h.streams) >= maxStreams {
 			h.mu.Unlock()
-			s.finish(context.Background(), nil, busy("has %d calls", maxStreams))
+			_ = s.finish(context.Background(), nil, busy("takes no more calls: it leaves, or has %d", maxStreams))
 			return
 		}
 		h.streams[m.Reply] = s
@@ -133,7 +133,7 @@ func (h *host) answersTo(subject string) bool {
 // opens reports whether a message begins a stream. The caller holds mu.
 func (h *host) opens(m *nats.Msg) bool {
 	k := kind(m.Data[0])
-	return !h.closed && k != kindTaken && k != kindEnd && !h.seen[m.Reply] && !h.before[m.Reply]
+	return k != kindTaken && k != kindEnd && !h.seen[m.Reply] && !h.before[m.Reply]
 }
 
 // busy is the refusal of a node that takes no call now: another one may.
@@ -148,8 +148,9 @@ func (h *host) serve(subject string, s *stream) {
 	defer h.forget(subject)
 	s.stops(stop)
 	f, err := s.message(ctx, nil)
-	if err != nil {
-		return // the hub is gone, or asked nothing that can be answered
+	if err != nil { // the hub is gone, or asked nothing that can be answered, or this node leaves
+		_ = s.finish(ctx, nil, busy("leaves"))
+		return
 	}
 	answer, err := h.answer(ctx, s, f)
 	defer h.done(s) // its outcome is part of a call: a node that drains sends it before it leaves
@@ -303,12 +304,11 @@ func (h *host) drain() <-chan struct{} {
 	return h.idle
 }
 
-// close takes nothing more, and waits until every stream has ended. They end with life.
+// close begins nothing more.
 func (h *host) close() {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.closed = true
-	h.mu.Unlock()
-	h.tasks.Wait()
 }
 
 func (h *host) running() (calls int, draining bool) {

@@ -66,8 +66,7 @@ type announcement struct {
 	Running  int       `json:"running"`
 	Places   int       `json:"places"` // how many calls it takes at once
 	Draining bool      `json:"draining,omitzero"`
-	Left     bool      `json:"left,omitzero"` // it ends now
-	Since    time.Time `json:"since"`         // when it started, by its own clock
+	Since    time.Time `json:"since"` // when it started, by its own clock
 }
 
 func newHub(id string, nc *nats.Conn, log *slog.Logger, changed func()) (*hub, error) {
@@ -92,10 +91,6 @@ func newHub(id string, nc *nats.Conn, log *slog.Logger, changed func()) (*hub, e
 func (h *hub) announced(m *nats.Msg) {
 	var a announcement
 	if strictjson.Unmarshal(m.Data, &a) != nil || a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
-		return
-	}
-	if a.Left {
-		h.gone(a.ID)
 		return
 	}
 	h.mu.Lock()

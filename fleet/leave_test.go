@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"toolpost/internal/kit"
@@ -49,5 +50,35 @@ func TestANodeThatDrainsLosesNoOutcome(t *testing.T) {
 				kit.OK(t, f.hub.Evict(t.Context(), m.ID)) // the next one has its name
 			}
 		})
+	}
+}
+
+// A node that leaves while hubs send it calls runs each of them, or says that it has not begun it: none is in doubt.
+func TestACallToANodeThatLeavesIsNotInDoubt(t *testing.T) {
+	f := open(t)
+	quick := func() *toolbox {
+		b := &toolbox{specs: []*tool.Spec{{Name: "note", Effects: tool.Effects{Writes: true}}}}
+		b.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+			return &tool.Result{OK: true}, nil
+		})
+		return b
+	}
+	f.work("two", quick())
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	defer load.Wait()
+	defer stop()
+	for range 16 {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				kit.Check(t, kit.Err(f.call(context.WithoutCancel(ctx), "note", `{}`)))
+			}
+		})
+	}
+	for range 20 {
+		w := f.work("one", quick())
+		w.Drain(t.Context())
+		w.Close(t.Context())
+		kit.OK(t, f.hub.Evict(t.Context(), kit.Must(f.hub.roster.named("one"))(t).ID))
 	}
 }

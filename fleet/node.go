@@ -380,16 +380,24 @@ func (n *Node) Drain(ctx context.Context) {
 
 // Close leaves: calls that run here are cancelled.
 func (n *Node) Close(context.Context) {
+	n.host.close()
 	n.end(tool.Errorf(tool.CodeUnavailable, "the node shuts down").Because(reasonGone))
 	n.tasks.Wait()
-	n.host.close()
-	a := n.announcement()
-	a.Left = true
-	n.tell(a) // behind the last outcomes
+	n.host.tasks.Wait()
 	for _, l := range n.all() {
-		_ = l.nc.FlushTimeout(time.Second)
-		l.nc.Close()
+		l.close()
 	}
 	n.closeHub()
 	_ = n.lock.Close()
+}
+
+// close ends the connection once what is on its way to this node has been answered: its hub learns that it began no call of
+// these.
+func (l *link) close() {
+	closed := make(chan struct{})
+	l.nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
+	if l.nc.Drain() == nil {
+		tool.Within(closed, time.Second)
+	}
+	l.nc.Close()
 }
