@@ -476,6 +476,9 @@ func (c *Config) readDoors(n ast.Node) (doors []Door, err error) {
 
 var sourceName = regex.Lazy(`^[a-z0-9][a-z0-9_-]*$`)
 
+// IsSourceName reports whether a source may have a name.
+func IsSourceName(name string) bool { return sourceName().MatchString(name) }
+
 func (c *Config) source(n ast.Node) (Source, error) {
 	var head struct {
 		Name     string `yaml:"name"`
@@ -488,7 +491,7 @@ func (c *Config) source(n ast.Node) (Source, error) {
 	switch {
 	case head.Name == "":
 		return Source{}, missing(n, "name", "a source has no name; give it one, such as `name: files`")
-	case !sourceName().MatchString(head.Name):
+	case !IsSourceName(head.Name):
 		return Source{}, faultAt(child(n, "name"),
 			"source name %q: use lower-case letters, digits, _ and -, a letter or digit first", head.Name)
 	case head.Protocol == "":

@@ -61,15 +61,16 @@ type fleetTest struct {
 	hub   *Node
 	store *store.DB
 	log   *slog.Logger
-	ended atomic.Pointer[error] // why the last worker was told to stop
+	with  func(*Env)            // changes what the next node is made of, if set
+	ended atomic.Pointer[error] // why the last node was told to stop
 }
 
-// open starts a hub with an SQLite store.
-func open(t testing.TB) *fleetTest {
+// open starts a hub with an SQLite store, and a log if one is given.
+func open(t testing.TB, log ...*slog.Logger) *fleetTest {
 	t.Helper()
 	db := kit.Must(sqlite.Kind().Open(filepath.Join(t.TempDir(), "fleet.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }}))(t)
 	t.Cleanup(func() { kit.OK(t, db.Close()) })
-	f := &fleetTest{t: t, store: db, log: slog.New(slog.DiscardHandler)}
+	f := &fleetTest{t: t, store: db, log: append(log, slog.New(slog.DiscardHandler))[0]}
 	state := t.TempDir()
 	pass := kit.Must(Found(t.Context(), db.Fleet(), "hub", state))(t)
 	f.hub = f.start(pass, state, &toolbox{Handler: tooltest.Reference{}})
@@ -78,10 +79,14 @@ func open(t testing.TB) *fleetTest {
 
 func (f *fleetTest) start(p *Pass, state string, m Machine) *Node {
 	f.t.Helper()
-	n := kit.Must(Start(f.t.Context(), Env{
+	env := Env{
 		Options: Options{Listen: "127.0.0.1:0"}, Pass: p, State: state, Log: f.log, Machine: m, Register: f.store.Fleet(),
 		Changed: func() {}, Stop: func(err error) { f.ended.Store(&err) },
-	}))(f.t)
+	}
+	if f.with != nil {
+		f.with(&env)
+	}
+	n := kit.Must(Start(f.t.Context(), env))(f.t)
 	f.t.Cleanup(func() { n.Close(context.Background()) })
 	return n
 }
@@ -92,12 +97,17 @@ func (f *fleetTest) invite(role member.Role) string {
 	return kit.Must(f.hub.Token(f.t.Context(), member.Ticket{Role: role, Uses: 1}, time.Hour))(f.t)
 }
 
+// join makes a member, which does not run.
+func (f *fleetTest) join(name string, role member.Role) *Pass {
+	f.t.Helper()
+	i := kit.Must(ParseInvitation(f.invite(role)))(f.t)
+	return kit.Must(Join(f.t.Context(), i, Joiner{name, role}))(f.t)
+}
+
 // work lets a worker join, and waits until the hub knows its tools.
 func (f *fleetTest) work(name string, m Machine) *Node {
 	f.t.Helper()
-	i := kit.Must(ParseInvitation(f.invite(member.Worker)))(f.t)
-	p := kit.Must(Join(f.t.Context(), i, Joiner{name, member.Worker}))(f.t)
-	state := f.t.TempDir()
+	p, state := f.join(name, member.Worker), f.t.TempDir()
 	kit.OK(f.t, p.Save(state))
 	n := f.start(p, state, m)
 	kit.Eventually(f.t, "the hub knows the tools of "+name, func() bool { return f.has(name) })
@@ -216,20 +226,20 @@ func TestReadsOfAWorkerThatIsGoneRunElsewhere(t *testing.T) {
 }
 
 func TestACallThatMayChangeSomethingIsNotRepeated(t *testing.T) {
-	f := open(t)
-	one := block("one", tool.Effects{Writes: true})
-	first := f.work("one", one)
-	f.work("two", block("two", tool.Effects{Writes: true}))
-	kit.Eventually(t, "a call is on the first worker", func() bool {
-		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer stop()
-		go func() { _, _ = f.call(ctx, "wait", `{}`) }()
-		select {
-		case <-one.began:
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	})
-	_ = first
+	for what, effects := range map[string]tool.Effects{"writes": {Writes: true}, "nothing declared": {}} {
+		f := open(t)
+		one, two := block("one", effects), block("two", effects)
+		first := f.work("one", one)
+		outcome := make(chan error, 1)
+		go func() { outcome <- kit.Err(f.call(t.Context(), "wait", `{}`)) }()
+		kit.Receive(t, "the call on the first worker", one.began)
+		close(two.leave)
+		f.work("two", two)
+		first.Close(t.Context())
+		err := kit.Receive(t, "the outcome", outcome)
+		kit.Refused(t, err, tool.CodeUnavailable, "whether the call had an effect is not known", what)
+		kit.Equal(t, tool.NotRun(err), false, what)
+		kit.Equal(t, len(two.began), 0, what)
+		kit.Equal(t, string(kit.Must(f.call(t.Context(), "wait", `{}`))(t).Output), `"two"`, what)
+	}
 }

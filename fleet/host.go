@@ -3,9 +3,11 @@ package fleet
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,6 +49,7 @@ type host struct {
 	list    atomic.Pointer[list]
 	resting chan func() // tasks for goroutines that rest
 	rests   atomic.Int32
+	room    budget // of the streams
 
 	mu       sync.Mutex
 	streams  map[string]*stream // by the subject of the answers
@@ -61,17 +64,17 @@ type host struct {
 
 // take gets a message of a hub, from any of the links. It never blocks.
 func (h *host) take(nc *nats.Conn, m *nats.Msg) {
-	if !h.answersTo(m.Reply) || len(m.Data) < headSize {
+	if !h.answersTo(m.Reply) {
 		return
 	}
 	h.mu.Lock()
 	s := h.streams[m.Reply]
 	if s == nil && h.opens(m) {
-		s = newStream("the hub", func(b []byte) error { return nc.Publish(m.Reply, b) })
+		s = newStream("the hub", &h.room, func(b []byte) error { return nc.Publish(m.Reply, b) })
 		s.over = nc
 		if h.closed || len(h.streams) >= maxStreams {
 			h.mu.Unlock()
-			_ = s.finish(context.Background(), nil, busy("takes no more calls: it leaves, or has %d", maxStreams))
+			s.end(busy("takes no more calls: it leaves, or has %d", maxStreams))
 			return
 		}
 		h.streams[m.Reply] = s
@@ -130,11 +133,13 @@ func (h *host) answersTo(subject string) bool {
 	return ok && len(parts) == 3 && parts[1] == h.id
 }
 
-// opens reports whether a message begins a stream. The caller holds mu.
+// opens reports whether a message begins a stream, as the first frame does. The caller holds mu.
 func (h *host) opens(m *nats.Msg) bool {
-	k := kind(m.Data[0])
-	return k != kindTaken && k != kindEnd && !h.seen[m.Reply] && !h.before[m.Reply]
+	first := len(m.Data) >= headSize && binary.BigEndian.Uint32(m.Data[1:]) == 1
+	return first && !slices.Contains(unnumbered, kind(m.Data[0])) && !h.seen[m.Reply] && !h.before[m.Reply]
 }
+
+var unnumbered = []kind{kindTaken, kindEnd}
 
 // busy is the refusal of a node that takes no call now: another one may.
 func busy(format string, args ...any) error {
@@ -145,6 +150,7 @@ func busy(format string, args ...any) error {
 func (h *host) serve(subject string, s *stream) {
 	ctx, stop := context.WithCancelCause(h.life)
 	defer stop(nil)
+	defer s.forget()
 	defer h.forget(subject)
 	s.stops(stop)
 	f, err := s.message(ctx, nil)
@@ -152,7 +158,7 @@ func (h *host) serve(subject string, s *stream) {
 		_ = s.finish(ctx, nil, busy("leaves"))
 		return
 	}
-	answer, err := h.answer(ctx, s, f)
+	answer, err := h.answer(ctx, subject, s, f)
 	defer h.done(s) // its outcome is part of a call: a node that drains sends it before it leaves
 	if err := s.finish(h.life, answer, err); err != nil && h.life.Err() == nil && ctx.Err() == nil {
 		h.log.Warn("the outcome of a call could not be delivered to its hub", "error", err)
@@ -179,12 +185,12 @@ func (h *host) forget(subject string) {
 }
 
 // answer does what the first message of a stream asks for.
-func (h *host) answer(ctx context.Context, s *stream, f frame) ([]byte, error) {
+func (h *host) answer(ctx context.Context, subject string, s *stream, f frame) ([]byte, error) {
 	switch f.kind {
 	case kindCall:
-		return h.call(ctx, s, f.body)
+		return h.call(ctx, subject, s, f.body)
 	case kindTouches:
-		c, _, err := h.accept(f.body)
+		c, _, err := h.accept(subject, f.body)
 		if err != nil {
 			return nil, err
 		}
@@ -202,8 +208,9 @@ func (h *host) answer(ctx context.Context, s *stream, f frame) ([]byte, error) {
 	return nil, s.garbled("a message of the unknown kind %q; is one of the nodes much older than the other?", f.kind)
 }
 
-// accept reads a request, and refuses one that is not for this program or is for another definition of the tool.
-func (h *host) accept(body []byte) (*tool.Call, time.Duration, error) {
+// accept reads a request, and refuses one that is not for this program and this stream, or is for another definition of the
+// tool.
+func (h *host) accept(subject string, body []byte) (*tool.Call, time.Duration, error) {
 	var r request
 	raw, err := unpack(body, &r)
 	switch {
@@ -211,6 +218,8 @@ func (h *host) accept(body []byte) (*tool.Call, time.Duration, error) {
 		return nil, 0, tool.BeforeRun(tool.Errorf(tool.CodeProtocol, "a call of a hub cannot be read: %w", err).Because(reasonLink))
 	case r.To != h.run:
 		return nil, 0, busy("has started again since its hub chose it")
+	case r.Reply != subject:
+		return nil, 0, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "this call belongs to another stream").Because(reasonLink))
 	case h.list.Load().tools[toolKey(r.Source, r.Tool)] != r.Digest:
 		return nil, 0, busy("has another definition of the tool %s now", r.Tool)
 	}
@@ -219,8 +228,8 @@ func (h *host) accept(body []byte) (*tool.Call, time.Duration, error) {
 }
 
 // call runs a call, and returns its result.
-func (h *host) call(ctx context.Context, s *stream, body []byte) ([]byte, error) {
-	c, left, err := h.accept(body)
+func (h *host) call(ctx context.Context, subject string, s *stream, body []byte) ([]byte, error) {
+	c, left, err := h.accept(subject, body)
 	if err != nil {
 		return nil, err
 	}
@@ -231,6 +240,9 @@ func (h *host) call(ctx context.Context, s *stream, body []byte) ([]byte, error)
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, left, tool.Errorf(tool.CodeTimeout, "%s ran longer than it may", c.Tool))
 		defer stop()
+	}
+	if ctx.Err() != nil { // on its way here
+		return nil, tool.BeforeRun(tool.Ended(ctx))
 	}
 	r, err := h.machine.Invoke(ctx, c, &remoteSink{ctx: ctx, s: s, log: h.log})
 	if err != nil {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -33,6 +34,9 @@ type hub struct {
 	nc      *nats.Conn
 	log     *slog.Logger
 	changed func() // the tools of the fleet may have changed
+	roster  *roster
+	routes  []Route
+	room    budget // of the streams
 
 	mu      sync.Mutex
 	peers   map[string]*peer
@@ -69,16 +73,18 @@ type announcement struct {
 	Since    time.Time `json:"since"` // when it started, by its own clock
 }
 
-func newHub(id string, nc *nats.Conn, log *slog.Logger, changed func()) (*hub, error) {
+func newHub(n *Node) (*hub, error) {
+	full := tool.Errorf(tool.CodeUnavailable, "the nodes of the fleet send more than %d MiB at once to this hub; call again later", mostHeld>>20)
 	h := &hub{
-		id: id, run: rand.Text(), nc: nc, log: log, changed: changed,
+		id: n.pass.ID, run: rand.Text(), nc: n.nc, log: n.env.Log, changed: n.env.Changed, roster: n.roster, routes: n.env.Routes,
+		room:  budget{most: mostHeld, full: full.Because(reasonLink)},
 		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
 	}
 	for subject, take := range map[string]nats.MsgHandler{
-		subjectUp + "*":              h.announced,
-		subjectStreams + id + ".*.*": h.answered,
+		subjectUp + "*":                h.announced,
+		subjectStreams + h.id + ".*.*": h.answered,
 	} {
-		sub, err := nc.Subscribe(subject, take)
+		sub, err := h.nc.Subscribe(subject, take)
 		if err != nil {
 			return nil, err
 		}
@@ -87,10 +93,17 @@ func newHub(id string, nc *nats.Conn, log *slog.Logger, changed func()) (*hub, e
 	return h, nil
 }
 
-// announced notes what a node says of itself.
+// maxAnnouncement bounds the bytes of an announcement.
+const maxAnnouncement = 16 << 10
+
+// announced notes what a node says of itself. Its name and the labels of its ticket are in the store.
 func (h *hub) announced(m *nats.Msg) {
 	var a announcement
-	if strictjson.Unmarshal(m.Data, &a) != nil || a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
+	if len(m.Data) > maxAnnouncement || strictjson.Unmarshal(m.Data, &a) != nil || a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
+		return
+	}
+	as, ok := h.roster.byID(a.ID)
+	if !ok || !as.Evicted.IsZero() {
 		return
 	}
 	h.mu.Lock()
@@ -99,28 +112,25 @@ func (h *hub) announced(m *nats.Msg) {
 		if p != nil {
 			h.endStreams(p)
 		}
+		a.Name, a.Labels = as.Name, slices.Concat(as.Labels, a.Labels)
 		p = &peer{announcement: a, tools: map[string]*offered{}}
 		if p.refused = incompatible(a.Link); p.refused != "" {
 			h.log.Warn("a node gets no calls: "+p.refused, "node", a.Name, "version", a.Version)
 		}
 		h.peers[a.ID] = p
 	}
-	drained := p.Draining != a.Draining
 	p.renew(a)
-	ask := p.listed != a.Digest && !p.asking && p.refused == ""
+	ask := p.listed != a.Digest && !p.asking && incompatible(p.Link) == ""
 	p.asking = p.asking || ask
 	h.mu.Unlock()
 	if ask {
-		go h.list(p)
-	}
-	if drained {
-		h.publish()
+		go h.list(p, a.Digest)
 	}
 }
 
 // renew notes what may change while a node's program runs. The rest is read without mu.
 func (p *peer) renew(a announcement) {
-	p.Labels, p.Digest, p.Tools, p.Running, p.Places, p.Draining = a.Labels, a.Digest, a.Tools, a.Running, a.Places, a.Draining
+	p.Digest, p.Tools, p.Running, p.Places, p.Draining = a.Digest, a.Tools, a.Running, a.Places, a.Draining
 	p.seen = time.Now()
 }
 
@@ -135,37 +145,45 @@ func incompatible(link int) string {
 	return ""
 }
 
-// list asks a node for its tools.
-func (h *hub) list(p *peer) {
+// list asks a node for its tools. A list that breaks the rules is refused as a whole, and asked for again when it has changed.
+func (h *hub) list(p *peer, digest string) {
 	ctx, stop := context.WithTimeout(context.Background(), askWithin)
 	defer stop()
 	body, err := h.ask(ctx, p, kindList, nil)
-	var all []*offered
-	if err == nil {
-		all, err = decodeList(body)
-	}
 	if err != nil {
 		h.log.Warn("a node did not list its tools; it is asked again", "node", p.Name, "error", tool.AsError(err).Message)
-	} else {
 		h.mu.Lock()
-		p.tools = map[string]*offered{}
-		for _, o := range all {
-			p.tools[toolKey(o.Spec.Source, o.Spec.Name)] = o
-		}
-		h.mu.Unlock()
-		h.publish()
+		defer h.mu.Unlock()
+		p.asking = false
+		return
+	}
+	all, err := decodeList(body)
+	refused := ""
+	if err != nil {
+		refused = "its list of tools breaks the rules: " + err.Error()
+		h.log.Warn("a node gets no calls: "+refused, "node", p.Name)
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if p.asking = false; err == nil {
-		p.listed = digestBytes(body) // not before the tools can be called: see Ready
+	p.tools, p.refused = map[string]*offered{}, refused
+	for _, o := range all {
+		p.tools[toolKey(o.Spec.Source, o.Spec.Name)] = o
 	}
+	tell := h.derive()
+	h.mu.Unlock()
+	tell()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.asking, p.listed = false, digest // not before the tools can be called: see Ready
 }
 
 // ask sends one question to a node, and returns the answer.
 func (h *hub) ask(ctx context.Context, p *peer, k kind, body []byte) ([]byte, error) {
 	s := h.open(p)
 	defer h.close(s)
+	return s.ask(ctx, k, body)
+}
+
+func (s *stream) ask(ctx context.Context, k kind, body []byte) ([]byte, error) {
 	if err := s.send(ctx, k, body); err != nil {
 		return nil, err
 	}
@@ -182,28 +200,29 @@ func (h *hub) ask(ctx context.Context, p *peer, k kind, body []byte) ([]byte, er
 // A hubStream is the hub's end of a stream.
 type hubStream struct {
 	*stream
-	name string
-	node string
+	name  string
+	reply string // the subject of the answers
 }
 
 // open begins a stream with a node.
 func (h *hub) open(p *peer) *hubStream {
 	name := h.run + strconv.FormatUint(h.opened.Add(1), 36)
 	subject, reply := subjectNode+p.ID, subjectStreams+h.id+"."+p.ID+"."+name
-	s := newStream(p.Name, func(b []byte) error { return h.nc.PublishRequest(subject, reply, b) })
+	s := newStream(p.Name, &h.room, func(b []byte) error { return h.nc.PublishRequest(subject, reply, b) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.streams[p.ID+"."+name] = s
 	if h.peers[p.ID] != p {
 		s.fail(goneError(p.Name, true))
 	}
-	return &hubStream{s, p.ID + "." + name, p.ID}
+	return &hubStream{s, p.ID + "." + name, reply}
 }
 
 func (h *hub) close(s *hubStream) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	delete(h.streams, s.name)
+	h.mu.Unlock()
+	s.forget()
 }
 
 // goneError is the error of a call whose node is gone.
@@ -284,12 +303,24 @@ func (h *hub) watch(ctx context.Context) {
 // publish derives the sources of the fleet from what its nodes offer.
 func (h *hub) publish() {
 	h.mu.Lock()
+	tell := h.derive()
+	h.mu.Unlock()
+	tell()
+}
+
+// derive is publish for a caller that holds mu. It returns what remains to be done without it.
+func (h *hub) derive() (tell func()) {
 	offers := h.offers()
 	var told []*Source
 	added := false
 	h.keepOrphans(offers)
 	for name, tools := range offers {
 		s := h.sources[name]
+		if len(tools) == 0 {
+			delete(h.sources, name)
+			added = true
+			continue
+		}
 		if s == nil {
 			s = &Source{Name: name, hub: h}
 			s.tools.Store(&map[string]*shared{})
@@ -299,12 +330,13 @@ func (h *hub) publish() {
 			told = append(told, s)
 		}
 	}
-	h.mu.Unlock()
-	for _, s := range told {
-		s.Tell()
-	}
-	if added {
-		h.changed()
+	return func() {
+		for _, s := range told {
+			s.Tell()
+		}
+		if added {
+			h.changed()
+		}
 	}
 }
 
@@ -315,9 +347,6 @@ func (h *hub) offers() map[string]map[string]*shared {
 	for _, id := range slices.Sorted(maps.Keys(h.peers)) {
 		p := h.peers[id]
 		for _, o := range p.tools {
-			if o.Spec.Source == tool.OwnSource { // no node speaks for this program
-				continue
-			}
 			tools := all[o.Spec.Source]
 			if tools == nil {
 				tools = map[string]*shared{}
@@ -331,7 +360,7 @@ func (h *hub) offers() map[string]map[string]*shared {
 	}
 	for _, tools := range all {
 		for _, t := range tools {
-			t.settle()
+			t.settle(h.routes)
 		}
 	}
 	return all
@@ -348,11 +377,11 @@ func (h *hub) keepOrphans(offers map[string]map[string]*shared) {
 			offers[source] = map[string]*shared{}
 		}
 		for name, t := range *s.tools.Load() {
-			if offers[source][name] != nil || slices.ContainsFunc(t.peers, here) {
+			if offers[source][name] != nil || slices.ContainsFunc(t.byDigest[t.digest], here) || len(offers[source]) >= mostTools {
 				continue
 			}
 			if t.orphaned.IsZero() {
-				t = &shared{offered: t.offered, orphaned: time.Now()}
+				t = &shared{offered: t.offered, orphaned: time.Now(), why: errGone}
 			}
 			if time.Since(t.orphaned) < orphanFor {
 				offers[source][name] = t
@@ -365,7 +394,8 @@ func (h *hub) keepOrphans(offers map[string]map[string]*shared) {
 type shared struct {
 	*offered           // the definition that counts
 	orphaned time.Time // since when no node has it; zero if some have
-	peers    []*peer
+	peers    []*peer   // that can run it
+	why      error     // why there are none
 	byDigest map[string][]*peer
 	digests  map[string]*offered
 }
@@ -378,13 +408,39 @@ func (t *shared) add(o *offered, p *peer) {
 	t.digests[o.digest] = o
 }
 
-// settle chooses the definition of most nodes, and of several such the one with the least digest.
-func (t *shared) settle() {
+// settle chooses the definition of most nodes, and of several such the one with the least digest. Of its nodes, those can run it
+// that say so and have the labels of the routes.
+func (t *shared) settle(routes []Route) {
 	best := ""
 	for _, d := range slices.Sorted(maps.Keys(t.byDigest)) {
 		if best == "" || len(t.byDigest[d]) > len(t.byDigest[best]) {
 			best = d
 		}
 	}
-	t.offered, t.peers = t.digests[best], t.byDigest[best]
+	t.offered = t.digests[best]
+	labels := labelsFor(routes, t.Spec)
+	for _, p := range t.byDigest[best] {
+		why := p.tools[toolKey(t.Spec.Source, t.Spec.Name)].Why
+		if missing := slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return slices.Contains(p.Labels, l) }); len(missing) > 0 {
+			why = tool.Errorf(tool.CodeUnavailable, "no node that has it has the labels %s, which fleet.routes wants", strings.Join(labels, ", "))
+		}
+		if why == nil {
+			t.peers = append(t.peers, p)
+		}
+		t.why = cmp.Or(t.why, why)
+	}
+	if len(t.peers) > 0 {
+		t.why = nil
+	}
+}
+
+// labelsFor are those that a node must have to run a tool.
+func labelsFor(routes []Route, s *tool.Spec) (labels []string) {
+	for _, r := range routes {
+		if r.Tools.Match(s.Ref()) {
+			labels = append(labels, r.Labels...)
+		}
+	}
+	slices.Sort(labels)
+	return slices.Compact(labels)
 }

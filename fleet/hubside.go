@@ -17,7 +17,7 @@ import (
 
 // startHub starts the server of a hub, and what listens on it.
 func (n *Node) startHub(ctx context.Context) (err error) {
-	n.roster = &roster{register: n.env.Register, log: n.env.Log}
+	n.roster = &roster{register: n.env.Register, log: n.env.Log, evicted: map[string]bool{}}
 	if err := n.roster.refresh(ctx); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 	if n.nc, err = n.server.dial(accountFleet, nats.NoCallbacksAfterClientClose()); err != nil {
 		return err
 	}
-	if n.hub, err = newHub(n.pass.ID, n.nc, n.env.Log, n.env.Changed); err != nil {
+	if n.hub, err = newHub(n); err != nil {
 		return err
 	}
 	if n.system, err = n.server.dial(accountSystem); err != nil {
@@ -41,9 +41,11 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 		return err
 	}
 	r := &reception{register: n.env.Register, pass: &n.pass, hubs: n.hubAddresses, log: n.env.Log}
-	if _, err := n.nc.Subscribe(subjectJoin, r.receive); err != nil {
+	sub, err := n.nc.Subscribe(subjectJoin, r.receive)
+	if err != nil {
 		return err
 	}
+	_ = sub.SetPendingLimits(mostJoining, mostJoining*maxJoining) // more are lost: they come from strangers
 	if err := n.env.Register.SetAddress(ctx, n.pass.ID, n.address()); err != nil {
 		return err
 	}
@@ -123,18 +125,16 @@ const rosterEvery = 5 * time.Second
 
 // expel cuts off nodes that are no members any more.
 func (n *Node) expel() {
+	members := map[string]bool{}
 	for _, m := range n.roster.all() {
-		if m.Evicted.IsZero() {
-			continue
-		}
-		if m.ID == n.pass.ID {
-			n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "this hub was evicted from its fleet"))
-			return
-		}
-		if n.hub.knows(m.ID) {
-			n.server.cut(m.ID)
-			n.hub.gone(m.ID)
-		}
+		members[m.ID] = m.Evicted.IsZero()
+	}
+	if here, known := members[n.pass.ID]; known && !here {
+		n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "this hub was evicted from its fleet"))
+		return
+	}
+	for _, id := range n.server.keep(members) {
+		n.hub.gone(id)
 	}
 }
 
@@ -186,10 +186,18 @@ type roster struct {
 
 	mu      sync.Mutex
 	members []member.Member
+	evicted map[string]bool // that the store may not show yet: no membership begins again
 	read    time.Time
 }
 
+// refresh reads the members. Looks at the store follow one another, so that none brings back what a later one has seen.
 func (r *roster) refresh(ctx context.Context) error {
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	return r.look(ctx)
+}
+
+func (r *roster) look(ctx context.Context) error {
 	began := time.Now()
 	all, err := r.register.Members(ctx)
 	if err != nil {
@@ -197,8 +205,25 @@ func (r *roster) refresh(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.members, r.read = all, began
+	r.members, r.read = r.without(all), began
 	return nil
+}
+
+// evict notes that a member was evicted.
+func (r *roster) evict(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.evicted[id] = true
+	r.members = r.without(slices.Clone(r.members))
+}
+
+func (r *roster) without(all []member.Member) []member.Member {
+	for i := range all {
+		if r.evicted[all[i].ID] {
+			all[i].Evicted = time.Now()
+		}
+	}
+	return all
 }
 
 func (r *roster) all() []member.Member {
@@ -237,7 +262,7 @@ func (r *roster) known(key string) (member.Member, bool) {
 		ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
 		defer stop()
 		tool.Sleep(ctx, lookEvery-time.Since(read))
-		if err := r.refresh(ctx); err != nil {
+		if err := r.look(ctx); err != nil {
 			r.log.Warn("the members of the fleet cannot be read", "error", err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,16 +20,17 @@ import (
 
 // A joining is what a node asks for that joins.
 type joining struct {
-	Token string `json:"token"`
-	Name  string `json:"name"`
-	Key   string `json:"key"` // its public nkey
-	Proof []byte `json:"proof"`
-	Link  int    `json:"link"`
-	Role  string `json:"role"` // that it wants
+	Token string      `json:"token"`
+	Name  string      `json:"name"`
+	Key   string      `json:"key"` // its public nkey
+	Proof []byte      `json:"proof"`
+	Link  int         `json:"link"`
+	Role  member.Role `json:"role"` // that it wants
 }
 
 // A welcome is the answer.
 type welcome struct {
+	To    string      `json:"to"` // the key of the node that asked: strangers cannot answer it
 	Error *tool.Error `json:"error,omitzero"`
 	Pass  Pass        `json:"pass"` // without the seed, which the node keeps to itself
 }
@@ -62,6 +64,8 @@ func joinAt(ctx context.Context, hub string, i Invitation, j Joiner) (*Pass, err
 	switch {
 	case errors.Is(err, errForeign):
 		return nil, errForeign
+	case errors.Is(err, nats.ErrAuthorization):
+		return nil, tool.Errorf(tool.CodeUnavailable, "too many nodes ask to join at the hub %s; try again in %v", hub, joinWithin)
 	case err != nil:
 		return nil, tool.Errorf(tool.CodeUnavailable, "no hub answers at %s: %w; is `toolpost serve` running there, and may this machine "+
 			"reach its port?", hub, err)
@@ -72,7 +76,7 @@ func joinAt(ctx context.Context, hub string, i Invitation, j Joiner) (*Pass, err
 		return nil, err
 	}
 	p := Pass{Seed: seed}
-	request := joining{Token: i.token(), Name: j.Name, Key: public, Link: linkVersion, Role: string(j.Role)}
+	request := joining{Token: i.token(), Name: j.Name, Key: public, Link: linkVersion, Role: j.Role}
 	if request.Proof, err = p.sign([]byte(i.token())); err != nil {
 		return nil, err
 	}
@@ -104,18 +108,20 @@ func askToJoin(ctx context.Context, nc *nats.Conn, request joining) (*welcome, e
 	}
 	ctx, stop := context.WithTimeout(ctx, askWithin)
 	defer stop()
-	m, err := sub.NextMsgWithContext(ctx)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeUnavailable, "the hub at %s does not answer: %w", nc.ConnectedAddr(), err)
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, tool.Errorf(tool.CodeUnavailable, "the hub at %s does not answer: %w", nc.ConnectedAddr(), err)
+		}
+		var w welcome
+		switch err := strictjson.Unmarshal(m.Data, &w); {
+		case err != nil || w.To != request.Key:
+			continue
+		case w.Error != nil:
+			return nil, w.Error
+		}
+		return &w, nil
 	}
-	var w welcome
-	switch err := strictjson.Unmarshal(m.Data, &w); {
-	case err != nil || len(m.Data) == 0:
-		return nil, tool.Errorf(tool.CodeProtocol, "the hub at %s does not answer as a hub does", nc.ConnectedAddr())
-	case w.Error != nil:
-		return nil, w.Error
-	}
-	return &w, nil
 }
 
 // A reception lets nodes join at a hub.
@@ -126,12 +132,16 @@ type reception struct {
 	log      *slog.Logger
 }
 
-// receive answers a request to join.
+// receive answers a request to join. The server does not check the subject of the answer, so this does.
 func (r *reception) receive(m *nats.Msg) {
+	var j joining
+	if !strings.HasPrefix(m.Reply, subjectJoined) || len(m.Data) > maxJoining || strictjson.Unmarshal(m.Data, &j) != nil {
+		return
+	}
 	ctx, stop := context.WithTimeout(context.Background(), askWithin)
 	defer stop()
-	var w welcome
-	member, err := r.enrol(ctx, m.Data)
+	w := welcome{To: j.Key}
+	member, err := r.enrol(ctx, j)
 	if err != nil {
 		w.Error = tool.AsError(err)
 		r.log.Warn("a node could not join", "error", w.Error.Message)
@@ -147,23 +157,14 @@ func (r *reception) receive(m *nats.Msg) {
 	}
 }
 
-func (r *reception) enrol(ctx context.Context, body []byte) (none member.Member, err error) {
-	var j joining
-	if err := strictjson.UnmarshalClosed(body, &j); err != nil {
-		return none, tool.Errorf(tool.CodeInvalidInput, "the request to join cannot be read: %w", err)
-	}
+func (r *reception) enrol(ctx context.Context, j joining) (none member.Member, err error) {
 	if why := incompatible(j.Link); why != "" {
 		return none, tool.Errorf(tool.CodeUnsupported, "this node cannot join: %s", why)
 	}
 	if !proves(j.Key, j.Proof, []byte(j.Token)) {
 		return none, tool.Errorf(tool.CodeAccessDenied, "the node has not proven that it has its key")
 	}
-	m, err := r.register.Enrol(ctx, digestOf(j.Token), member.Member{ID: newID(), Name: j.Name, Key: j.Key})
-	if err == nil && string(m.Role) != j.Role {
-		err = errors.Join(tool.Errorf(tool.CodeInvalidInput, "this token is for a %s, and this node is to be a %.20s; make another with "+
-			"`toolpost fleet token --role %.20s`", m.Role, j.Role, j.Role), r.register.Evict(ctx, m.ID))
-	}
-	return m, err
+	return r.register.Enrol(ctx, digestOf(j.Token), member.Member{ID: newID(), Name: j.Name, Role: j.Role, Key: j.Key})
 }
 
 // newID makes the id of a node: short, since it is a part of every subject.

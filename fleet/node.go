@@ -45,9 +45,16 @@ type Options struct {
 	Listen    string          `yaml:"listen" schema:"default=:7422" doc:"where the hub takes connections of other nodes; if another program has the port, it takes a free one"`
 	Advertise string          `yaml:"advertise" doc:"HOST:PORT at which other nodes reach this hub; default: an address of this machine"`
 	Name      string          `yaml:"name" doc:"of this node; default: the name of the machine"`
-	Labels    []string        `yaml:"labels" doc:"labels of this node, such as gpu, to tell nodes apart"`
+	Labels    []string        `yaml:"labels" doc:"labels of this node, such as gpu, beside those of its token; they route calls, and grant nothing"`
+	Routes    []Route         `yaml:"routes" doc:"of a hub: which nodes run calls of which tools; default: any node that has the tool"`
 	Places    int             `yaml:"places" schema:"default=1024" doc:"how many calls of hubs this node takes at once"`
 	Drain     config.Duration `yaml:"drain" schema:"default=30s" doc:"how long running calls may take to end when the node drains"`
+}
+
+// A Route names the nodes for the calls of some tools.
+type Route struct {
+	Tools  tool.Patterns `yaml:"tools" doc:"tools by name or as source.name, with * and ?; default: all. A tool that the hub itself has runs there"`
+	Labels []string      `yaml:"labels" doc:"labels that a node must have, all of them, each in its config or of its token"`
 }
 
 // Env is what a node is made of.
@@ -113,6 +120,7 @@ func Start(ctx context.Context, env Env) (*Node, error) {
 	n.host = &host{
 		id: n.pass.ID, run: rand.Text(), machine: env.Machine, orders: n.obey, log: env.Log, life: n.life, places: n.env.Places,
 		streams: map[string]*stream{}, seen: map[string]bool{}, resting: make(chan func()),
+		room: budget{most: mostHeld, full: busy("has more calls on their way to it than it can hold")},
 	}
 	if err := n.listTools(ctx); err != nil {
 		return nil, err
@@ -218,8 +226,7 @@ func (n *Node) connect(addresses []string) {
 			continue
 		}
 		l := n.link(a)
-		if l == nil {
-			var err error
+		if now, err := n.key(); l == nil || err == nil && l.key != now && !l.nc.IsConnected() {
 			if l, err = n.dial(a); err != nil {
 				n.env.Log.Warn("a hub cannot be connected to", "hub", a, "error", err)
 				continue
@@ -254,7 +261,7 @@ func (n *Node) dial(address string) (*link, error) {
 		nats.ReconnectBufSize(-1), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(1), nats.Timeout(5*time.Second),
 		nats.IgnoreDiscoveredServers(), nats.IgnoreAuthErrorAbort(),
 		nats.ConnectHandler(func(*nats.Conn) { n.connected(address) }), nats.ReconnectHandler(func(*nats.Conn) { n.connected(address) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.troubled(address, err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.troubled(l, err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { n.missed(l, err) }),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			n.host.unheard(nc)
@@ -294,11 +301,7 @@ func (n *Node) redial(l *link) {
 	}
 	n.mu.Lock()
 	hubs := n.pass.Hubs
-	if n.links[l.address] == l {
-		delete(n.links, l.address)
-	}
 	n.mu.Unlock()
-	l.nc.Close()
 	n.connect(hubs)
 }
 
@@ -317,20 +320,28 @@ func (n *Node) connected(address string) {
 // missed notes an attempt to connect that failed. Other errors of the first connect are reported here alone.
 func (n *Node) missed(l *link, err error) {
 	if errors.Is(err, nats.ErrAuthorization) {
-		n.troubled(l.address, err)
+		n.troubled(l, err)
 		return
 	}
 	l.missed.Do(func() { n.env.Log.Warn("a hub cannot be reached; it is tried again", "hub", l.address, "error", err) })
 }
 
-// troubled notes an error of a connection. A refusal means that the node was evicted.
-func (n *Node) troubled(address string, err error) {
-	if errors.Is(err, nats.ErrAuthorization) {
-		n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "the hub at %s refuses this node: it was evicted, or joined again elsewhere; "+
-			"to join again, remove %s and use a new token", address, filepath.Join(n.env.State, passFile)))
+// troubled notes an error of a connection. A refusal means that the node was evicted, unless it was not told that its new key is
+// in use.
+func (n *Node) troubled(l *link, err error) {
+	if !errors.Is(err, nats.ErrAuthorization) {
+		n.env.Log.Warn("a connection of the fleet has a problem", "hub", l.address, "error", err)
 		return
 	}
-	n.env.Log.Warn("a connection of the fleet has a problem", "hub", address, "error", err)
+	n.mu.Lock()
+	waits := n.pass.Next != ""
+	n.mu.Unlock()
+	if now, bad := n.key(); bad == nil && (waits || now != l.key) {
+		go func() { _ = n.useKey(); n.redial(l) }()
+		return
+	}
+	n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "the hub at %s refuses this node: it was evicted, or joined again elsewhere; "+
+		"to join again, remove %s and use a new token", l.address, filepath.Join(n.env.State, passFile)))
 }
 
 // learn gets the addresses of the hubs, and remembers them for the next start.

@@ -4,8 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 
+	"toolpost/config"
 	"toolpost/tool"
 )
 
@@ -48,9 +51,16 @@ func decodeOffer(b []byte) (*offered, error) {
 		return nil, err
 	}
 	s := head.Spec
-	if s == nil || s.Name == "" || s.Source == "" {
-		return nil, errCut
+	switch {
+	case s == nil || s.Name == "" || len(s.Name) > maxName || strings.ContainsRune(s.Name, 0):
+		return nil, fmt.Errorf("a tool has no name, or one of more than %d bytes", maxName)
+	case !config.IsSourceName(s.Source) || len(s.Source) > maxName || s.Source == tool.OwnSource:
+		return nil, fmt.Errorf("the tool %.100q has the source %.100q, which no config can have", s.Name, s.Source)
 	}
+	if err := checkJSON(raw...); err != nil {
+		return nil, fmt.Errorf("a schema of the tool %.100q is not JSON: %w", s.Name, err)
+	}
+	s.Own, s.Slug, s.Aliases = "", "", nil // a node chooses no names but the tool's own
 	s.Input, s.Output, s.Extra = at(raw, 0), at(raw, 1), at(raw, 2)
 	s.Held, s.Resources = head.Held, head.Resources
 	s.TitleHint, s.TaskSupport, s.HintsIgnored = head.TitleHint, head.TaskSupport, head.HintsIgnored
@@ -114,9 +124,22 @@ func newList(offers []Offer) (*list, error) {
 	return l, err
 }
 
+// The bounds of what a node offers.
+const (
+	mostTools = 20_000
+	mostList  = 16 << 20 // bytes
+	maxName   = 1 << 10  // bytes of the name of a tool
+)
+
 func decodeList(b []byte) (all []*offered, err error) {
+	if len(b) > mostList {
+		return nil, fmt.Errorf("it has %d bytes, and may have %d", len(b), mostList)
+	}
 	var head listHead
 	raw, err := unpack(b, &head)
+	if err == nil && len(raw) > mostTools {
+		err = fmt.Errorf("it has %d tools, and may have %d", len(raw), mostTools)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 type order struct {
 	Do       string    `json:"do"`
 	Question string    `json:"question,omitempty"` // of orderDrop
-	Node     string    `json:"node,omitempty"`     // of orderExpel
+	Node     string    `json:"node,omitempty"`     // of orderMembers
 	About    *Question `json:"about,omitempty"`    // of orderAnswer
 }
 
@@ -27,7 +27,7 @@ const (
 	orderDrop    = "drop"    // a question will not be answered
 	orderRotate  = "rotate"  // make another key; the answer has it
 	orderRotated = "rotated" // use the new key
-	orderExpel   = "expel"   // to another hub: a node was evicted
+	orderMembers = "members" // to another hub: keys of members changed, or a node was evicted
 	orderAnswer  = "answer"  // to another hub: a question about its calls
 )
 
@@ -51,14 +51,16 @@ func (n *Node) obey(ctx context.Context, o order) ([]byte, error) {
 			return nil, err
 		}
 		return strictjson.Marshal(answer)
-	case orderExpel:
+	case orderMembers:
 		if n.hub == nil {
 			break
 		}
-		if err := n.roster.refresh(ctx); err != nil {
-			return nil, err
+		if o.Node != "" { // the store may be away
+			n.roster.evict(o.Node)
+			n.expel()
+			break
 		}
-		n.expel()
+		return []byte("{}"), n.roster.refresh(ctx)
 	default:
 		return nil, tool.Errorf(tool.CodeUnsupported, "this node does not know the order %.40q; is it older than the hub?", o.Do)
 	}
@@ -238,19 +240,22 @@ func (n *Node) Evict(ctx context.Context, name string) error {
 	if err := n.env.Register.Evict(ctx, m.ID); err != nil {
 		return err
 	}
-	if err := n.roster.refresh(ctx); err != nil {
-		return err
-	}
-	n.server.cut(m.ID)
-	n.hub.gone(m.ID)
+	n.roster.evict(m.ID)
+	n.expel()
+	n.tellMembers(ctx, m.ID)
+	return nil
+}
+
+// tellMembers tells the other hubs that a node was evicted, or that the keys of members changed. One that it does not reach
+// reads the members of the store within rosterEvery.
+func (n *Node) tellMembers(ctx context.Context, evicted string) {
 	n.eachPeer(ctx, func(other member.Member) error {
 		if other.Role != roleHub {
 			return nil
 		}
-		_, err := n.command(ctx, other, order{Do: orderExpel, Node: m.ID})
+		_, err := n.command(ctx, other, order{Do: orderMembers, Node: evicted})
 		return err
 	})
-	return nil
 }
 
 // eachPeer does something with every connected node at once, and returns the names of those with which it failed.
@@ -358,7 +363,9 @@ func (n *Node) Rotate(ctx context.Context) (failed []string, err error) {
 	if err == nil {
 		err = n.useKey()
 	}
-	return failed, errors.Join(err, n.roster.refresh(ctx))
+	err = errors.Join(err, n.roster.refresh(ctx))
+	n.tellMembers(ctx, "")
+	return failed, err
 }
 
 // rekey stores the new key of a node, which has to prove that it has it.

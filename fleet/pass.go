@@ -44,7 +44,7 @@ func LoadPass(state string) (*Pass, error) {
 	}
 	var p Pass
 	if err == nil {
-		err = strictjson.UnmarshalClosed(b, &p)
+		err = strictjson.Unmarshal(b, &p) // a later version may have written more
 	}
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s, by which this node belongs to its fleet, cannot be read: %w; "+

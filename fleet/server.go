@@ -10,9 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +32,13 @@ const maxPayload = 1 << 20
 // joinWithin is how long a connection may take to join.
 const joinWithin = 20 * time.Second
 
+// What strangers can take up: connections, those among them that ask to join within joinWithin, and bytes of a request.
+const (
+	mostConnections = 4096
+	mostJoining     = 1024
+	maxJoining      = 4 << 10
+)
+
 // The accounts of a server. That of the system says when a connection ends.
 const (
 	accountFleet  = "fleet"
@@ -51,6 +56,7 @@ type natsServer struct {
 
 	mu    sync.Mutex
 	conns map[uint64]string // the members of connections, by the ids of these
+	joins int               // connections of the last joinWithin that ask to join
 }
 
 // startServer listens on an address such as :7422.
@@ -67,7 +73,7 @@ func startServer(listen string, certificate tls.Certificate, known func(string) 
 		TLS: true, TLSTimeout: 10, TLSHandshakeFirst: true, AuthTimeout: 10,
 		TLSConfig:    &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}},
 		PingInterval: 30 * time.Second, MaxPingsOut: 2, // a node that is cut off is noticed by its silence
-		WriteDeadline: 5 * time.Second,
+		WriteDeadline: 5 * time.Second, MaxConn: mostConnections, MaxSubs: 16, // of one connection
 	}
 	if n == 0 {
 		o.Port = server.RANDOM_PORT
@@ -130,15 +136,46 @@ func (s *natsServer) Check(c server.ClientAuthentication) bool {
 			s.log.Warn("a node was refused: it is no member of this fleet, or was evicted", "from", fmt.Sprint(c.RemoteAddress()))
 			return false
 		}
-		s.mu.Lock()
-		s.conns[c.GetID()] = m.ID
-		s.mu.Unlock()
+		s.admit(c.GetID(), m)
+		if _, ok := s.known(given.Nkey); !ok { // it was evicted meanwhile, and not cut
+			return false
+		}
 		return s.register(c, accountFleet, m.ID, nodeRights(m.ID))
 	case given.Username == joinUser:
-		time.AfterFunc(joinWithin, func() { _ = s.srv.DisconnectClientByID(c.GetID()) })
-		return s.register(c, accountFleet, joinUser, only(subjectJoin, subjectJoined+strconv.FormatUint(c.GetID(), 10)))
+		return s.admitJoin(c.GetID()) && s.register(c, accountFleet, joinUser, only(subjectJoin, subjectJoined+strconv.FormatUint(c.GetID(), 10)))
 	}
 	return false
+}
+
+// admit notes the connection of a member. A member has one: an earlier one is of a program that ended without a word, or of a thief.
+func (s *natsServer) admit(cid uint64, m member.Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other, of := range s.conns {
+		if of == m.ID {
+			s.log.Warn("a node has connected again, so its earlier connection is cut; if this repeats, its key was copied: evict it", "node", m.Name)
+			delete(s.conns, other)
+			go func() { _ = s.srv.DisconnectClientByID(other) }()
+		}
+	}
+	s.conns[cid] = m.ID
+}
+
+// admitJoin lets a connection ask to join, for a while.
+func (s *natsServer) admitJoin(cid uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.joins >= mostJoining {
+		return false
+	}
+	s.joins++
+	time.AfterFunc(joinWithin, func() {
+		s.mu.Lock()
+		s.joins--
+		s.mu.Unlock()
+		_ = s.srv.DisconnectClientByID(cid)
+	})
+	return true
 }
 
 // joinUser is the name under which a node connects that is no member yet.
@@ -182,7 +219,7 @@ func nodeRights(id string) *server.Permissions {
 	}
 }
 
-// disconnected calls gone with the id of each member whose last connection ends.
+// disconnected calls gone with the id of each member whose connection ends.
 func (s *natsServer) disconnected(nc *nats.Conn, gone func(id string)) error {
 	_, err := nc.Subscribe("$SYS.ACCOUNT."+accountFleet+".DISCONNECT", func(m *nats.Msg) {
 		var said struct {
@@ -196,24 +233,26 @@ func (s *natsServer) disconnected(nc *nats.Conn, gone func(id string)) error {
 		s.mu.Lock()
 		id := s.conns[said.Client.ID]
 		delete(s.conns, said.Client.ID)
-		left := slices.Contains(slices.Collect(maps.Values(s.conns)), id)
 		s.mu.Unlock()
-		if id != "" && !left {
+		if id != "" {
 			gone(id)
 		}
 	})
 	return err
 }
 
-// cut ends the connections of a member.
-func (s *natsServer) cut(id string) {
+// keep cuts the connections of all but some members, and returns whose they were.
+func (s *natsServer) keep(members map[string]bool) (cut []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for cid, of := range s.conns {
-		if of == id {
+		if !members[of] {
+			cut = append(cut, of)
+			delete(s.conns, cid)
 			go func() { _ = s.srv.DisconnectClientByID(cid) }()
 		}
 	}
+	return cut
 }
 
 // lastWords receives the server's log. Unlike the server's own logger it never ends the process.

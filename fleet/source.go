@@ -42,7 +42,7 @@ func (s *Source) set(tools map[string]*shared) (changed bool) {
 		return true
 	}
 	for name, t := range tools {
-		if old := (*before)[name]; old == nil || old.digest != t.digest || (old.Why == nil) != (t.Why == nil) {
+		if old := (*before)[name]; old == nil || old.digest != t.digest || (old.why == nil) != (t.why == nil) {
 			return true
 		}
 	}
@@ -78,19 +78,16 @@ func (s *Source) Tools(context.Context) ([]*tool.Spec, error) {
 	return specs, nil
 }
 
-// Unavailable reports why a tool cannot be called now: no node has it, or the one that says why it cannot run it is the only
-// one.
+// errGone is why a tool cannot be called whose nodes are gone.
+var errGone = tool.Errorf(tool.CodeUnavailable, "the nodes that have it are gone; `toolpost fleet` shows those that are up").Because(reasonGone)
+
+// Unavailable reports why a tool cannot be called now: no node has it, or none can run it.
 func (s *Source) Unavailable(name string) error {
 	t := (*s.tools.Load())[name]
-	switch {
-	case t == nil:
+	if t == nil {
 		return tool.Errorf(tool.CodeNotFound, "no node of the fleet has the tool %s now", name)
-	case len(t.peers) == 0:
-		return tool.Errorf(tool.CodeUnavailable, "the nodes that have it are gone; `toolpost fleet` shows those that are up").Because(reasonGone)
-	case t.Why != nil && len(t.peers) == 1:
-		return t.Why
 	}
-	return nil
+	return t.why
 }
 
 // Close implements tool.Runner. The nodes belong to the hub.
@@ -135,9 +132,11 @@ func (s *Source) foresee(c *tool.Call) (p *peer, touches tool.Touches, err error
 	defer s.leave(p)
 	ctx, stop := context.WithTimeout(context.Background(), askWithin)
 	defer stop()
-	body, err := s.request(ctx, c, p, t.digest, 0)
+	st := s.hub.open(p)
+	defer s.hub.close(st)
+	body, err := s.request(ctx, c, p, st.reply, t.digest, 0)
 	if err == nil {
-		body, err = s.hub.ask(ctx, p, kindTouches, body)
+		body, err = st.ask(ctx, kindTouches, body)
 	}
 	if err != nil {
 		return nil, touches, err
@@ -153,6 +152,8 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		return nil, tool.Ended(ctx)
 	}
 	var tried []*peer
+	var busy error // of the node that refused it last
+	begun := 0
 	for n := 1; ; n++ {
 		t := (*s.tools.Load())[ownName(c.Spec)]
 		if t == nil {
@@ -160,7 +161,7 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		}
 		p, err := s.choose(t, c, tried)
 		if err != nil {
-			return nil, err
+			return nil, cmp.Or(busy, err)
 		}
 		r, err := s.try(ctx, c, p, t.digest, n, out)
 		s.leave(p)
@@ -168,19 +169,19 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		if e == nil || e.Reason != reasonGone || ctx.Err() != nil {
 			return r, err
 		}
-		again := tool.NotRun(err) || c.Spec.Effects.ChangesNothing() || c.Spec.Effects.Idempotent
-		if n == attempts || !again {
-			return nil, lost(c, p, err)
+		tried, busy = append(tried, p), nil
+		if tool.NotRun(err) {
+			busy = err
+			continue
 		}
-		tried = append(tried, p)
+		if begun++; begun == attempts || !c.Spec.Effects.ChangesNothing() && !c.Spec.Effects.Idempotent {
+			return nil, lost(c, p)
+		}
 	}
 }
 
 // lost is the error of a call whose node is gone for good.
-func lost(c *tool.Call, p *peer, err error) error {
-	if tool.NotRun(err) {
-		return err
-	}
+func lost(c *tool.Call, p *peer) error {
 	return tool.Errorf(tool.CodeUnavailable, "the node %s left while it ran %s: whether the call had an effect is not known, so it is "+
 		"not repeated", p.Name, c.Tool).Because(reasonGone)
 }
@@ -190,17 +191,23 @@ func (s *Source) choose(t *shared, c *tool.Call, tried []*peer) (*peer, error) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	able := make([]*peer, 0, len(t.peers))
+	able, free := make([]*peer, 0, len(t.peers)), 0 // the first free ones have a place
 	for _, p := range t.peers {
 		if h.peers[p.ID] == p && !p.Draining && p.refused == "" && !slices.Contains(tried, p) {
 			able = append(able, p)
+			if p.load() < 1 {
+				able[free], able[len(able)-1] = p, able[free]
+				free++
+			}
 		}
 	}
-	p, err := pick(able, c)
-	if err != nil {
+	p, err := pick(able, free, c)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if p == nil {
+	case p == nil && t.why != nil:
+		return nil, tool.BeforeRun(t.why)
+	case p == nil:
 		return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "no node of the fleet can run %s now; `toolpost fleet` shows them", c.Tool).
 			Because(reasonGone))
 	}
@@ -215,8 +222,9 @@ func (s *Source) leave(p *peer) {
 }
 
 // pick chooses among nodes: the one that asked the question which the call answers, the one that was asked what the call
-// touches, the one of its session, or of two at random the less busy one.
-func pick(able []*peer, c *tool.Call) (*peer, error) {
+// touches, the one of its session, or of two at random the less busy one. Those that seem full are the last choice: their hub
+// learns each second how many calls they run.
+func pick(able []*peer, free int, c *tool.Call) (*peer, error) {
 	if node, _, ok := strings.Cut(c.Resume, resumeMark); ok {
 		for _, p := range able {
 			if p.ID == node {
@@ -235,6 +243,9 @@ func pick(able []*peer, c *tool.Call) (*peer, error) {
 		return nil, nil
 	case c.Session != "":
 		return slices.MaxFunc(able, func(a, b *peer) int { return cmp.Compare(a.affinity(c.Session), b.affinity(c.Session)) }), nil
+	}
+	if free > 0 {
+		able = able[:free]
 	}
 	a, b := able[rand.IntN(len(able))], able[rand.IntN(len(able))]
 	if a.load() <= b.load() {
@@ -257,8 +268,8 @@ func (p *peer) load() float64 { return float64(max(p.inflight, p.Running)) / flo
 const resumeMark = "|"
 
 // request writes a call for a node.
-func (s *Source) request(ctx context.Context, c *tool.Call, p *peer, digest string, attempt int) ([]byte, error) {
-	r, err := newRequest(c, p.Run, attempt, digest, envelope.Left(ctx))
+func (s *Source) request(ctx context.Context, c *tool.Call, p *peer, reply, digest string, attempt int) ([]byte, error) {
+	r, err := newRequest(c, p.Run, reply, attempt, digest, envelope.Left(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -270,12 +281,12 @@ func (s *Source) request(ctx context.Context, c *tool.Call, p *peer, digest stri
 
 // try runs a call on one node.
 func (s *Source) try(ctx context.Context, c *tool.Call, p *peer, digest string, attempt int, out tool.Sink) (*tool.Result, error) {
-	body, err := s.request(ctx, c, p, digest, attempt)
+	st := s.hub.open(p)
+	defer s.hub.close(st)
+	body, err := s.request(ctx, c, p, st.reply, digest, attempt)
 	if err != nil {
 		return nil, err
 	}
-	st := s.hub.open(p)
-	defer s.hub.close(st)
 	if c.Record != nil {
 		c.Record.Node = p.Name
 	}
@@ -364,6 +375,9 @@ func (in *incoming) write(b []byte) (err error) {
 func (in *incoming) emit(body []byte, out tool.Sink) error {
 	var head event
 	raw, err := unpack(body, &head)
+	if err == nil {
+		err = checkJSON(raw...)
+	}
 	if err != nil {
 		return tool.Errorf(tool.CodeProtocol, "an event of a node cannot be read: %w", err).Because(reasonLink)
 	}

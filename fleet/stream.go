@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
@@ -39,12 +40,29 @@ const (
 	window     = 32       // frames that the other end has not taken yet; more wait, which slows the tool down
 	takenEvery = window / 2
 	largest    = 128 << 20 // bytes of a body in parts
+	mostHeld   = 512 << 20 // bytes of all streams of a node
 	headSize   = 5
 )
+
+// A budget bounds what arrived for all streams of a node and has not been used.
+type budget struct {
+	most int64
+	full error // what a stream ends with that has no room
+	held atomic.Int64
+}
+
+func (b *budget) take(bytes int) bool {
+	fits := b.held.Add(int64(bytes)) <= b.most
+	if !fits {
+		b.held.Add(-int64(bytes))
+	}
+	return fits
+}
 
 // A stream is one exchange between a hub and a node, such as a call. Both ends send at once.
 type stream struct {
 	peer    string // the name of the node, for messages
+	room    *budget
 	put     func(frame []byte) error
 	moved   chan struct{} // the other end has taken something
 	arrived chan struct{}
@@ -56,16 +74,18 @@ type stream struct {
 	got   uint32
 	in    []frame
 	muted bool        // nothing reads what is sent
+	holds int         // bytes that count in the budget
 	err   error       // why the stream is broken
 	stop  func(error) // is told so; may be nil
 
 	consumed uint32 // used by the receiving goroutine alone, like the next
+	used     int    // bytes of the last message
 	counted  bool   // it is one of the calls of its node
 	over     *nats.Conn
 }
 
-func newStream(peer string, put func([]byte) error) *stream {
-	return &stream{peer: peer, put: put, moved: make(chan struct{}, 1), arrived: make(chan struct{}, 1), done: make(chan struct{})}
+func newStream(peer string, room *budget, put func([]byte) error) *stream {
+	return &stream{peer: peer, room: room, put: put, moved: make(chan struct{}, 1), arrived: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 func encodeFrame(k kind, number uint32, body []byte) []byte {
@@ -124,10 +144,10 @@ func (s *stream) mute() {
 	signal(s.moved)
 }
 
-// deliver takes a frame from the connection. It never blocks.
+// deliver takes a frame from the connection. It never blocks. The other end learns of a frame that breaks the rules.
 func (s *stream) deliver(b []byte) {
 	if len(b) < headSize {
-		s.fail(s.garbled("a message of %d bytes", len(b)))
+		s.end(s.garbled("a message of %d bytes", len(b)))
 		return
 	}
 	k, number, body := kind(b[0]), binary.BigEndian.Uint32(b[1:]), b[headSize:]
@@ -140,7 +160,7 @@ func (s *stream) deliver(b []byte) {
 		return
 	}
 	if err := s.queue(frame{k, body}, number); err != nil {
-		s.fail(err)
+		s.end(err)
 		return
 	}
 	signal(s.arrived)
@@ -149,15 +169,40 @@ func (s *stream) deliver(b []byte) {
 func (s *stream) queue(f frame, number uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil
+	}
 	s.got++
 	switch {
 	case number != s.got:
 		return s.garbled("message %d came in place of message %d", number, s.got)
 	case len(s.in) == window:
 		return s.garbled("more than %d messages at once", window)
+	case len(f.body) > chunk:
+		return s.garbled("a message of %d bytes", len(f.body))
+	case !s.room.take(len(f.body)):
+		return s.room.full
 	}
+	s.holds += len(f.body)
 	s.in = append(s.in, f)
 	return nil
+}
+
+// release gives bytes back to the budget.
+func (s *stream) release(bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holds -= bytes
+	s.room.held.Add(-int64(bytes))
+}
+
+// forget ends a stream that is not used any more, and what it holds.
+func (s *stream) forget() {
+	s.fail(errCut)
+	s.mu.Lock()
+	holds := s.holds
+	s.mu.Unlock()
+	s.release(holds)
 }
 
 // signal wakes the goroutine that waits for c, or the next one that will.
@@ -251,23 +296,28 @@ func (s *stream) took(f frame) frame {
 // message returns the next frame that is not a part, with its whole body. Bytes of a file go to file.
 func (s *stream) message(ctx context.Context, file func([]byte) error) (f frame, err error) {
 	var whole []byte
-	for {
+	s.release(s.used)
+	s.used = 0
+	for err == nil {
 		if f, err = s.receive(ctx); err != nil {
-			return f, err
+			break
 		}
-		switch {
-		case f.kind == kindFile && file != nil:
+		if f.kind == kindFile && file != nil {
 			err = file(f.body)
+			s.release(len(f.body))
+			continue
+		}
+		s.used += len(f.body)
+		switch {
 		case f.kind != kindPart && whole == nil:
 			return f, nil
 		case len(whole)+len(f.body) > largest:
-			err = s.garbled("a message of more than %d bytes", largest)
-		default:
-			whole = append(whole, f.body...)
+			return f, s.garbled("a message of more than %d bytes", largest)
 		}
-		if err != nil || f.kind != kindPart && f.kind != kindFile {
+		if whole = append(whole, f.body...); f.kind != kindPart {
 			f.body = whole
-			return f, err
+			return f, nil
 		}
 	}
+	return f, err
 }

@@ -33,7 +33,8 @@ const (
 
 // A request is a call on its way to a node. The bytes of the arguments, the answers and the state follow it unchanged.
 type request struct {
-	To         string          `json:"to"` // the run of the node's program that it is for: no other one takes it
+	To         string          `json:"to"`    // the run of the node's program that it is for: no other one takes it
+	Reply      string          `json:"reply"` // the subject of its stream: it counts in no other one
 	Attempt    int             `json:"attempt"`
 	Call       string          `json:"call"`
 	Source     string          `json:"source"`
@@ -57,9 +58,9 @@ type request struct {
 }
 
 // newRequest writes a call for a node.
-func newRequest(c *tool.Call, to string, attempt int, digest string, left time.Duration) (r request, err error) {
+func newRequest(c *tool.Call, to, reply string, attempt int, digest string, left time.Duration) (r request, err error) {
 	r = request{
-		To: to, Attempt: attempt, Call: c.ID, Source: c.Spec.Source, Tool: ownName(c.Spec), Digest: digest,
+		To: to, Reply: reply, Attempt: attempt, Call: c.ID, Source: c.Spec.Source, Tool: ownName(c.Spec), Digest: digest,
 		Caller: c.Caller.ID, Door: c.Caller.Door, Roles: c.Caller.Roles(), Session: c.Session, Key: c.Key, Run: c.Run,
 		Trace: c.Trace, Span: c.Span, Parent: c.Parent, Depth: c.Depth, Resume: c.Resume, LogLevel: c.LogLevel, Left: left,
 		Guarantees: c.Guarantees,
@@ -111,12 +112,15 @@ func pack(head any, raw ...[]byte) ([]byte, error) {
 
 var errCut = errors.New("a message of the fleet ends too early")
 
+// mostParts bounds the raw parts of a message.
+const mostParts = 1 << 16
+
 // unpack is the inverse of pack. Raw bytes of length 0 are nil.
 func unpack(b []byte, head any) (raw [][]byte, err error) {
 	first := true
 	for len(b) > 0 {
 		n, used := binary.Uvarint(b)
-		if used <= 0 || n > uint64(len(b)-used) {
+		if used <= 0 || n > uint64(len(b)-used) || len(raw) == mostParts {
 			return nil, errCut
 		}
 		part := b[used : used+int(n) : used+int(n)]
@@ -173,6 +177,9 @@ func encodeResult(r *tool.Result) ([]byte, error) {
 func decodeResult(b []byte) (r *tool.Result, drops bool, err error) {
 	var in reply
 	raw, err := unpack(b, &in)
+	if err == nil {
+		err = checkJSON(raw...)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -185,6 +192,16 @@ func decodeResult(b []byte) (r *tool.Result, drops bool, err error) {
 		in.Result.Content = c
 	}
 	return &in.Result, in.Drops, nil
+}
+
+// checkJSON refuses raw parts that are no JSON. Blocks of an MCP server need not be strict.
+func checkJSON(raw ...[]byte) error {
+	for _, r := range raw {
+		if err := strictjson.Check(r); len(r) > 0 && err != nil && !strictjson.Loose(r) {
+			return err
+		}
+	}
+	return nil
 }
 
 // An event is an event without its data, which follow it unchanged.

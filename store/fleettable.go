@@ -102,8 +102,13 @@ func (f *FleetTable) Enrol(_ context.Context, digest string, m member.Member) (m
 			return err
 		}
 		var labels string
+		wants := m.Role
 		if _, err := database.Row(t, `SELECT role, labels FROM fleet_ticket WHERE digest = ?`, []any{digest}, &m.Role, &labels); err != nil {
 			return err
+		}
+		if wants != m.Role {
+			return tool.Errorf(tool.CodeInvalidInput, "this token is for a %s, and this node is to be a %.20s; make another with "+
+				"`toolpost fleet token --role %.20s`", m.Role, wants, wants)
 		}
 		m.Labels = nil
 		if err := strictjson.Unmarshal([]byte(labels), &m.Labels); err != nil {

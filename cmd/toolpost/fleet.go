@@ -47,7 +47,8 @@ func (a *app) fleetCommand() *cobra.Command {
 		}),
 		over[nodetools.NameArgs](a, own{"evictNode", "evict nodes", 0}, "node", &cobra.Command{
 			Use: "evict NODE", Short: "End the membership of a node",
-			Long: "Cuts a node off within a second, and refuses its key from then on. To come back, it needs a new token.",
+			Long: "Cuts a node off within a second, and refuses its key from then on; a hub that cannot be reached learns of it\n" +
+				"from the store within 5 seconds. To come back, the node needs a new token. Evict a node whose key was copied.",
 		}, func(d nodetools.Done) { fmt.Fprintf(a.out, "%s  %s\n", a.out.green("evicted"), clean(d.Node)) }),
 		over[struct{}](a, own{"rotateNodes", "rotate the keys of nodes", 0}, "", &cobra.Command{
 			Use: "rotate", Short: "Replace the keys of all connected nodes",

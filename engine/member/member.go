@@ -40,9 +40,9 @@ type Ticket struct {
 type Register interface {
 	// AddTicket stores a ticket that expires after ttl, by the clock of the database.
 	AddTicket(ctx context.Context, t Ticket, ttl time.Duration) error
-	// Enrol adds a member with the role and the labels of the ticket, and takes one of the ticket's uses, both or neither.
-	// The error is access_denied if there is no such ticket, or it has expired or is used up, without saying which, and
-	// conflict if a member that is not evicted has the name.
+	// Enrol adds a member with the labels of the ticket, and takes one of the ticket's uses, both or neither. The error is
+	// access_denied if there is no such ticket, or it has expired or is used up, without saying which, invalid_input if it is
+	// for another role, and conflict if a member that is not evicted has the name.
 	Enrol(ctx context.Context, digest string, m Member) (Member, error)
 	// Found adds a member without a ticket: the first hub.
 	Found(ctx context.Context, m Member) error

@@ -23,6 +23,13 @@ func node(name string) member.Member {
 	return member.Member{ID: "id of " + name, Name: name, Role: member.Hub, Key: "key of " + name, Address: "a:7422"}
 }
 
+// workerNode returns a worker that is about to join.
+func workerNode(name string) member.Member {
+	m := node(name)
+	m.Role = member.Worker
+	return m
+}
+
 func membersOf(t *testing.T, db *store.DB) []member.Member {
 	t.Helper()
 	return must[[]member.Member](t)(db.Fleet().Members(t.Context()))
@@ -31,7 +38,7 @@ func membersOf(t *testing.T, db *store.DB) []member.Member {
 // enrolled returns the error of a node that joins with a token.
 func enrolled(t *testing.T, db *store.DB, token, name string) error {
 	t.Helper()
-	return errOf(db.Fleet().Enrol(t.Context(), database.Digest(token), node(name)))
+	return errOf(db.Fleet().Enrol(t.Context(), database.Digest(token), workerNode(name)))
 }
 
 func fleetTickets(t *testing.T, k Kind) {
@@ -39,9 +46,10 @@ func fleetTickets(t *testing.T, k Kind) {
 	other, raw := k.open(t, address), k.Raw(t, address)
 	works(t, mine.Fleet().AddTicket(t.Context(), ticket("two", 2), time.Hour))
 	works(t, mine.Fleet().AddTicket(t.Context(), ticket("short", 2), time.Nanosecond))
-	want := node("w1")
-	want.Role, want.Labels = member.Worker, []string{"gpu", "ä,\"b"}
-	got := must[member.Member](t)(other.Fleet().Enrol(t.Context(), database.Digest("two"), node("w1")))
+	gives(t, errOf(other.Fleet().Enrol(t.Context(), database.Digest("two"), node("w1"))), tool.CodeInvalidInput, "a ticket for another role")
+	want := workerNode("w1")
+	want.Labels = []string{"gpu", "ä,\"b"}
+	got := must[member.Member](t)(other.Fleet().Enrol(t.Context(), database.Digest("two"), workerNode("w1")))
 	want.Joined = got.Joined
 	equal(t, got, want, "it has the role and the labels of its ticket")
 	holds(t, !got.Joined.IsZero() && time.Since(got.Joined).Abs() < time.Minute, "it joined at %v", got.Joined)
@@ -55,7 +63,7 @@ func fleetTickets(t *testing.T, k Kind) {
 		gives(t, err, tool.CodeAccessDenied, "%s", token)
 		equal(t, err.Error(), unknown.Error(), "%s", token)
 	}
-	gives(t, errOf(mine.Fleet().Enrol(t.Context(), "a\x00\xff", node("w3"))), tool.CodeAccessDenied, "not a digest")
+	gives(t, errOf(mine.Fleet().Enrol(t.Context(), "a\x00\xff", workerNode("w3"))), tool.CodeAccessDenied, "not a digest")
 	works(t, mine.Fleet().AddTicket(t.Context(), ticket("new", 1), time.Hour))
 	equal(t, count(t, raw, `SELECT COUNT(*) FROM fleet_ticket`), 1, "tickets that are over are kept")
 	equal(t, len(membersOf(t, other)), 2)
@@ -80,7 +88,7 @@ func fleetRaced(t *testing.T, k Kind) {
 	works(t, dbs[0].Fleet().AddTicket(t.Context(), ticket("more", 20), time.Hour))
 	joined.Store(0)
 	together(20, func(i int) {
-		n := node("same")
+		n := workerNode("same")
 		n.ID = name("id%d", i)
 		_, err := dbs[i%3].Fleet().Enrol(t.Context(), database.Digest("more"), n)
 		joined.Add(int64(flag(err == nil)))

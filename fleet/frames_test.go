@@ -1,0 +1,329 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"toolpost/engine/member"
+	"toolpost/internal/kit"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// numbered makes frames with successive numbers.
+func numbered(k kind, bodies ...[]byte) (frames [][]byte) {
+	for i, b := range bodies {
+		frames = append(frames, encodeFrame(k, uint32(i+1), b))
+	}
+	return frames
+}
+
+// A stream that gets a bad frame ends, and tells the other end why.
+func TestBadFramesEndAStream(t *testing.T) {
+	part := make([]byte, chunk)
+	tooMany := numbered(kindEvent, make([][]byte, window+1)...)
+	for what, c := range map[string]struct {
+		frames [][]byte
+		says   string
+	}{
+		"a number that skips":      {[][]byte{encodeFrame(kindEvent, 2, nil)}, "message 2 came in place of message 1"},
+		"a number again":           {[][]byte{tooMany[0], tooMany[0]}, "message 1 came in place of message 2"},
+		"a number of 0":            {[][]byte{encodeFrame(kindEvent, 0, nil)}, "message 0 came in place of message 1"},
+		"more than the window":     {tooMany, "more than 32 messages at once"},
+		"half a frame":             {[][]byte{{'e', 0, 0}}, "a message of 3 bytes"},
+		"nothing":                  {[][]byte{nil}, "a message of 0 bytes"},
+		"a frame that is too long": {numbered(kindPart, append(part, 'x')), "a message of 65537 bytes"},
+		"more than the budget":     {numbered(kindPart, part, part, part, part, part), "full"},
+	} {
+		var told error
+		room := &budget{most: 4 * chunk, full: errors.New("full")}
+		s := newStream("the peer", room, func(b []byte) error { told = ended(b[headSize:]); return nil })
+		for _, f := range c.frames {
+			s.deliver(f)
+		}
+		kit.Fails(t, s.err, c.says, what)
+		kit.Fails(t, told, c.says, what)
+		s.deliver(encodeFrame(kindEvent, s.got+1, []byte("late")))
+		s.forget()
+		kit.Equal(t, room.held.Load(), 0, what)
+		s.deliver(encodeFrame(kindEvent, s.got+1, []byte("later")))
+		kit.Equal(t, room.held.Load(), 0, what, "after its end")
+	}
+}
+
+func TestABodyHasABound(t *testing.T) {
+	var to, from *stream
+	room := &budget{most: 2 * largest}
+	from = newStream("the peer", room, func(b []byte) error { to.deliver(b); return nil })
+	to = newStream("the peer", room, func(b []byte) error { from.deliver(b); return nil })
+	sent := make(chan error, 1)
+	go func() { sent <- from.send(t.Context(), kindEvent, make([]byte, largest+1)) }()
+	_, err := to.message(t.Context(), nil)
+	kit.Refused(t, err, tool.CodeProtocol, "a message of more than 134217728 bytes")
+	to.end(err)
+	kit.Refused(t, kit.Receive(t, "its end", sent), tool.CodeProtocol, "a message of more than")
+}
+
+// What a stream has used counts no more in the budget: files and messages of any length pass.
+func TestUsedBytesAreFree(t *testing.T) {
+	room := &budget{most: 5 * chunk, full: errors.New("full")}
+	var sent uint32
+	s := newStream("the peer", room, func([]byte) error { return nil })
+	send := func(k kind, n int) {
+		sent++
+		s.deliver(encodeFrame(k, sent, make([]byte, n)))
+	}
+	file := 0
+	for range 3 {
+		for range 10 {
+			send(kindFile, chunk)
+			send(kindFile, chunk)
+			send(kindEvent, 1)
+			kit.Must(s.message(t.Context(), func(b []byte) error { file += len(b); return nil }))(t)
+		}
+		send(kindPart, chunk)
+		send(kindFile, chunk)
+		send(kindPart, chunk)
+		send(kindEvent, 1)
+		f := kit.Must(s.message(t.Context(), func([]byte) error { return nil }))(t)
+		kit.Equal(t, len(f.body), 2*chunk+1)
+		kit.Equal(t, room.held.Load(), 2*chunk+1, "a message that is in use")
+	}
+	kit.Equal(t, file, 60*chunk)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	kit.Refused(t, kit.Err(s.message(ctx, nil)), tool.CodeCancelled, "")
+	kit.Equal(t, room.held.Load(), 0)
+}
+
+// A hostile is a worker that answers each stream as a test wants, after it got the first frame.
+func (f *fleetTest) hostile(name string, answer func(put func(k kind, number uint32, body []byte))) {
+	f.t.Helper()
+	p := f.join(name, member.Worker)
+	nc := kit.Must(raw(f.t, f.hub, p))(f.t)
+	b := block(name, tool.Effects{Reads: true})
+	l := kit.Must(newList(b.Offers(f.t.Context())))(f.t)
+	_ = kit.Must(nc.Subscribe(subjectNode+p.ID, func(m *nats.Msg) {
+		put := func(k kind, number uint32, body []byte) {
+			kit.Check(f.t, nc.Publish(m.Reply, encodeFrame(k, number, body)))
+		}
+		switch kind(m.Data[0]) {
+		case kindList:
+			put(kindResult, 1, l.packed)
+		case kindCall:
+			answer(put)
+		}
+	}))(f.t)
+	f.announce(nc, announcement{ID: p.ID, Run: name, Link: linkVersion, Digest: l.digest, Places: 1})
+	kit.Eventually(f.t, "the hub knows the tools of "+name, func() bool { return f.has(name) })
+}
+
+// announce announces a node until the test ends.
+func (f *fleetTest) announce(nc *nats.Conn, a announcement) {
+	body := kit.Must(strictjson.Marshal(a))(f.t)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for first := true; first || tool.Sleep(ctx, announceEvery); first = false {
+			_ = nc.Publish(subjectUp+a.ID, body)
+		}
+	}()
+	f.t.Cleanup(func() { stop(); <-done })
+}
+
+// Whatever a worker answers, its call has one outcome, and the calls of others are not disturbed.
+func TestAWorkerThatBreaksTheRulesEndsItsOwnCallAlone(t *testing.T) {
+	result := func(r *tool.Result) []byte { return kit.Must(encodeResult(r))(t) }
+	good, bad := kit.Must(pack(&event{Kind: tool.KindLog}, []byte(`{}`)))(t), kit.Must(pack(&event{Kind: tool.KindLog}, []byte(`{`)))(t)
+	type answers = func(put func(kind, uint32, []byte))
+	one := func(k kind, body []byte) answers { return func(put func(kind, uint32, []byte)) { put(k, 1, body) } }
+	for what, c := range map[string]struct {
+		answer answers
+		code   tool.Code
+		says   string
+	}{
+		"a result":              {one(kindResult, result(&tool.Result{OK: true, Output: []byte(`1`)})), "", ""},
+		"an unknown kind":       {one('?', nil), tool.CodeProtocol, "unknown kind"},
+		"a request":             {one(kindCall, good), tool.CodeProtocol, "unknown kind"},
+		"no result":             {one(kindResult, nil), tool.CodeProtocol, "cannot be read"},
+		"an output that is cut": {one(kindResult, result(&tool.Result{Output: []byte(`{"a":`)})), tool.CodeProtocol, "cannot be read"},
+		"more than an output":   {one(kindResult, result(&tool.Result{Output: []byte(`{"a":1} {}`)})), tool.CodeProtocol, "cannot be read"},
+		"a bad block": {one(kindResult, result(&tool.Result{Content: &tool.Content{Blocks: []json.RawMessage{[]byte("\xff")}}})),
+			tool.CodeProtocol, "cannot be read"},
+		"a bad event":         {one(kindEvent, bad), tool.CodeProtocol, "cannot be read"},
+		"an error of no kind": {one(kindError, []byte(`{}`)), tool.CodeProtocol, "an error that cannot be read"},
+		"a gap": {func(put func(kind, uint32, []byte)) { put(kindEvent, 1, good); put(kindResult, 3, nil) },
+			tool.CodeProtocol, "message 3 came in place of message 2"},
+		"parts without an end": {func(put func(kind, uint32, []byte)) {
+			for i := range uint32(20) {
+				put(kindPart, i+1, make([]byte, chunk))
+			}
+		}, tool.CodeUnavailable, "send more than"},
+		"its end": {one(kindEnd, encodeError(errors.New("x"))), tool.CodeInternal, "x"},
+	} {
+		f := open(t)
+		f.hub.hub.room.most = 10 * chunk
+		f.hostile("hostile", c.answer)
+		_, err := f.call(t.Context(), "wait", `{}`)
+		kit.Equal(t, tool.CodeOf(err), c.code, what)
+		kit.Equal(t, strings.Contains(fmt.Sprint(err), c.says), true, what, err)
+		f.hub.hub.mu.Lock()
+		kit.Equal(t, len(f.hub.hub.streams), 0, what)
+		f.hub.hub.mu.Unlock()
+		kit.Equal(t, f.hub.hub.room.held.Load(), 0, what)
+	}
+}
+
+// A worker that never answers, and takes nothing, costs a call its time and nothing else.
+func TestASlowWorkerCostsNoMoreThanTheTimeOfACall(t *testing.T) {
+	f := open(t)
+	f.hostile("slow", func(func(kind, uint32, []byte)) {})
+	for _, args := range []string{`{}`, `{"text":"` + strings.Repeat("x", 2*window*chunk) + `"}`} {
+		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err := f.call(ctx, "wait", args)
+		kit.Refused(t, err, tool.CodeTimeout, "")
+		stop()
+	}
+}
+
+// A node that is full says so at once, however long the call is, and another one runs it.
+func TestAFullNodeDelaysNoCall(t *testing.T) {
+	f := open(t)
+	full := f.work("full", block("full", tool.Effects{Writes: true}))
+	full.host.mu.Lock()
+	for i := range maxStreams {
+		full.host.streams[fmt.Sprint(i)] = nil
+	}
+	full.host.mu.Unlock()
+	long := `{"text":"` + strings.Repeat("x", 2*window*chunk) + `"}`
+	kit.Refused(t, kit.Err(f.call(t.Context(), "wait", long)), tool.CodeUnavailable, "the node has 4096 calls")
+	full.host.mu.Lock()
+	clear(full.host.streams)
+	full.host.mu.Unlock()
+	full.host.room.most = chunk
+	kit.Refused(t, kit.Err(f.call(t.Context(), "wait", long)), tool.CodeUnavailable, "than it can hold")
+	other := block("other", tool.Effects{Writes: true})
+	close(other.leave)
+	f.work("other", other)
+	for range 9 {
+		kit.Equal(t, string(kit.Must(f.call(t.Context(), "wait", long))(t).Output), `"other"`)
+	}
+	kit.Eventually(t, "nothing is left of the calls", func() bool { return full.host.room.held.Load() == 0 })
+}
+
+func TestDecodersAreTheInverse(t *testing.T) {
+	r := &tool.Result{OK: true, Output: []byte(`{"a":1}`), Summary: "s", Content: &tool.Content{Blocks: []json.RawMessage{[]byte(`{}`)}, Structured: true}}
+	got, drops, err := decodeResult(kit.Must(encodeResult(r))(t))
+	kit.OK(t, err)
+	kit.Equal(t, drops, false)
+	kit.DeepEqual(t, got, r)
+	many := slices.Repeat([][]byte{nil}, mostParts)
+	kit.OK(t, kit.Err(unpack(kit.Must(pack(1, many...))(t), new(int))))
+	kit.Fails(t, kit.Err(unpack(kit.Must(pack(1, append(many, nil)...))(t), new(int))), "ends too early", "a message of too many parts")
+}
+
+func seeds(f *testing.F, more ...[]byte) {
+	r := kit.Must(encodeResult(&tool.Result{OK: true, Output: []byte(`1`), Content: &tool.Content{}}))(f)
+	l := kit.Must(newList(reference(f).Offers(f.Context())))(f)
+	for _, b := range append(more, nil, []byte("\x02{}"), []byte("\x01"), r, l.packed, bytes.Repeat([]byte{0xff}, 12)) {
+		f.Add(b)
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r request
+		if raw, err := unpack(b, &r); err == nil {
+			_, _ = r.call(at(raw, 0), at(raw, 1), at(raw, 2))
+			kit.Must(pack(&r, raw...))(t)
+		}
+	})
+}
+
+func FuzzDecodeList(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		all, _ := decodeList(b)
+		for _, o := range all {
+			kit.Equal(t, o.Spec.Name != "" && o.Spec.Source != tool.OwnSource && o.Spec.Aliases == nil && o.digest != "", true)
+			kit.OK(t, checkJSON(o.Spec.Input, o.Spec.Output, o.Spec.Extra))
+			again := kit.Must(decodeOffer(kit.Must(o.encode())(t)))(t)
+			kit.Equal(t, again.digest, o.digest)
+		}
+	})
+}
+
+func FuzzDecodeResult(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, _, err := decodeResult(b); err == nil {
+			kit.OK(t, checkJSON(r.Output))
+			kit.Must(encodeResult(r))(t)
+		}
+		_ = (&incoming{}).emit(b, tool.Discard)
+		_, _ = decodeTouches(b)
+		kit.Equal(t, ended(b) != nil, true)
+	})
+}
+
+func FuzzFrames(f *testing.F) {
+	f.Add(slices.Concat(numbered(kindPart, []byte("a"), []byte("b"))...), uint8(headSize+1))
+	f.Add(slices.Concat(numbered(kindTaken, nil, nil, nil)...), uint8(headSize))
+	f.Fuzz(func(t *testing.T, b []byte, size uint8) {
+		room := &budget{most: 1 << 10, full: errCut}
+		s := newStream("the peer", room, func([]byte) error { return nil })
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		for frame := range slices.Chunk(b, max(int(size), 1)) {
+			s.deliver(frame)
+			if size%2 == 0 {
+				_, _ = s.message(ctx, func([]byte) error { return nil })
+			}
+		}
+		kit.Equal(t, room.held.Load() <= room.most && len(s.in) <= window, true)
+		s.forget()
+		kit.Equal(t, room.held.Load(), 0)
+	})
+}
+
+func FuzzParseInvitation(f *testing.F) {
+	f.Add(Invitation{Hubs: []string{"a:1", "[::1]:2"}}.String())
+	f.Add("tp://#")
+	f.Fuzz(func(t *testing.T, line string) {
+		if i, err := ParseInvitation(line); err == nil {
+			again := kit.Must(ParseInvitation(i.String()))(t)
+			kit.DeepEqual(t, again, i)
+		}
+	})
+}
+
+// closed is a register that lets no node join.
+type closed struct{ member.Register }
+
+func (closed) Enrol(_ context.Context, _ string, m member.Member) (member.Member, error) {
+	return m, tool.Errorf(tool.CodeAccessDenied, "no")
+}
+
+func FuzzJoining(f *testing.F) {
+	f.Add([]byte(`{"token":"t","name":"n","key":"k","proof":"","link":1,"role":"hub"}`), "a")
+	f.Add([]byte(`{"id":"a","run":"r","link":1,"digest":"d","places":-1}`), "a")
+	f.Fuzz(func(t *testing.T, b []byte, id string) {
+		r := &reception{register: closed{}, log: slog.New(slog.DiscardHandler)}
+		r.receive(&nats.Msg{Subject: subjectJoin, Reply: subjectJoined + "1", Data: b})
+		h := &hub{roster: &roster{}, log: slog.New(slog.DiscardHandler), peers: map[string]*peer{}}
+		h.announced(&nats.Msg{Subject: subjectUp + id, Data: b})
+		kit.Equal(t, len(h.peers), 0, "a node that is no member")
+	})
+}
