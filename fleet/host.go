@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +37,6 @@ const remembered = 1 << 16
 
 // A host runs the calls of hubs on this node.
 type host struct {
-	id      string
 	run     string // of this program: a message for an earlier one is refused
 	machine Machine
 	orders  func(ctx context.Context, order order) ([]byte, error)
@@ -64,9 +62,6 @@ type host struct {
 
 // take gets a message of a hub, from any of the links. It never blocks.
 func (h *host) take(nc *nats.Conn, m *nats.Msg) {
-	if !h.answersTo(m.Reply) {
-		return
-	}
 	h.mu.Lock()
 	s := h.streams[m.Reply]
 	if s == nil && h.opens(m) {
@@ -124,13 +119,6 @@ func (h *host) unheard(nc *nats.Conn) {
 			s.mute()
 		}
 	}
-}
-
-// answersTo reports whether a subject is one on which this node answers a hub.
-func (h *host) answersTo(subject string) bool {
-	rest, ok := strings.CutPrefix(subject, subjectStreams)
-	parts := strings.Split(rest, ".")
-	return ok && len(parts) == 3 && parts[1] == h.id
 }
 
 // opens reports whether a message begins a stream, as the first frame does. The caller holds mu.

@@ -118,7 +118,7 @@ func Start(ctx context.Context, env Env) (*Node, error) {
 	n.env.Places = cmp.Or(env.Places, 1024)
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.host = &host{
-		id: n.pass.ID, run: rand.Text(), machine: env.Machine, orders: n.obey, log: env.Log, life: n.life, places: n.env.Places,
+		run: rand.Text(), machine: env.Machine, orders: n.obey, log: env.Log, life: n.life, places: n.env.Places,
 		streams: map[string]*stream{}, seen: map[string]bool{}, resting: make(chan func()),
 		room: budget{most: mostHeld, full: busy("has more calls on their way to it than it can hold")},
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
@@ -320,6 +321,9 @@ func (s *Source) try(ctx context.Context, c *tool.Call, p *peer, digest string, 
 // result reads the outcome of a call.
 func (s *Source) result(body []byte, p *peer) (*tool.Result, error) {
 	r, drops, err := decodeResult(body)
+	if err == nil && r.Ask != nil && r.Ask.Kind != "" {
+		err = errors.New("only hubs ask for approvals")
+	}
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "the result of the node %s cannot be read: %w", p.Name, err).Because(reasonLink)
 	}
