@@ -120,7 +120,7 @@ func (f *fleetTest) has(name string) bool {
 	defer f.hub.hub.mu.Unlock()
 	for _, p := range f.hub.hub.peers {
 		if p.Name == name && p.listed == p.Digest {
-			return true
+			return !f.hub.hub.stale
 		}
 	}
 	return false

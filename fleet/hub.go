@@ -24,6 +24,7 @@ const (
 	announceEvery = time.Second
 	silentFor     = 5 * time.Second // a node that says nothing for so long is gone
 	askWithin     = 10 * time.Second
+	publishEvery  = 50 * time.Millisecond // at most, since it takes a while if the nodes are many
 )
 
 // A hub knows the nodes that are connected to its server, and sends them calls.
@@ -43,6 +44,8 @@ type hub struct {
 	streams map[string]*stream   // by the last part of their subjects
 	ending  map[string][]*stream // of nodes that are gone, by the last part of the subject of endOf
 	sources map[string]*Source   // of the fleet, by name
+	stale   bool                 // the nodes offer something else than the sources that were published
+	dirty   chan struct{}        // likewise
 }
 
 // A peer is another node, as a hub knows it.
@@ -79,6 +82,7 @@ func newHub(n *Node) (*hub, error) {
 		id: n.pass.ID, run: rand.Text(), nc: n.nc, log: n.env.Log, changed: n.env.Changed, roster: n.roster, routes: n.env.Routes,
 		room:  budget{most: mostHeld, full: full.Because(reasonLink)},
 		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
+		dirty: make(chan struct{}, 1),
 	}
 	for subject, take := range map[string]nats.MsgHandler{
 		subjectUp + "*":                h.announced,
@@ -164,16 +168,12 @@ func (h *hub) list(p *peer, digest string) {
 		h.log.Warn("a node gets no calls: "+refused, "node", p.Name)
 	}
 	h.mu.Lock()
-	p.tools, p.refused = map[string]*offered{}, refused
+	p.asking, p.listed, p.tools, p.refused = false, digest, map[string]*offered{}, refused
 	for _, o := range all {
 		p.tools[toolKey(o.Spec.Source, o.Spec.Name)] = o
 	}
-	tell := h.derive()
+	h.change()
 	h.mu.Unlock()
-	tell()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p.asking, p.listed = false, digest // not before the tools can be called: see Ready
 }
 
 // ask sends one question to a node, and returns the answer.
@@ -263,8 +263,8 @@ func (h *hub) gone(id string) {
 	}
 	delete(h.peers, id)
 	h.endStreams(p)
+	h.change()
 	h.mu.Unlock()
-	h.publish()
 }
 
 // endStreams ends the streams with a node, once the last answers that it sent have been read: they come by another way than the
@@ -300,16 +300,28 @@ func (h *hub) watch(ctx context.Context) {
 	}
 }
 
+// change notes that the nodes offer something else. The caller holds mu.
+func (h *hub) change() {
+	h.stale = true
+	signal(h.dirty)
+}
+
+// follow publishes after changes, until ctx ends: many nodes that come or go at once cost little more than one.
+func (h *hub) follow(ctx context.Context) {
+	for {
+		select {
+		case <-h.dirty:
+			h.publish()
+			tool.Sleep(ctx, publishEvery)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // publish derives the sources of the fleet from what its nodes offer.
 func (h *hub) publish() {
 	h.mu.Lock()
-	tell := h.derive()
-	h.mu.Unlock()
-	tell()
-}
-
-// derive is publish for a caller that holds mu. It returns what remains to be done without it.
-func (h *hub) derive() (tell func()) {
 	offers := h.offers()
 	var told []*Source
 	added := false
@@ -330,14 +342,16 @@ func (h *hub) derive() (tell func()) {
 			told = append(told, s)
 		}
 	}
-	return func() {
-		for _, s := range told {
-			s.Tell()
-		}
-		if added {
-			h.changed()
-		}
+	h.mu.Unlock()
+	for _, s := range told {
+		s.Tell()
 	}
+	if added {
+		h.changed()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stale = len(h.dirty) > 0
 }
 
 // offers groups what the nodes offer by source and name. If nodes define a tool differently, the definition of most of them

@@ -50,6 +50,7 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 		return err
 	}
 	n.tasks.Go(func() { n.hub.watch(n.life) })
+	n.tasks.Go(func() { n.hub.follow(n.life) })
 	n.tasks.Go(n.watchRoster)
 	n.env.Log.Info("the fleet is open", "address", n.address())
 	return n.roster.refresh(ctx)
@@ -148,11 +149,12 @@ func (n *Node) Ready() error {
 	}
 	n.hub.mu.Lock()
 	defer n.hub.mu.Unlock()
-	for _, m := range n.roster.all() {
+	missing := func(m member.Member) bool {
 		p := n.hub.peers[m.ID]
-		if m.Role == roleWorker && m.Evicted.IsZero() && (p == nil || p.listed == "" && p.refused == "") {
-			return tool.Errorf(tool.CodeUnavailable, "the hub waits for its workers").RetryAfter(time.Second)
-		}
+		return m.Role == roleWorker && m.Evicted.IsZero() && (p == nil || p.listed == "" && p.refused == "")
+	}
+	if n.hub.stale || slices.ContainsFunc(n.roster.all(), missing) {
+		return tool.Errorf(tool.CodeUnavailable, "the hub waits for its workers").RetryAfter(time.Second)
 	}
 	return nil
 }
@@ -272,8 +274,9 @@ func (r *roster) known(key string) (member.Member, bool) {
 // lookEvery is the least time between two looks at the store for an unknown key.
 const lookEvery = 50 * time.Millisecond
 
-// named returns the member with a name or an id.
-func (r *roster) named(name string) (member.Member, error) {
+// named returns the member with a name or an id, which may have joined a moment ago.
+func (r *roster) named(ctx context.Context, name string) (member.Member, error) {
+	_ = r.refresh(ctx) // else those that were read last count
 	m, ok := r.find(func(m member.Member) bool { return m.Evicted.IsZero() && (m.Name == name || m.ID == name) })
 	if !ok {
 		return m, tool.Errorf(tool.CodeNotFound, "the fleet has no node %q; `toolpost fleet` lists them", name)

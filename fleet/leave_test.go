@@ -46,7 +46,7 @@ func TestANodeThatDrainsLosesNoOutcome(t *testing.T) {
 				for range calls {
 					kit.OK(t, kit.Receive(t, "an outcome", results))
 				}
-				m := kit.Must(f.hub.roster.named("worker"))(t)
+				m := kit.Must(f.hub.roster.named(t.Context(), "worker"))(t)
 				kit.OK(t, f.hub.Evict(t.Context(), m.ID)) // the next one has its name
 			}
 		})
@@ -79,6 +79,6 @@ func TestACallToANodeThatLeavesIsNotInDoubt(t *testing.T) {
 		w := f.work("one", quick())
 		w.Drain(t.Context())
 		w.Close(t.Context())
-		kit.OK(t, f.hub.Evict(t.Context(), kit.Must(f.hub.roster.named("one"))(t).ID))
+		kit.OK(t, f.hub.Evict(t.Context(), kit.Must(f.hub.roster.named(t.Context(), "one"))(t).ID))
 	}
 }

@@ -192,7 +192,7 @@ func (n *Node) Token(ctx context.Context, t member.Ticket, ttl time.Duration) (s
 
 // DrainNode lets a node take no more calls.
 func (n *Node) DrainNode(ctx context.Context, name string) error {
-	m, err := n.roster.named(name)
+	m, err := n.roster.named(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (n *Node) command(ctx context.Context, m member.Member, o order) ([]byte, e
 
 // Evict ends the membership of a node: its key is refused from now on, and its connections end.
 func (n *Node) Evict(ctx context.Context, name string) error {
-	m, err := n.roster.named(name)
+	m, err := n.roster.named(ctx, name)
 	if err != nil {
 		return err
 	}

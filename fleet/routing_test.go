@@ -267,7 +267,7 @@ func TestSourcesThatAreGoneAreForgotten(t *testing.T) {
 	f := open(t)
 	n := f.work("worker", reference(t))
 	n.Close(t.Context())
-	kit.Eventually(t, "it is gone", func() bool { return !f.hub.hub.knows(n.pass.ID) })
+	kit.Eventually(t, "it is gone", func() bool { return f.source().Unavailable("echo") != nil })
 	kit.Refused(t, f.source().Unavailable("echo"), tool.CodeUnavailable, "the nodes that have it are gone")
 	kit.Refused(t, kit.Err(f.call(t.Context(), "echo", `{}`)), tool.CodeUnavailable, "the nodes that have it are gone")
 	for _, s := range *f.source().tools.Load() {
