@@ -69,7 +69,7 @@ func (h *host) take(nc *nats.Conn, m *nats.Msg) {
 		s.over = nc
 		if h.closed || len(h.streams) >= maxStreams {
 			h.mu.Unlock()
-			s.end(busy("takes no more calls: it leaves, or has %d", maxStreams))
+			s.end(busy("leaves, or has %d calls", maxStreams))
 			return
 		}
 		h.streams[m.Reply] = s
