@@ -5,6 +5,8 @@ package config
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -64,6 +66,22 @@ func (c *Config) Section(path string) Section {
 		}
 	}
 	return Section{}
+}
+
+// Digests returns the digests of the sections that other packages read, and of the callers, by their paths.
+func (c *Config) Digests() map[string]string {
+	all := map[string]string{}
+	add := func(path string, s Section) {
+		if len(s.value) > 0 {
+			sum := sha256.Sum256(s.value)
+			all[path] = hex.EncodeToString(sum[:8])
+		}
+	}
+	for _, o := range c.others {
+		add(o.path, o.section)
+	}
+	add("callers", c.Callers)
+	return all
 }
 
 // Only refuses a file that has more than the package's own fields and the given sections. The stages of the engine

@@ -148,7 +148,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		always("recover", tool.Recovered(log, "the log")),
 		// Outside redact, so that it never keeps a secret. resolve reports the tool to it, and asks it whether another call
 		// has the id: a call that is refused for that is on record.
-		given("calls"),
+		// A call of a hub is among the calls of that hub.
+		atHub(given("calls")),
 		// No secret leaves the engine, whichever stage or tool brought it.
 		given("redact"),
 		// Refused calls are measured too.

@@ -27,7 +27,7 @@ func TestForwardedCallsSkipWhatTheyPassedAtTheirHub(t *testing.T) {
 	log := new(records)
 	o := under(rules(t, `rules: [{name: held, effect: ask, tools: held}]`))
 	o.Stages, o.Audit = map[string]engine.Stage{}, audit.New(audit.Options{Log: log})
-	caller := []string{"answers", "approval", "idempotency", "quota", "ask", "lease", "cache", "session"}
+	caller := []string{"calls", "answers", "approval", "idempotency", "quota", "ask", "lease", "cache", "session"}
 	for _, name := range append(caller, "telemetry", "breaker", "redact") {
 		o.Stages[name] = stage(name)
 	}

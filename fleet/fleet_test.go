@@ -42,7 +42,7 @@ func (b *toolbox) Touches(context.Context, *tool.Call) (tool.Touches, error) {
 	return tool.Touches{Reads: []string{"/a"}, MayRead: []string{"/b"}}, nil
 }
 
-func (b *toolbox) Answer(_ context.Context, q Question) (any, error) { return q, nil }
+func (b *toolbox) Answer(_ context.Context, q Question, _ tool.Sink) ([]byte, error) { return q.Args, nil }
 
 func (b *toolbox) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	own := *c

@@ -25,8 +25,8 @@ type Machine interface {
 	Offers(ctx context.Context) []Offer
 	// Touches is that of the tool's runner.
 	Touches(ctx context.Context, c *tool.Call) (tool.Touches, error)
-	// Answer answers a question of another hub about the calls of this one.
-	Answer(ctx context.Context, q Question) (any, error)
+	// Answer answers a question of a hub about this node.
+	Answer(ctx context.Context, q Question, out tool.Sink) ([]byte, error)
 }
 
 // maxStreams bounds the calls that hubs have at a node at once; it refuses more, and the hub asks another node.
@@ -39,7 +39,7 @@ const remembered = 1 << 16
 type host struct {
 	run     string // of this program: a message for an earlier one is refused
 	machine Machine
-	orders  func(ctx context.Context, order order) ([]byte, error)
+	orders  func(ctx context.Context, order order, out tool.Sink) ([]byte, error)
 	log     *slog.Logger
 	life    context.Context
 	tasks   sync.WaitGroup
@@ -191,7 +191,7 @@ func (h *host) answer(ctx context.Context, subject string, s *stream, f frame) (
 		if err := strictjson.Unmarshal(f.body, &o); err != nil {
 			return nil, err
 		}
-		return h.orders(ctx, o)
+		return h.orders(ctx, o, &remoteSink{ctx: ctx, s: s, log: h.log})
 	}
 	return nil, s.garbled("a message of the unknown kind %q; is one of the nodes much older than the other?", f.kind)
 }

@@ -54,6 +54,7 @@ type peer struct {
 	seen     time.Time
 	tools    map[string]*offered // by toolKey
 	inflight int                 // calls that this hub has there
+	sent     int                 // calls that it has sent there
 	asking   bool                // for its tools
 	listed   string              // the digest of the list that tools are from
 	refused  string              // why it gets no calls, or ""
@@ -61,19 +62,21 @@ type peer struct {
 
 // An announcement is what a node says of itself every second, and when it changes.
 type announcement struct {
-	ID       string    `json:"id"`
-	Name     string    `json:"name"`
-	Role     string    `json:"role"`
-	Run      string    `json:"run"`
-	Link     int       `json:"link"`
-	Version  string    `json:"version"`
-	Labels   []string  `json:"labels,omitempty"`
-	Digest   string    `json:"digest"` // of its list of tools
-	Tools    int       `json:"tools"`
-	Running  int       `json:"running"`
-	Places   int       `json:"places"` // how many calls it takes at once
-	Draining bool      `json:"draining,omitzero"`
-	Since    time.Time `json:"since"` // when it started, by its own clock
+	ID      string   `json:"id"`
+	Name    string   `json:"name"`
+	Role    string   `json:"role"`
+	Run     string   `json:"run"`
+	Link    int      `json:"link"`
+	Version string   `json:"version"`
+	Labels  []string `json:"labels,omitempty"`
+	Digest  string   `json:"digest"` // of its list of tools
+	Tools   int      `json:"tools"`
+	Running int      `json:"running"`
+	Places  int      `json:"places"` // how many calls it takes at once
+	// Of a hub: the digests of the sections of its config, which all hubs should share.
+	Config   map[string]string `json:"config,omitzero"`
+	Draining bool              `json:"draining,omitzero"`
+	Since    time.Time         `json:"since"` // when it started, by its own clock
 }
 
 func newHub(n *Node) (*hub, error) {
@@ -134,7 +137,7 @@ func (h *hub) announced(m *nats.Msg) {
 
 // renew notes what may change while a node's program runs. The rest is read without mu.
 func (p *peer) renew(a announcement) {
-	p.Digest, p.Tools, p.Running, p.Places, p.Draining = a.Digest, a.Tools, a.Running, a.Places, a.Draining
+	p.Digest, p.Tools, p.Running, p.Places, p.Draining, p.Config = a.Digest, a.Tools, a.Running, a.Places, a.Draining, a.Config
 	p.seen = time.Now()
 }
 
@@ -153,7 +156,7 @@ func incompatible(link int) string {
 func (h *hub) list(p *peer, digest string) {
 	ctx, stop := context.WithTimeout(context.Background(), askWithin)
 	defer stop()
-	body, err := h.ask(ctx, p, kindList, nil)
+	body, err := h.ask(ctx, p, kindList, nil, tool.Discard)
 	if err != nil {
 		h.log.Warn("a node did not list its tools; it is asked again", "node", p.Name, "error", tool.AsError(err).Message)
 		h.mu.Lock()
@@ -176,25 +179,38 @@ func (h *hub) list(p *peer, digest string) {
 	h.mu.Unlock()
 }
 
-// ask sends one question to a node, and returns the answer.
-func (h *hub) ask(ctx context.Context, p *peer, k kind, body []byte) ([]byte, error) {
+// ask sends a message to a node, and returns the answer. Events before that go to out.
+func (h *hub) ask(ctx context.Context, p *peer, k kind, body []byte, out tool.Sink) ([]byte, error) {
 	s := h.open(p)
 	defer h.close(s)
-	return s.ask(ctx, k, body)
+	return s.exchange(ctx, k, body, out)
 }
 
-func (s *stream) ask(ctx context.Context, k kind, body []byte) ([]byte, error) {
+// exchange sends the hub's only message, and returns the last one of the node. Events before that go to out.
+func (s *stream) exchange(ctx context.Context, k kind, body []byte, out tool.Sink) ([]byte, error) {
 	if err := s.send(ctx, k, body); err != nil {
 		return nil, err
 	}
-	f, err := s.message(ctx, nil)
-	switch {
-	case err != nil:
+	in := &incoming{}
+	defer in.close()
+	for {
+		f, err := s.message(ctx, in.write)
+		if err == nil && f.kind == kindEvent {
+			if err = in.emit(f.body, out); err == nil {
+				continue
+			}
+		}
+		switch {
+		case err == nil && f.kind == kindError:
+			return nil, ended(f.body)
+		case err == nil && f.kind == kindResult:
+			return f.body, nil
+		case err == nil:
+			err = s.garbled("a message of the unknown kind %q", f.kind)
+		}
+		s.end(err)
 		return nil, err
-	case f.kind == kindError:
-		return nil, ended(f.body)
 	}
-	return f.body, nil
 }
 
 // A hubStream is the hub's end of a stream.

@@ -76,6 +76,13 @@ func (n *Node) listen() error {
 }
 
 func (n *Node) closeHub() {
+	if n.hub != nil {
+		n.hub.mu.Lock()
+		for _, s := range n.hub.streams {
+			s.fail(goneError(s.peer, false))
+		}
+		n.hub.mu.Unlock()
+	}
 	for _, nc := range []*nats.Conn{n.nc, n.system} {
 		if nc != nil {
 			nc.Close()

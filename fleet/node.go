@@ -67,6 +67,8 @@ type Env struct {
 	Machine  Machine
 	Register member.Register // of a hub
 	Changed  func()          // the sources of the fleet may have changed; of a hub
+	// Config returns the digests of the sections of the config that all hubs should share; of a hub.
+	Config func() map[string]string
 	// Stop ends the program that the node is a part of: without an error once an operator drains it, otherwise because it
 	// cannot be a member any more.
 	Stop func(why error)
@@ -164,10 +166,14 @@ func (n *Node) poke() {
 func (n *Node) announcement() announcement {
 	running, draining := n.host.running()
 	l := n.host.list.Load()
+	var sections map[string]string
+	if n.env.Config != nil {
+		sections = n.env.Config()
+	}
 	return announcement{
 		ID: n.pass.ID, Name: n.pass.Name, Role: string(n.pass.Role), Run: n.host.run, Link: linkVersion, Version: n.env.Version,
 		Labels: n.env.Labels, Digest: l.digest, Tools: len(l.tools), Running: running, Places: n.env.Places, Draining: draining,
-		Since: n.since,
+		Since: n.since, Config: sections,
 	}
 }
 

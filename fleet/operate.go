@@ -3,9 +3,9 @@ package fleet
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"toolpost/engine/member"
@@ -28,11 +28,11 @@ const (
 	orderRotate  = "rotate"  // make another key; the answer has it
 	orderRotated = "rotated" // use the new key
 	orderMembers = "members" // to another hub: keys of members changed, or a node was evicted
-	orderAnswer  = "answer"  // to another hub: a question about its calls
+	orderAnswer  = "answer"  // a question about the node
 )
 
 // obey does what a hub wants.
-func (n *Node) obey(ctx context.Context, o order) ([]byte, error) {
+func (n *Node) obey(ctx context.Context, o order, out tool.Sink) ([]byte, error) {
 	switch o.Do {
 	case orderDrain:
 		n.drainSelf()
@@ -46,11 +46,12 @@ func (n *Node) obey(ctx context.Context, o order) ([]byte, error) {
 		if o.About == nil {
 			break
 		}
-		answer, err := n.env.Machine.Answer(ctx, *o.About)
-		if err != nil {
-			return nil, err
+		if o.About.Follow { // so that the hub knows that it follows, while there is nothing to report
+			if err := out.Emit(tool.Event{Kind: tool.KindProgress}); err != nil {
+				return nil, err
+			}
 		}
-		return strictjson.Marshal(answer)
+		return n.env.Machine.Answer(ctx, *o.About, out)
 	case orderMembers:
 		if n.hub == nil {
 			break
@@ -117,8 +118,9 @@ type Status struct {
 	Tools   int       `json:"tools"`
 	Running int       `json:"running" doc:"calls of hubs that run there"`
 	Places  int       `json:"places,omitempty" doc:"how many it takes at once"`
+	Load    float64   `json:"load" doc:"the part of its places that is taken, from 0 to 1"`
 	Since   time.Time `json:"since,omitzero" doc:"when it started, by its own clock; of one that is gone: when it joined"`
-	Drift   []string  `json:"drift,omitempty" doc:"tools that most other nodes define differently; it gets no calls of them"`
+	Drift   []string  `json:"drift,omitempty" doc:"tools that most other nodes define differently, of which it gets no calls; config.NAME: a section that the configs of most hubs have differently"`
 	Refused string    `json:"refused,omitempty" doc:"why it gets no calls"`
 	Here    bool      `json:"here,omitempty" doc:"it is the hub that answers"`
 	Address string    `json:"address,omitempty" doc:"of a hub: where others reach it"`
@@ -137,7 +139,11 @@ func (n *Node) Nodes(ctx context.Context) ([]Status, error) {
 	if err := n.roster.refresh(ctx); err != nil {
 		return nil, err
 	}
-	var all []Status
+	return n.statuses(), nil
+}
+
+func (n *Node) statuses() (all []Status) {
+	drift := n.configDrift()
 	for _, m := range n.roster.all() {
 		if !m.Evicted.IsZero() {
 			continue
@@ -149,14 +155,33 @@ func (n *Node) Nodes(ctx context.Context) ([]Status, error) {
 		} else {
 			n.hub.describe(&s)
 		}
+		s.Drift = append(s.Drift, drift[m.ID]...)
 		all = append(all, s)
 	}
-	return all, nil
+	return all
+}
+
+// Counts returns how many nodes are in each state, and how many calls this hub has sent to each that is connected.
+func (n *Node) Counts() (states, sent map[string]int) {
+	if n == nil || n.hub == nil {
+		return nil, nil
+	}
+	states, sent = map[string]int{stateUp: 0, stateDraining: 0, stateGone: 0, stateRefused: 0}, map[string]int{}
+	for _, s := range n.statuses() {
+		states[s.State]++
+	}
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	for _, p := range n.hub.peers {
+		sent[p.Name] = p.sent
+	}
+	return states, sent
 }
 
 func (s *Status) fill(a announcement) {
 	s.Version, s.Tools, s.Running, s.Places, s.Since = a.Version, a.Tools, a.Running, a.Places, a.Since
 	s.Labels = slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.Labels, a.Labels))))
+	s.Load = float64(a.Running) / float64(max(a.Places, 1))
 	if s.State = stateUp; a.Draining {
 		s.State = stateDraining
 	}
@@ -182,6 +207,40 @@ func (h *hub) describe(s *Status) {
 		}
 	}
 	slices.Sort(s.Drift)
+}
+
+// configDrift lists, by the ids of hubs, the sections of their configs that most hubs have differently. If two are as many, this
+// one is right.
+func (n *Node) configDrift() map[string][]string {
+	self := n.announcement()
+	hubs, sections := map[string]map[string]string{self.ID: self.Config}, map[string]string{}
+	maps.Copy(sections, self.Config)
+	n.hub.mu.Lock()
+	for id, p := range n.hub.peers {
+		if p.Role == string(roleHub) && p.Config != nil {
+			hubs[id] = p.Config
+			maps.Copy(sections, p.Config)
+		}
+	}
+	n.hub.mu.Unlock()
+	drift := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(sections)) {
+		counts, most := map[string]int{}, self.Config[name]
+		for _, c := range hubs {
+			counts[c[name]]++
+		}
+		for digest, count := range counts {
+			if count > counts[most] {
+				most = digest
+			}
+		}
+		for id, c := range hubs {
+			if c[name] != most {
+				drift[id] = append(drift[id], "config."+name)
+			}
+		}
+	}
+	return drift
 }
 
 // Token makes an invitation, as one line.
@@ -214,8 +273,15 @@ func (n *Node) drainSelf() {
 	n.env.Stop(nil)
 }
 
-// command gives an order to a node.
+// command gives an order to a node, which does it soon.
 func (n *Node) command(ctx context.Context, m member.Member, o order) ([]byte, error) {
+	ctx, stop := context.WithTimeout(ctx, askWithin)
+	defer stop()
+	return n.order(ctx, m, o, tool.Discard)
+}
+
+// order gives an order to a node, whose events go to out.
+func (n *Node) order(ctx context.Context, m member.Member, o order, out tool.Sink) ([]byte, error) {
 	n.hub.mu.Lock()
 	p := n.hub.peers[m.ID]
 	n.hub.mu.Unlock()
@@ -226,9 +292,7 @@ func (n *Node) command(ctx context.Context, m member.Member, o order) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(ctx, askWithin)
-	defer stop()
-	return n.hub.ask(ctx, p, kindOrder, body)
+	return n.hub.ask(ctx, p, kindOrder, body, out)
 }
 
 // Evict ends the membership of a node: its key is refused from now on, and its connections end.
@@ -283,56 +347,6 @@ func (n *Node) eachPeer(ctx context.Context, do func(member.Member) error) (fail
 	}
 	slices.SortFunc(failed, strings.Compare)
 	return failed
-}
-
-// A Question is what a hub asks the others about their calls, for a caller whose rights it has judged.
-type Question struct {
-	Do       string `json:"do"`
-	Caller   string `json:"caller"`
-	Operator bool   `json:"operator,omitempty"`
-	Call     string `json:"call,omitempty"`  // of QuestionCancel
-	Whose    string `json:"whose,omitempty"` // likewise
-}
-
-// The questions.
-const (
-	QuestionList   = "list"   // the running calls
-	QuestionCancel = "cancel" // whether the call was there, and is cancelled
-)
-
-// An Answer is that of one hub.
-type Answer struct {
-	Node   string
-	Output []byte
-	Err    error
-}
-
-// answerWithin is how long the other hubs have to answer: people wait for it.
-const answerWithin = 300 * time.Millisecond
-
-// AskHubs asks all other hubs at once. It returns an answer or an error for each of them, in the order of their names.
-func (n *Node) AskHubs(ctx context.Context, q Question) (all []Answer) {
-	if n == nil || n.hub == nil {
-		return nil
-	}
-	ctx, stop := context.WithTimeout(ctx, answerWithin)
-	defer stop()
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	for _, m := range n.roster.all() {
-		if m.Role != roleHub || m.ID == n.pass.ID || !m.Evicted.IsZero() {
-			continue
-		}
-		asking.Go(func() {
-			output, err := n.command(ctx, m, order{Do: orderAnswer, About: &q})
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, Answer{m.Name, output, err})
-		})
-	}
-	asking.Wait()
-	slices.SortFunc(all, func(a, b Answer) int { return strings.Compare(a.Node, b.Node) })
-	return all
 }
 
 // Name is the name of this node, or "" if there is none.

@@ -137,7 +137,7 @@ func (s *Source) foresee(c *tool.Call) (p *peer, touches tool.Touches, err error
 	defer s.hub.close(st)
 	body, err := s.request(ctx, c, p, st.reply, t.digest, 0)
 	if err == nil {
-		body, err = st.ask(ctx, kindTouches, body)
+		body, err = st.exchange(ctx, kindTouches, body, tool.Discard)
 	}
 	if err != nil {
 		return nil, touches, err
@@ -213,6 +213,7 @@ func (s *Source) choose(t *shared, c *tool.Call, tried []*peer) (*peer, error) {
 			Because(reasonGone))
 	}
 	p.inflight++
+	p.sent++
 	return p, nil
 }
 
@@ -291,31 +292,13 @@ func (s *Source) try(ctx context.Context, c *tool.Call, p *peer, digest string, 
 	if c.Record != nil {
 		c.Record.Node = p.Name
 	}
-	if err := st.send(ctx, kindCall, body); err != nil {
+	if c.Watch.By != nil {
+		c.Watch.By.Sent(p.Name)
+	}
+	if body, err = st.exchange(ctx, kindCall, body, out); err != nil {
 		return nil, err
 	}
-	in := &incoming{}
-	defer in.close()
-	for {
-		f, err := st.message(ctx, in.write)
-		if err == nil && f.kind == kindEvent {
-			if err = in.emit(f.body, out); err == nil {
-				continue
-			}
-		}
-		switch {
-		case err != nil:
-			st.end(err)
-			return nil, err
-		case f.kind == kindError:
-			return nil, ended(f.body)
-		case f.kind != kindResult:
-			err := st.garbled("a message of the unknown kind %q", f.kind)
-			st.end(err)
-			return nil, err
-		}
-		return s.result(f.body, p)
-	}
+	return s.result(body, p)
 }
 
 // result reads the outcome of a call.
@@ -343,7 +326,7 @@ func (h *hub) drop(p *peer, id string) {
 	defer stop()
 	body, err := strictjson.Marshal(order{Do: orderDrop, Question: id})
 	if err == nil {
-		_, err = h.ask(ctx, p, kindOrder, body)
+		_, err = h.ask(ctx, p, kindOrder, body, tool.Discard)
 	}
 	if err != nil {
 		h.log.Debug("a node was not told that its question is not answered", "node", p.Name, "error", err)

@@ -9,27 +9,52 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine"
-	"toolpost/engine/calls"
 	"toolpost/engine/member"
 	"toolpost/fleet"
 	"toolpost/identity"
 	"toolpost/node/storage"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // machine is what this node runs for the hubs of its fleet: calls come without going through a door.
 type machine struct {
 	*engine.Engine
-	calls *calls.Log
+	own tool.Handler // Toolpost's own tools
 }
 
-// Answer implements fleet.Machine.
-func (m machine) Answer(_ context.Context, q fleet.Question) (any, error) {
-	p := identity.AtHub(q.Caller, q.Operator)
-	if q.Do == fleet.QuestionCancel {
-		return struct{}{}, m.calls.Cancel(p, q.Whose, q.Call)
+// Answer implements fleet.Machine: it runs one of Toolpost's own tools, which asks no other node then.
+func (m machine) Answer(ctx context.Context, q fleet.Question, out tool.Sink) ([]byte, error) {
+	r, err := m.own.Invoke(ctx, &tool.Call{
+		ID: tool.NewID(), Tool: q.Tool, Args: q.Args, Caller: identity.AtHub(q.Caller, q.Operator), FromHub: true,
+	}, out)
+	if err != nil {
+		return nil, err
 	}
-	return m.calls.List(p), nil
+	return r.Output, nil
+}
+
+// cancelElsewhere cancels a call at another hub. One that does not answer may have it.
+func (n *Node) cancelElsewhere(p tool.Principal, whose, id string) error {
+	err := error(tool.Errorf(tool.CodeNotFound, "no hub has the call"))
+	of := map[string]string{"call": id}
+	if whose != "" {
+		of["caller"] = whose
+	}
+	args, bad := strictjson.Marshal(of)
+	if bad != nil {
+		return bad
+	}
+	q := fleet.Question{Tool: "cancelCall", Args: args, Caller: p.ID, Operator: p.Operator()}
+	for _, answer := range n.Fleet().AskHubs(context.Background(), q) {
+		if answer.Err == nil {
+			return nil
+		}
+		if tool.CodeOf(answer.Err) != tool.CodeNotFound {
+			err = answer.Err
+		}
+	}
+	return err
 }
 
 // Offers implements fleet.Machine.
@@ -65,10 +90,11 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 			"`toolpost fleet init`, or join one with `toolpost serve --join LINE`")
 	}
 	env := fleet.Env{
-		Options: n.fleetOptions, Pass: pass, State: n.StateDir(), Version: n.o.Version, Log: n.o.Log, Machine: machine{n.engine, n.calls},
+		Options: n.fleetOptions, Pass: pass, State: n.StateDir(), Version: n.o.Version, Log: n.o.Log, Machine: machine{n.engine, n.own},
 		Changed: n.Rebind, Stop: stop,
 	}
 	if pass.Role == member.Hub {
+		env.Config = n.sharedSections
 		if env.Register, err = n.register(); err != nil {
 			return err
 		}
@@ -82,9 +108,16 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 		return err
 	}
 	n.fleet.Store(joined)
-	n.storage.Trail.At(joined.Name())
 	n.Rebind() // nodes may have connected already
 	return nil
+}
+
+// sharedSections are the digests of what the configs of all hubs should have in common.
+func (n *Node) sharedSections() map[string]string {
+	cfg, _ := n.Current()
+	sections := cfg.Digests()
+	delete(sections, fleet.Section().Name)
+	return sections
 }
 
 // register returns the members of the fleet, which are in the store.
@@ -107,21 +140,24 @@ func (n *Node) followFleet(ctx context.Context) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			n.drainFleet(ctx, joined)
 			return
 		}
 	}
 }
 
-// leaveFleet takes no more calls of hubs, and ends once those that run have ended, or after the time to drain.
-func (n *Node) leaveFleet(ctx context.Context) {
-	joined := n.fleet.Load()
-	if joined == nil {
-		return
-	}
+// drainFleet takes no more calls of hubs, and waits until those that run have ended, or the time to drain is over.
+func (n *Node) drainFleet(ctx context.Context, joined *fleet.Node) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(cmp.Or(n.fleetOptions.Drain, config.Duration(30*time.Second))))
 	defer stop()
 	joined.Drain(ctx)
-	joined.Close(ctx)
+}
+
+// leaveFleet is for the end: a hub sends the calls of its doors to other nodes until those have ended.
+func (n *Node) leaveFleet(ctx context.Context) {
+	if joined := n.fleet.Load(); joined != nil {
+		joined.Close(ctx)
+	}
 }
 
 // noticeFor is how long a hub that leaves takes calls, while /readyz says that it leaves: load balancers look about every second.
@@ -134,8 +170,11 @@ func (n *Node) lastCalls(ctx context.Context) (context.Context, context.CancelFu
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		n.leaves.Store(true)
-		if n.expelled(ctx) == nil && !n.fleet.Load().Alone() {
-			tool.Sleep(late, noticeFor)
+		if joined := n.fleet.Load(); joined != nil {
+			joined.Drain(ctx) // which has ended: it begins to drain, and waits for nothing
+			if expelled(ctx) == nil && !joined.Alone() {
+				tool.Sleep(late, noticeFor)
+			}
 		}
 		end()
 	})
@@ -156,6 +195,9 @@ func (n *Node) usable() error {
 // Fleet returns this node's part of its fleet, or nil.
 func (n *Node) Fleet() *fleet.Node { return n.fleet.Load() }
 
+// nodeName is the name of this node in its fleet; empty without one.
+func (n *Node) nodeName() string { return n.Fleet().Name() }
+
 // fleetSources are the sources that other nodes bring.
 func (n *Node) fleetSources() (all []engine.Binding) {
 	for _, s := range n.fleet.Load().Sources() {
@@ -174,7 +216,7 @@ func FoundFleet(ctx context.Context, cfg *config.Config, name string) error {
 		return errNoStore
 	}
 	defer func() { _ = db.Close() }()
-	_, err = fleet.Found(ctx, db.Fleet(), nodeName(cfg, name), cfg.StateDir())
+	_, err = fleet.Found(ctx, db.Fleet(), chosenName(cfg, name), cfg.StateDir())
 	return err
 }
 
@@ -191,15 +233,15 @@ func JoinFleet(ctx context.Context, cfg *config.Config, line, name string, role 
 	if before != nil { // a unit file that names a token must start again after a restart
 		return nil
 	}
-	pass, err := fleet.Join(ctx, invitation, fleet.Joiner{Name: nodeName(cfg, name), Role: role})
+	pass, err := fleet.Join(ctx, invitation, fleet.Joiner{Name: chosenName(cfg, name), Role: role})
 	if err != nil {
 		return err
 	}
 	return pass.Save(cfg.StateDir())
 }
 
-// nodeName returns the name of this node: as given, of the config, or of the machine.
-func nodeName(cfg *config.Config, given string) string {
+// chosenName returns the name of this node: as given, of the config, or of the machine.
+func chosenName(cfg *config.Config, given string) string {
 	var o fleet.Options
 	_ = cfg.Section(fleet.Section().Name).Decode(&o) // an error is told at the start
 	host, _ := os.Hostname()
@@ -217,12 +259,13 @@ func (n *Node) Work(ctx context.Context) error {
 	n.Settle(ctx)
 	n.followFleet(ctx)
 	n.leaveFleet(ctx)
-	return n.expelled(ctx)
+	return expelled(ctx)
 }
 
-// expelled returns why this node had to leave its fleet, or nil if a signal or an operator ended it.
-func (n *Node) expelled(ctx context.Context) error {
-	if why := new(tool.Error); errors.As(context.Cause(ctx), &why) {
+// expelled returns why a node can be a member of its fleet no more, or nil if it was told to end.
+func expelled(ctx context.Context) error {
+	var why *tool.Error
+	if errors.As(context.Cause(ctx), &why) {
 		return why
 	}
 	return nil

@@ -137,7 +137,8 @@ type Node struct {
 	models    *model.Registry
 	planners  *planner.Registry
 
-	calls     *calls.Log // running and recent calls, and recent events
+	own       tool.Handler // Toolpost's own tools, for other hubs
+	calls     *calls.Log   // running and recent calls, and recent events
 	notify    *notify.Notifier
 	followers *follow.Followers // callers that follow events; they end with Serve
 
@@ -159,7 +160,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		o.Ready = func(Listening) {}
 	}
 	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), followers: follow.New()}
-	n.calls = calls.New(calls.Env{Redactor: n.redactor, RedactByName: func(args json.RawMessage) json.RawMessage {
+	n.calls = calls.New(calls.Env{Redactor: n.redactor, Elsewhere: n.cancelElsewhere, RedactByName: func(args json.RawMessage) json.RawMessage {
 		return n.storage.RedactByName(args)
 	}})
 	n.o.Log = slog.New(secret.Handler(n.calls.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
@@ -168,6 +169,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		return nil, err
 	}
 	n.storage.Faults.Once = o.Lazy || o.Own
+	n.storage.Trail.Name(n.nodeName)
 	n.Catalogue = catalogue.New(ctx, catalogue.Env{
 		Config: cfg, Protocols: o.Protocols, Log: n.o.Log, Redactor: n.redactor, Pins: n.storage.Pins,
 		Watch: o.Watch, Own: o.Own, Offline: o.Offline, Lazy: o.Lazy, Early: o.Early,
@@ -209,6 +211,7 @@ func (n *Node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.own = tool.Recovered(n.o.Log, "the log")(redact.Stage(n.redactor)(nil)(own.Runner))
 	return n.Start(ctx, n.engine, own, inside{n.storage.Approvals.Waiting(n.engine), n.catalog})
 }
 
@@ -285,7 +288,7 @@ func (n *Node) Serve(ctx context.Context) error {
 	defer n.leaveFleet(ctx)
 	late, last := n.lastCalls(ctx)
 	defer last()
-	why := ctx
+	member := ctx
 	g, ctx := errgroup.WithContext(late)
 	defer context.AfterFunc(ctx, n.followers.Close)() // otherwise doors would wait for them
 	for _, d := range doors {
@@ -303,7 +306,7 @@ func (n *Node) Serve(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return errors.Join(err, forget())
 	}
-	return n.expelled(why)
+	return expelled(member)
 }
 
 // RunJobs runs jobs until ctx ends, for a program that does not serve.

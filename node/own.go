@@ -47,9 +47,9 @@ func (n *Node) ownTools(ctx context.Context) (engine.Binding, error) {
 		assettools.New(n.storage.Assets), runningtools.New(running),
 		healthtools.New(healthtools.Options{
 			Sources: n.Health, Metrics: n.Metrics, Started: time.Now(), Calls: n.calls, Counts: n.telemetry.Counts,
-			Followers: n.followers,
+			Followers: n.followers, Fleet: n.Fleet,
 		}),
-		logtools.New(logtools.Options{Log: n.calls, Followers: n.followers}), trusttools.New(n.Upstream()),
+		logtools.New(logtools.Options{Log: n.calls, Followers: n.followers, Fleet: n.Fleet}), trusttools.New(n.Upstream()),
 		n.issuer(), reloadtools.New(n.Refresh), operatetools.New(n), operatetools.Adding(n.o.AddSource), consoletools.New(n.Console, n.ConsoleURL), plantools.New(plans),
 		storytools.New(stories), approvaltools.New(n.storage.Approvals, n.followers), nodetools.New(n.Fleet),
 	}, stored...)...)

@@ -181,6 +181,7 @@ func (n *Node) fixed(cfg *config.Config) (changed []string) {
 func (n *Node) openTelemetry() (s setting, err error) {
 	n.telemetry, err = telemetry.Open(n.cfg, telemetry.Env{
 		Version: n.o.Version, Log: n.o.Log, Lookup: n.lookup, Secret: n.Secret, Redact: n.redactor.String, Samples: n.samples,
+		Node: n.nodeName,
 	})
 	return setting{stage: n.telemetry.For}, err
 }
@@ -274,10 +275,23 @@ func (n *Node) samples() []telemetry.Sample {
 	c, lookups := n.cache.Stats(), telemetry.Sample{
 		Name: "toolpost_cache_lookups_total", Help: "Calls that could be answered from memory.",
 	}
-	return []telemetry.Sample{
+	return append(n.fleetSamples(of), []telemetry.Sample{
 		of(sources, "state", "open", states[true]), of(sources, "state", "failed", states[false]),
 		of(lookups, "result", "hit", float64(c.Hits)), of(lookups, "result", "miss", float64(c.Misses)),
 		{Name: "toolpost_cache_results", Help: "Results that are kept.", Value: float64(c.Entries)},
 		{Name: "toolpost_cache_size_bytes", Help: "Size of the results that are kept.", Value: float64(c.Bytes)},
+	}...)
+}
+
+// fleetSamples are those of a hub.
+func (n *Node) fleetSamples(of func(s telemetry.Sample, label, value string, count float64) telemetry.Sample) (all []telemetry.Sample) {
+	states, sent := n.Fleet().Counts()
+	for state, count := range states {
+		all = append(all, of(telemetry.Sample{Name: "toolpost_fleet_nodes", Help: "Nodes of the fleet."}, "state", state, float64(count)))
 	}
+	calls := telemetry.Sample{Name: "toolpost_fleet_calls_total", Help: "Calls that this hub sent to the node."}
+	for node, count := range sent {
+		all = append(all, of(calls, "node", node, float64(count)))
+	}
+	return all
 }

@@ -52,7 +52,7 @@ type Record struct {
 	Out      int64
 	Lost     int    // how many calls before this one could not be recorded
 	Kind     string // OperatorCall, or empty
-	Node     string // the name of the node of the fleet that ran it; empty outside of a fleet
+	Node     string // the name of the node of the fleet that ran it, or refused it; empty without a fleet
 
 	// Of a call that had to be approved: the approval, its result, and who decided, when and why.
 	Approval Approval
@@ -183,6 +183,8 @@ type Watcher interface {
 	Admit(*Call) error
 	// Found is called when the tool is known.
 	Found(*Spec)
+	// Sent is called when the call is sent to a node of the fleet, each time that it is.
+	Sent(node string)
 	// Enter is called when the call enters a stage. It returns the number that Leave takes.
 	Enter(stage string) (step int)
 	Leave(step int)

@@ -12,6 +12,7 @@ import (
 	"toolpost/engine/calls"
 	"toolpost/engine/follow"
 	"toolpost/engine/telemetry"
+	"toolpost/fleet"
 	"toolpost/tool"
 )
 
@@ -48,6 +49,7 @@ type Options struct {
 	Calls     *calls.Log
 	Counts    func() telemetry.Counts
 	Followers *follow.Followers
+	Fleet     fleet.In
 }
 
 // New makes the tools.

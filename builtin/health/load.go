@@ -12,11 +12,13 @@ import (
 	"toolpost/engine/calls"
 	"toolpost/engine/follow"
 	"toolpost/engine/telemetry"
+	"toolpost/fleet"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
 
-// A Load is what the program is doing at one moment, and has done since the previous one.
+// A Load is what the program is doing at one moment, and has done since the previous one. That of a hub covers the calls of all
+// hubs of its fleet.
 type Load struct {
 	Time     time.Time       `json:"time"`
 	Up       float64         `json:"up_s"`     // since the start of the program
@@ -26,6 +28,7 @@ type Load struct {
 	All      Rate            `json:"all"`
 	Tools    []Rate          `json:"tools"` // called within the window, the most called first, at most 100
 	Sources  []Source        `json:"sources"`
+	Missing  []string        `json:"missing,omitzero"` // hubs of the fleet that did not answer: their calls are not in it
 }
 
 // A Rate is how many calls ended within a window, and how long they took.
@@ -53,13 +56,19 @@ type LoadArgs struct {
 
 type watched struct {
 	Seen int `json:"seen"` // how many were sent
+	// For another hub, which asks once for each of its own reports:
+	Calls  []calls.Running     `json:"calls,omitzero"`
+	Counts []telemetry.Counted `json:"counts,omitzero"`
 }
 
 func (o Options) load(ctx context.Context, c *define.Call, a LoadArgs, f *follow.Follower) (w watched, err error) {
+	if c.FromHub {
+		return watched{Calls: o.running(c), Counts: o.Counts().List()}, nil
+	}
 	every := time.Duration(cmp.Or(a.Interval, 1000)) * time.Millisecond
 	var before moment
 	for more := true; more; {
-		now := moment{time.Now(), o.Counts()}
+		now := o.measure(ctx, c)
 		l := o.at(ctx, c, now, before)
 		fields, err := strictjson.Marshal(l)
 		if err != nil {
@@ -82,32 +91,57 @@ func (o Options) load(ctx context.Context, c *define.Call, a LoadArgs, f *follow
 
 // A moment holds the measurements of one time.
 type moment struct {
-	at     time.Time
-	counts telemetry.Counts
+	at      time.Time
+	counts  map[string]telemetry.Counts // by the hub
+	calls   []calls.Running
+	missing []string
+}
+
+// measure measures this program and the other hubs.
+func (o Options) measure(ctx context.Context, c *define.Call) moment {
+	m := moment{at: time.Now(), calls: o.running(c), counts: map[string]telemetry.Counts{"": o.Counts()}}
+	for _, answer := range o.Fleet.Node().AskHubs(ctx, fleet.Ask(c.Call, "watchLoad")) {
+		var w watched
+		if answer.Err != nil || strictjson.Unmarshal(answer.Output, &w) != nil {
+			m.missing = append(m.missing, answer.Node)
+			continue
+		}
+		m.calls, m.counts[answer.Node] = append(m.calls, w.Calls...), telemetry.CountsOf(w.Counts)
+	}
+	slices.SortStableFunc(m.calls, func(a, b calls.Running) int { return a.Since.Compare(b.Since) })
+	return m
+}
+
+// running lists the calls that run here, without those such as this very call.
+func (o Options) running(c *define.Call) []calls.Running {
+	name := o.Fleet.Node().Name()
+	list := slices.DeleteFunc(o.Calls.List(c.Caller), func(one calls.Running) bool { return one.Kind == tool.OperatorCall })
+	for i := range list {
+		list[i].Hub, list[i].Node = name, cmp.Or(list[i].Node, name)
+	}
+	return list
 }
 
 // at measures everything once.
 func (o Options) at(ctx context.Context, c *define.Call, now, before moment) Load {
-	l := Load{
-		Time: now.at, Up: now.at.Sub(o.Started).Seconds(), Calls: []calls.Running{}, Tools: []Rate{},
-		Sources: o.Sources(ctx, c.Caller), All: Rate{Total: now.counts.All().Calls},
+	total, between := telemetry.Counts{}, telemetry.Counts{}
+	for hub, counts := range now.counts {
+		total = total.Add(counts)
+		if was, ok := before.counts[hub]; ok {
+			between = between.Add(counts.Since(was))
+		}
 	}
-	for _, one := range o.Calls.List(c.Caller) {
-		if one.Kind == tool.OperatorCall { // such as this very call
-			continue
-		}
-		if l.InFlight++; l.InFlight <= most {
-			l.Calls = append(l.Calls, one)
-		}
+	l := Load{
+		Time: now.at, Up: now.at.Sub(o.Started).Seconds(), InFlight: len(now.calls), Tools: []Rate{}, Missing: now.missing,
+		Calls: append([]calls.Running{}, now.calls[:min(most, len(now.calls))]...), Sources: o.Sources(ctx, c.Caller), All: Rate{Total: total.All().Calls},
 	}
 	if before.at.IsZero() {
 		return l
 	}
 	l.Window = now.at.Sub(before.at).Seconds()
-	between := now.counts.Since(before.counts)
 	l.All = rate("", "", between.All(), l.Window, l.All.Total)
 	for of, n := range between {
-		l.Tools = append(l.Tools, rate(of.Tool, of.Source, n, l.Window, now.counts[of].Calls))
+		l.Tools = append(l.Tools, rate(of.Tool, of.Source, n, l.Window, total[of].Calls))
 	}
 	slices.SortFunc(l.Tools, func(a, b Rate) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Tool, b.Tool), strings.Compare(a.Source, b.Source))

@@ -12,6 +12,7 @@ import (
 	"toolpost/builtin/define"
 	"toolpost/engine/calls"
 	"toolpost/engine/follow"
+	"toolpost/fleet"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -20,6 +21,7 @@ import (
 type Options struct {
 	Log       *calls.Log
 	Followers *follow.Followers
+	Fleet     fleet.In
 }
 
 // New makes the tool.
@@ -38,6 +40,8 @@ type Args struct {
 	Last   int    `json:"last,omitzero" schema:"minimum=0 maximum=4096" doc:"number of past lines to start with; default: none"`
 	Follow bool   `json:"follow,omitzero" doc:"continue with new lines"`
 	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"continue after this line: the next of the previous call; last is then ignored"`
+	// Others is a map of small numbers.
+	Others map[string]int64 `json:"others,omitzero" doc:"in a fleet, with after: the others of the previous call"`
 }
 
 // A Filter selects lines. With any of these, lines that are not about a call are left out.
@@ -52,8 +56,14 @@ type Filter struct {
 // page is how many lines are read at once.
 const page = 500
 
-// watch reads the journal at the listener's pace: a slow listener finds that lines are gone, and nothing waits for it.
-func (o Options) watch(ctx context.Context, c *define.Call, a Args, f *follow.Follower) (w follow.Watched, err error) {
+// watch follows the journals of all nodes.
+func (o Options) watch(ctx context.Context, c *define.Call, a Args, f *follow.Follower) (follow.Watched, error) {
+	everywhere := define.Everywhere{Name: "watchLogs", Field: "node", What: "its lines are missing here", Workers: true, Fleet: o.Fleet}
+	return everywhere.Lines(ctx, c, !a.Follow, a.Others, func(ctx context.Context) (follow.Watched, error) { return o.here(ctx, c, a, f) })
+}
+
+// here reads the journal at the listener's pace: a slow listener finds that lines are gone, and nothing waits for it.
+func (o Options) here(ctx context.Context, c *define.Call, a Args, f *follow.Follower) (w follow.Watched, err error) {
 	s := newSelector(a)
 	if err := o.begin(c, a, s, &w); err != nil || !a.Follow {
 		return w, err

@@ -21,8 +21,7 @@ type Options struct {
 	Calls     *calls.Log
 	Followers *follow.Followers
 	Log       Log // nil if no records are kept
-	// Fleet returns the fleet that this program is a hub of, or nil; no function: there is none.
-	Fleet func() *fleet.Node
+	Fleet     fleet.In
 }
 
 // Log has the records of calls that ended long ago.
@@ -74,20 +73,17 @@ type ListArgs struct {
 func (o Options) list(ctx context.Context, c *define.Call, a ListArgs) (Listed, error) {
 	of := audit.Filter{Kind: cmp.Or(a.Kind, audit.OnlyCalls)}
 	l := Listed{Calls: o.Calls.List(c.Caller)}
-	here := o.fleet()
+	here := o.Fleet.Node()
 	for i := range l.Calls {
-		l.Calls[i].Node = here.Name()
+		l.Calls[i].Hub, l.Calls[i].Node = here.Name(), cmp.Or(l.Calls[i].Node, here.Name())
 	}
-	for _, answer := range here.AskHubs(ctx, fleet.Question{Do: fleet.QuestionList, Caller: c.Caller.ID, Operator: c.Caller.Operator()}) {
-		var theirs []calls.Running
+	for _, answer := range o.ask(ctx, c, "listCalls") {
+		var theirs Listed
 		if answer.Err != nil || strictjson.Unmarshal(answer.Output, &theirs) != nil {
 			l.Missing = append(l.Missing, answer.Node)
 			continue
 		}
-		for _, one := range theirs {
-			one.Node = answer.Node
-			l.Calls = append(l.Calls, one)
-		}
+		l.Calls = append(l.Calls, theirs.Calls...)
 	}
 	l.Calls = slices.DeleteFunc(l.Calls, func(one calls.Running) bool {
 		return one.ID == c.ID && one.Caller == c.Caller.ID || !of.Fits(&tool.Record{Kind: one.Kind})
@@ -96,11 +92,12 @@ func (o Options) list(ctx context.Context, c *define.Call, a ListArgs) (Listed, 
 	return l, nil
 }
 
-func (o Options) fleet() *fleet.Node {
-	if o.Fleet == nil {
+// ask asks the other hubs what this one is asked, unless another one asks.
+func (o Options) ask(ctx context.Context, c *define.Call, name string) []fleet.Answer {
+	if c.FromHub {
 		return nil
 	}
-	return o.Fleet()
+	return o.Fleet.Node().AskHubs(ctx, fleet.Ask(c.Call, name))
 }
 
 // CancelArgs are the arguments of cancelCall.
@@ -113,22 +110,11 @@ type cancelled struct {
 	Call string `json:"call"`
 }
 
-// cancel returns when the call has been told to end, not when it has ended. It may be at another hub of the fleet.
-func (o Options) cancel(ctx context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
+// cancel returns when the call has been told to end, not when it has ended.
+func (o Options) cancel(_ context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
 	c.Summary = "call " + a.Call + " is cancelled"
-	err := o.Calls.Cancel(c.Caller, a.Caller, a.Call)
-	if tool.CodeOf(err) != tool.CodeNotFound {
-		return cancelled{a.Call}, err
+	if c.FromHub {
+		return cancelled{a.Call}, o.Calls.CancelHere(c.Caller, a.Caller, a.Call)
 	}
-	for _, answer := range o.fleet().AskHubs(ctx, fleet.Question{
-		Do: fleet.QuestionCancel, Caller: c.Caller.ID, Operator: c.Caller.Operator(), Call: a.Call, Whose: a.Caller,
-	}) {
-		if tool.CodeOf(answer.Err) != tool.CodeNotFound { // one that does not answer may have it
-			err = answer.Err
-		}
-		if answer.Err == nil {
-			break
-		}
-	}
-	return cancelled{a.Call}, err
+	return cancelled{a.Call}, o.Calls.Cancel(c.Caller, a.Caller, a.Call)
 }

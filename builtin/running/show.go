@@ -12,6 +12,7 @@ import (
 	"toolpost/engine/calls"
 	"toolpost/host/walls"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // ShowArgs are the arguments of showCall.
@@ -57,6 +58,14 @@ func (o Options) show(ctx context.Context, c *define.Call, a ShowArgs) (s Shown,
 	}
 	call, kept := o.Calls.Find(c.Caller, a.Caller, a.Call)
 	if !kept {
+		for _, answer := range o.ask(ctx, c, "showCall") {
+			if answer.Err == nil && strictjson.Unmarshal(answer.Output, &s) == nil && s.Kept {
+				return s, nil
+			}
+		}
+		if c.FromHub { // which can read the log itself
+			return s, tool.Errorf(tool.CodeNotFound, "no call %q is in memory", a.Call)
+		}
 		return o.fromLog(ctx, c, a)
 	}
 	s = Shown{

@@ -17,15 +17,21 @@ type WatchArgs struct {
 	After  *int64 `json:"after,omitzero" schema:"minimum=0" doc:"continue after this line: the seq of the last line, or the next of the previous call. Default: start with the running calls and the last ones that ended"`
 	Events bool   `json:"events,omitzero" doc:"also send the events of running calls"`
 	Parent string `json:"parent,omitzero" schema:"maxLength=256" doc:"only this call, and those that it makes"`
+	// Others is a map of small numbers.
+	Others map[string]int64 `json:"others,omitzero" doc:"in a fleet, with after: the others of the previous call"`
 }
 
 // page is how many lines are read at once.
 const page = 500
 
-// watch reads the kept lines at the listener's pace: a slow listener finds that lines are gone, and no call waits for it.
-func (o Options) watch(
-	ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower,
-) (w follow.Watched, err error) {
+// watch follows the calls of all hubs.
+func (o Options) watch(ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower) (follow.Watched, error) {
+	everywhere := define.Everywhere{Name: "watchCalls", Field: "hub", What: "its calls are missing here", Fleet: o.Fleet}
+	return everywhere.Lines(ctx, c, false, a.Others, func(ctx context.Context) (follow.Watched, error) { return o.here(ctx, c, a, f) })
+}
+
+// here reads the kept lines at the listener's pace: a slow listener finds that lines are gone, and no call waits for it.
+func (o Options) here(ctx context.Context, c *define.Call, a WatchArgs, f *follow.Follower) (w follow.Watched, err error) {
 	defer o.Calls.Watching()()
 	of := calls.Filter{Who: c.Caller, Parent: a.Parent, Events: a.Events}
 	if w.Next, err = o.begin(c, of, a.After); err != nil {

@@ -26,7 +26,7 @@ func (a *app) logsCommand() *cobra.Command {
 			"Ctrl-C. The server keeps the last 4,096 lines in memory; for older calls see `toolpost audit log`. Only\n" +
 			"operators may use it: the owner and the user of the command line.\n\n" +
 			"With a filter, only lines about matching calls are shown. With --outcome, the lines of a tool appear\n" +
-			"only after its call has ended with that outcome.",
+			"only after its call has ended with that outcome. In a fleet, the lines of all nodes are shown, each with its node.",
 		Example: "  toolpost logs -f\n" +
 			"  toolpost logs -f --caller ada --outcome failed --server https://tools.example.org",
 	}, func(ctx context.Context, args map[string]any) error {
@@ -44,7 +44,7 @@ func (a *app) logsCommand() *cobra.Command {
 
 func (a *app) showLog(log tool.Log) (int64, error) {
 	var l calls.JournalLine
-	if err := strictjson.Unmarshal(log.Fields, &l); err != nil || l.Seq == 0 { // a remark about the lines
+	if err := strictjson.Unmarshal(log.Fields, &l); err != nil || l.From == "" { // a remark about the lines
 		fmt.Fprintln(a.err, a.err.amber(clean(log.Message)))
 		return 0, nil
 	}
@@ -74,7 +74,7 @@ func logLine(l *calls.JournalLine) string {
 		parts = append(parts, string(l.Fields))
 	}
 	for _, more := range [][2]string{
-		{"caller", l.Caller}, {"door", l.Door}, {"session", l.Session}, {"run", l.Run}, {"call", l.Call},
+		{"node", l.Node}, {"caller", l.Caller}, {"door", l.Door}, {"session", l.Session}, {"run", l.Run}, {"call", l.Call},
 	} {
 		if more[1] != "" {
 			parts = append(parts, more[0]+"="+more[1])
@@ -134,6 +134,9 @@ func (a *app) followOwn(ctx context.Context, f following, each func(tool.Log) (i
 			return nil
 		case err == nil:
 			after, away, pause = &w.Next, time.Time{}, againFirst
+			if w.Others != nil {
+				f.args["others"] = w.Others
+			}
 			if time.Since(begun) > pause { // otherwise the server is about to end, and is not asked at once
 				continue
 			}

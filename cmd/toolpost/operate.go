@@ -162,11 +162,7 @@ func (a *app) psCommand() *cobra.Command {
 		for _, hub := range l.Missing {
 			fmt.Fprintf(a.err, "note: the hub %s did not answer; its calls are not listed\n", clean(hub))
 		}
-		node := "" // only in a fleet
-		if slices.ContainsFunc(l.Calls, func(c calls.Running) bool { return c.Node != "" }) {
-			node = "node "
-		}
-		columns("call caller door "+node+"tool since last", cells[calls.Running]{
+		columns("call caller door "+inFleet(l.Calls)+"tool since last", cells[calls.Running]{
 			"tool": func(c calls.Running) string { return c.Tool + map[bool]string{true: " (dry run)"}[c.DryRun] },
 			"last": func(c calls.Running) string { return heard(c.Last) },
 		}).print(a, "calls", l.Calls)
@@ -178,6 +174,14 @@ func (a *app) psCommand() *cobra.Command {
 		ValidArgsFunction: a.completeFrom(listCalls, "call", "tool of caller", ""),
 	}, func(done calltools.CancelArgs) { fmt.Fprintf(a.err, "call %s is cancelled\n", clean(done.Call)) }))
 	return c
+}
+
+// inFleet returns the columns of calls that there are only in a fleet.
+func inFleet(list []calls.Running) string {
+	if slices.ContainsFunc(list, func(c calls.Running) bool { return c.Hub != "" }) {
+		return "hub node "
+	}
+	return ""
 }
 
 // heard describes the last sign of life of a call in a few words.

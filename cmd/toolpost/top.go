@@ -96,16 +96,20 @@ func (a *app) topHead(l *health.Load) []string {
 			millis(r.P50), millis(r.P95), millis(r.P99))
 	}
 	up := format.Roughly(time.Duration(l.Up * float64(time.Second)))
-	return []string{
+	head := []string{
 		a.out.bold("toolpost") + "  " + clean(a.server.url) + "  up " + up + "  " + l.Time.Local().Format(time.TimeOnly),
 		fmt.Sprintf("%d in flight   %s   %d calls since the start", l.InFlight, rates, l.All.Total),
 	}
+	for _, hub := range l.Missing {
+		head = append(head, a.out.amber("the hub "+clean(hub)+" did not answer; its calls are not counted"))
+	}
+	return head
 }
 
 // topParts are the tables: calls, tools and sources.
 func (a *app) topParts(l *health.Load) [][]string {
 	return [][]string{
-		columns("in_flight=tool caller door for call last", cells[calls.Running]{
+		columns("in_flight=tool caller door "+inFleet(l.Calls)+"for call last", cells[calls.Running]{
 			"for": func(c calls.Running) string { return format.Roughly(l.Time.Sub(c.Since)) }, "last": lastOf,
 		}).lines(a.out, l.Calls),
 		columns("tool source calls/s bad p50 p95 p99 total", cells[health.Rate]{

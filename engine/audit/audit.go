@@ -63,7 +63,7 @@ type Trail struct {
 	waiting waiting
 	missed  func(*tool.Record, error) // the method value miss, made once because every call passes it
 	clean   func(*tool.Record) *tool.Record
-	node    atomic.Pointer[string]
+	node    func() string // may be nil
 }
 
 // New makes a trail.
@@ -77,10 +77,10 @@ func New(o Options) *Trail {
 	return t
 }
 
-// At sets the name of the node of a fleet that this program is: it runs the calls that it gives to no other one.
-func (t *Trail) At(node string) {
+// Name gives the records the name of this node of a fleet, or "". It is called before the first call.
+func (t *Trail) Name(node func() string) {
 	if t != nil {
-		t.node.Store(&node)
+		t.node = node
 	}
 }
 
@@ -95,12 +95,12 @@ func (t *Trail) Stage(next tool.Handler) tool.Handler {
 			Session: c.Session, Run: c.Run, Parent: c.Parent, Key: c.Key, DryRun: c.DryRun, In: int64(len(c.Args)),
 			Shape: shapeOf(c.Args), Digest: t.digestOf(c.Args),
 		}
+		if t.node != nil {
+			rec.Node = t.node()
+		}
 		if c.Lease != "" {
 			sum := sha256.Sum256([]byte(c.Lease))
 			rec.Lease = hex.EncodeToString(sum[:])[:leaseID]
-		}
-		if node := t.node.Load(); node != nil {
-			rec.Node = *node
 		}
 		c.Record = rec
 		ended := false

@@ -67,6 +67,9 @@ type Env struct {
 	// form, and the output of our own tools, such as a token that is shown once, is kept only in that form. Nil means
 	// unchanged.
 	RedactByName func(json.RawMessage) json.RawMessage
+	// Elsewhere cancels a call at another hub of the fleet. It returns the error not_found if none has it; nil means that
+	// there is no fleet.
+	Elsewhere func(p tool.Principal, whose, id string) error
 }
 
 // A Log holds the calls of one process, and its journal.

@@ -34,7 +34,8 @@ const (
 
 // A JournalLine is one event of the journal.
 type JournalLine struct {
-	Seq     int64           `json:"seq"` // 1, 2, 3 ... since the start of the process
+	Seq     int64           `json:"seq"`           // 1, 2, 3 ... since the start of the process
+	Node    string          `json:"node,omitzero"` // of the fleet, whose line it is
 	Time    time.Time       `json:"time"`
 	From    Origin          `json:"from"`
 	Level   string          `json:"level"` // debug, info, warn, error

@@ -21,7 +21,8 @@ type Running struct {
 	Since  time.Time `json:"since"`
 	DryRun bool      `json:"dry_run,omitzero"`
 	Kind   string    `json:"kind,omitzero"` // tool.OperatorCall, or empty
-	Node   string    `json:"node,omitzero"` // the hub that the call came in at; empty without a fleet
+	Node   string    `json:"node,omitzero"` // the node of the fleet that runs it; empty without a fleet
+	Hub    string    `json:"hub,omitzero"`  // the hub that it came in at; likewise
 	Last   *Sign     `json:"last,omitzero"` // nil if there was none yet
 }
 
@@ -96,7 +97,7 @@ func (l *Log) List(p tool.Principal) []Running {
 		if e.call != nil && (k.caller == p.ID || p.Operator()) {
 			list = append(list, Running{
 				ID: k.id, Caller: k.caller, Door: e.call.Caller.Door, Tool: clip(e.call.Tool), Parent: e.call.Parent,
-				Since: e.start, DryRun: e.call.DryRun, Last: signOf(e.last), Kind: kind(e.looks),
+				Since: e.start, DryRun: e.call.DryRun, Last: signOf(e.last), Kind: kind(e.looks), Node: e.node,
 			})
 		}
 	}
@@ -146,9 +147,21 @@ func clip(text string) string {
 	return text
 }
 
-// Cancel cancels a call of p by its id. An operator may cancel any call, and names its caller if several used the same
-// id. Other callers do not learn whether such a call exists.
+// Cancel cancels a call of p by its id, at whichever hub of the fleet it came in. An operator may cancel any call, and names
+// its caller if several used the same id. Other callers do not learn whether such a call exists.
 func (l *Log) Cancel(p tool.Principal, whose, id string) error {
+	err := l.CancelHere(p, whose, id)
+	if tool.CodeOf(err) != tool.CodeNotFound || l.env.Elsewhere == nil {
+		return err
+	}
+	if there := l.env.Elsewhere(p, whose, id); tool.CodeOf(there) != tool.CodeNotFound {
+		return there
+	}
+	return err
+}
+
+// CancelHere is Cancel for the calls of this program.
+func (l *Log) CancelHere(p tool.Principal, whose, id string) error {
 	if err := p.Reaches(whose, "calls"); err != nil {
 		return err
 	}

@@ -49,6 +49,7 @@ type entry struct {
 
 	slot *slot      // under the lock of Log; nil if the call is not kept or has ended
 	last tool.Event // under the lock of Log; the last progress or log event
+	node string     // under the lock of Log; the node of the fleet that it was sent to, if any
 }
 
 var _ tool.Watcher = (*entry)(nil)
@@ -126,6 +127,19 @@ func (e *entry) Found(spec *tool.Spec) {
 			s.record.Asked = ""
 		}
 		s.seq[0] = l.tell(s, began)
+	}
+	l.mu.Unlock()
+	l.Tell()
+}
+
+// Sent implements tool.Watcher. Followers are told of the call again, with its node.
+func (e *entry) Sent(node string) {
+	l := e.of
+	l.mu.Lock()
+	e.node = node
+	if s := e.slot; s != nil {
+		s.record.Node = node
+		l.tell(s, began)
 	}
 	l.mu.Unlock()
 	l.Tell()
@@ -248,7 +262,7 @@ func (l *Log) finish(s *slot) {
 func (s *kept) note(of *tool.Record, r *tool.Result) {
 	if s.spec != nil && of != nil {
 		s.record.Decision, s.record.Rule, s.record.Walls, s.record.Tier = of.Decision, of.Rule, of.Walls, of.Tier
-		s.record.Replay, s.record.Cached = of.Replay, of.Cached
+		s.record.Replay, s.record.Cached, s.record.Node = of.Replay, of.Cached, of.Node
 	}
 	s.record.Cached = s.record.Cached || r != nil && r.Trace.Cached
 }

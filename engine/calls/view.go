@@ -13,6 +13,7 @@ import (
 // A Line is something that happened to a call, as followers see it: exactly one of the other fields is set.
 type Line struct {
 	Seq   int64  `json:"seq"`
+	Hub   string `json:"hub,omitzero"` // that the call came in at; empty without a fleet
 	Begin *Begin `json:"begin,omitzero"`
 	Event *Event `json:"event,omitzero"`
 	End   *End   `json:"end,omitzero"`
@@ -31,6 +32,7 @@ type Begin struct {
 	Run      string    `json:"run,omitzero"`
 	Since    time.Time `json:"since"`
 	DryRun   bool      `json:"dry_run,omitzero"`
+	Node     string    `json:"node,omitzero"` // of the fleet, to which it was sent; empty if its hub runs it
 	// Brief is the beginning of the arguments, in a line that tells of a start; empty if they are too long to look for secrets.
 	Brief string `json:"brief,omitzero"`
 }
@@ -241,6 +243,7 @@ func (s *kept) begin() *Begin {
 	return &Begin{
 		Call: r.Call, Caller: r.Caller, Door: r.Door, Tool: cmp.Or(r.Tool, r.Asked), Source: r.Source, Protocol: r.Protocol,
 		Parent: r.Parent, Session: r.Session, Run: r.Run, Since: r.Time, DryRun: r.DryRun,
+		Node: r.Node,
 	}
 }
 

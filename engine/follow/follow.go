@@ -86,6 +86,8 @@ func (f *Follower) End() {
 type Watched struct {
 	Next   int64 `json:"next"`            // the value of after with which the next call continues
 	Missed int64 `json:"missed,omitzero"` // lines that were dropped before this follower read them
+	// Others are the values of others with which the next call continues: its next at each other node of the fleet.
+	Others map[string]int64 `json:"others,omitzero"`
 }
 
 // Lines sends lines to out, from w.Next on: again and again those that next returns, with the number of the last one and

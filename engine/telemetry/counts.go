@@ -1,6 +1,9 @@
 package telemetry
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Counts are what was measured of the calls that have ended, by tool, to compare two moments.
 type Counts map[Of]Count
@@ -16,11 +19,12 @@ type Count struct {
 	within [limits]int64 // calls that took no longer than each of the bounds
 }
 
-// Counts returns the measurements since the start of the process, without calls of the kind tool.OperatorCall.
+// Counts returns the measurements since the start of the process, without calls of the kind tool.OperatorCall, and without
+// those that hubs sent here.
 func (t *Telemetry) Counts() Counts {
 	sums := Counts{}
 	for l, s := range t.calls.all() {
-		if l.operator {
+		if l.operator || l.door == doorFleet {
 			continue
 		}
 		one := s.count()
@@ -60,6 +64,44 @@ func (c Counts) Since(before Counts) Counts {
 		}
 	}
 	return between
+}
+
+// Add returns the sum of two measurements.
+func (c Counts) Add(o Counts) Counts {
+	sums := maps.Clone(c)
+	for of, n := range o {
+		sums[of] = sums[of].plus(n, 1)
+	}
+	return sums
+}
+
+// A Counted is the measurements of one tool, for another program.
+type Counted struct {
+	Tool   string        `json:"tool"`
+	Source string        `json:"source"`
+	Calls  int64         `json:"calls"`
+	Bad    int64         `json:"bad"`
+	Took   time.Duration `json:"took_ns"`
+	Within []int64       `json:"within"`
+}
+
+// List writes measurements for another program.
+func (c Counts) List() (all []Counted) {
+	for of, n := range c {
+		all = append(all, Counted{of.Tool, of.Source, n.Calls, n.Bad, n.Took, n.within[:]})
+	}
+	return all
+}
+
+// CountsOf is the inverse of List.
+func CountsOf(list []Counted) Counts {
+	all := Counts{}
+	for _, one := range list {
+		n := Count{Calls: one.Calls, Bad: one.Bad, Took: one.Took}
+		copy(n.within[:], one.Within)
+		all[Of{one.Tool, one.Source}] = n
+	}
+	return all
 }
 
 // All adds up the calls of all tools.

@@ -104,6 +104,7 @@ type Env struct {
 	Secret  func(name string) (string, error) // returns the values of headers
 	Redact  func(text string) string          // removes secrets from everything that leaves the program
 	Samples func() []Sample                   // returns further measurements
+	Node    func() string                     // returns the name of this node of a fleet, or ""
 }
 
 // A Telemetry measures the calls of one process.
@@ -165,7 +166,7 @@ func (t *Telemetry) For(*tool.Spec) tool.Middleware { return t.stage }
 
 func (t *Telemetry) stage(next tool.Handler) tool.Handler {
 	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (r *tool.Result, err error) {
-		inside := t.running.of(c.Caller.Door)
+		inside := t.running.of(door(c))
 		inside.Add(1)
 		start := c.Start()
 		var span trace.Span
@@ -201,6 +202,9 @@ func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err e
 		text("toolpost.caller", c.Caller.ID), text("toolpost.outcome", string(l.outcome)),
 		attribute.Int("toolpost.bytes_in", len(c.Args)), attribute.Int("toolpost.bytes_out", size),
 	}
+	if node := t.env.Node(); node != "" {
+		about = append(about, text("toolpost.node", node))
+	}
 	if l.door == "mcp" {
 		about = append(about, text("mcp.method.name", "tools/call"))
 	}
@@ -221,9 +225,19 @@ func (t *Telemetry) end(ctx context.Context, c *tool.Call, r *tool.Result, err e
 // operation is what OpenTelemetry calls a call of a tool.
 const operation = "execute_tool"
 
+// doorFleet stands for the door of calls that hubs of the fleet sent here: these count them under their own doors.
+const doorFleet = "fleet"
+
+func door(c *tool.Call) string {
+	if c.FromHub {
+		return doorFleet
+	}
+	return c.Caller.Door
+}
+
 // labels says what a call was and how it ended. A name that the caller made up is not among it.
 func (t *Telemetry) labels(ctx context.Context, c *tool.Call, r *tool.Result, err error) labels {
-	l := labels{door: c.Caller.Door}
+	l := labels{door: door(c)}
 	l.outcome, l.code, _ = tool.OutcomeOf(r, err)
 	if l.code != "" && !slices.Contains(tool.Codes(), l.code) { // chosen by a tool
 		l.code = tool.CodeToolError

@@ -67,6 +67,9 @@ func open(t testing.TB, o telemetry.Options, env telemetry.Env) *telemetry.Telem
 	if env.Redact == nil {
 		env.Redact = strings.Clone
 	}
+	if env.Node == nil {
+		env.Node = func() string { return "" }
+	}
 	if env.Samples == nil {
 		env.Samples = func() []telemetry.Sample { return nil }
 	}
