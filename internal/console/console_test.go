@@ -48,6 +48,7 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		{"an approval stands where the call is", approvalStandsWhereTheCallIs},
 		{"operator calls are shown by a switch", operatorCallsAreShown},
 		{"a token is issued, shown once and revoked", tokenIsIssuedAndRevoked},
+		{"the fleet is a map", fleetIsAMap},
 		{"a job that asks is answered in Operate", jobIsAnswered},
 		{"the config shows its errors at their lines", configShowsItsErrors},
 		{"what is hostile is shown as text", hostileContentIsText},

@@ -29,6 +29,7 @@ func TestPictures(t *testing.T) {
 	for _, tool := range []string{"greeter", "breaks"} {
 		kit.Must(waits.Call(t.Context(), "startJob", `{"tool": "`+tool+`"}`))(t)
 	}
+	fleet := w.fleet(t)
 	for _, look := range browser.Looks() {
 		p := w.browser.Page(t, look)
 		p.Forgive(refusals)
@@ -57,6 +58,12 @@ func TestPictures(t *testing.T) {
 			p.Eval("void (location.hash = '"+hash+"')", nil)
 			p.Wait("document.querySelector('[data-approval]')")
 			take("approval-" + name)
+		}
+		p.SignIn(fleet, "#/fleet")
+		for _, one := range fleetContents {
+			p.Eval("void (location.hash = '"+one.hash+"')", nil)
+			p.Wait(one.until)
+			take(one.name)
 		}
 		p.SignIn(waits, "#/overview")
 		p.WaitText("2 things wait for you")

@@ -154,9 +154,10 @@ func linksMade(t *testing.T, s *served.Server) int {
 
 func keysLeadEverywhere(t *testing.T, w world) {
 	p := w.browser.Page(t, browser.Look{})
+	p.Forgive(refusals) // there is no fleet
 	p.SignIn(w.server, "#/tools")
 	p.WaitFor("heading", "Tools")
-	for key, heading := range map[string]string{"h": "Overview", "p": "Play", "l": "Live", "n": "Plans", "a": "Audit", "o": "Operate", "t": "Tools"} {
+	for key, heading := range map[string]string{"h": "Overview", "p": "Play", "l": "Live", "n": "Plans", "a": "Audit", "o": "Operate", "f": "Fleet", "t": "Tools"} {
 		pressed(p, func() bool { return p.Has("heading", heading) }, "g", key)
 		p.WaitFor("heading", heading)
 	}
@@ -212,10 +213,11 @@ func pressed(p *browser.Page, done func() bool, keys ...string) {
 
 func navigationOnAPhone(t *testing.T, w world) {
 	p := w.browser.Page(t, browser.Look{Phone: true})
+	p.Forgive(refusals) // there is no fleet
 	p.SignIn(w.server, "#/tools")
 	p.WaitFor("heading", "Tools")
 	p.Wait("document.querySelector('nav').getBoundingClientRect().top > innerHeight - 80")
-	for _, view := range []string{"Overview", "Live", "Plans", "Audit", "Operate", "Tools"} {
+	for _, view := range []string{"Overview", "Live", "Plans", "Audit", "Operate", "Fleet", "Tools"} {
 		p.Click("link", view)
 		p.WaitFor("heading", view)
 		p.Wait("document.documentElement.scrollWidth <= innerWidth")
@@ -439,6 +441,7 @@ func contents(t *testing.T, s *served.Server) []content {
 		{"leases", "#/operate/leases", "document.querySelector('[data-lease]')"},
 		{"policy", "#/operate/policy", "document.querySelector('#policy form')"},
 		{"config", "#/operate/config", "document.querySelector('[data-line]')"},
+		{"no-fleet", "#/fleet", "document.querySelector('.empty code')"},
 	}
 }
 

@@ -8,6 +8,7 @@ export const icons = {
   plans: 'M3 2.5h4v3H3zM9 10.5h4v3H9zM9 5.5h4v3H9zM5 5.5v6.5h4M5 7h4',
   audit: 'M2.5 13.5h11M4 11V8M7 11V4.5M10 11V6.5M13 11V3',
   operate: 'M2.5 4.5h5M11.5 4.5h2M2.5 11.5h2M8.5 11.5h5M7.5 4.5a2 2 0 1 0 4 0a2 2 0 1 0-4 0M4.5 11.5a2 2 0 1 0 4 0a2 2 0 1 0-4 0',
+  fleet: 'M6 2.5h4v3.5H6zM1.5 10h4v3.5h-4zM10.5 10h4v3.5h-4zM8 6v2M3.5 10V8h9v2',
   search: 'M7 11.5a4.5 4.5 0 1 0 0-9a4.5 4.5 0 0 0 0 9zM10.5 10.5l3 3',
   close: 'M4 4l8 8M12 4l-8 8',
   copy: 'M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z',

@@ -12,6 +12,8 @@ export interface Call {
   source: string;
   protocol: string;
   parent: string;
+  hub: string; // of a fleet, that it came in at
+  node: string; // of a fleet, that runs it; '': its hub
   session: string;
   since: string;
   brief: string; // the beginning of its arguments
@@ -24,6 +26,8 @@ export interface Call {
 
 interface Line {
   seq?: number;
+  hub?: string;
+  silent?: boolean; // a hub does not answer, or does again
   begin?: Partial<Call>;
   end?: { call: string; caller: string; outcome: string; code?: string; message?: string; ms: number };
   missed?: number;
@@ -43,6 +47,7 @@ let running = $state(0);
 let rate = $state(0);
 let missed = $state(0);
 let refused = $state('');
+let silent = $state.raw<string[]>([]);
 let began = $state(false);
 
 /** live is what is drawn; the newest first. Reactive. */
@@ -53,6 +58,8 @@ export const live = {
   get rate() { return rate; },
   get missed() { return missed; },
   get refused() { return refused; },
+  /** Hubs of the fleet that do not answer: their calls are missing. */
+  get silent() { return silent; },
   get began() { return began; },
 };
 
@@ -60,13 +67,18 @@ function take(e: Event): void {
   const line = e.data.fields as Line | undefined;
   if (!line) return;
   if (line.missed) missed += line.missed;
+  const hub = line.hub ?? '';
+  if (line.silent !== undefined) {
+    silent = [...silent.filter((h) => h !== hub), ...(line.silent ? [hub] : [])];
+    return;
+  }
   if (line.begin?.call) {
-    const key = `${line.begin.caller ?? ''}\0${line.begin.call}`;
-    all.delete(key); // an id that is used again is another call
-    all.set(key, { source: '', protocol: '', parent: '', session: '', door: '', tool: '', caller: '', call: '', since: '', brief: '', ...line.begin, key, operator: false, outcome: '', code: '', message: '', ms: 0 });
+    const key = keyOf(hub, line.begin.caller ?? '', line.begin.call);
+    if (all.get(key)?.outcome !== '') all.delete(key); // an id that is used again is another call; one that runs was sent to a node
+    all.set(key, { source: '', protocol: '', parent: '', session: '', node: '', door: '', tool: '', caller: '', call: '', since: '', brief: '', ...line.begin, hub, key, operator: false, outcome: '', code: '', message: '', ms: 0 });
   }
   if (line.end) {
-    const was = all.get(`${line.end.caller}\0${line.end.call}`);
+    const was = all.get(keyOf(hub, line.end.caller, line.end.call));
     // What is drawn is never changed: rows that are the same stay the same.
     if (was) all.set(was.key, { ...was, outcome: line.end.outcome, code: line.end.code ?? '', message: line.end.message ?? '', ms: line.end.ms });
     if (was && !was.outcome) ended.push(Date.parse(was.since) + line.end.ms);
@@ -75,6 +87,8 @@ function take(e: Event): void {
   dirty = true;
   timer ??= setTimeout(draw, every);
 }
+
+const keyOf = (hub: string, caller: string, call: string): string => `${hub}\0${caller}\0${call}`;
 
 function draw(): void {
   timer = undefined;
@@ -133,6 +147,7 @@ export function watch(): void {
       dirty = true;
       draw();
       refused = why.message;
+      silent = [];
       watching = undefined;
     },
   });
@@ -144,7 +159,7 @@ export function operators(signal: AbortSignal): void {
     const r = e.data.fields as unknown as { seq?: number; call: string; caller: string; door: string; tool: string; source?: string; time: string; outcome: string; code?: string; duration_ms: number } | undefined;
     if (e.kind !== 'log' || !r?.seq) return;
     const key = `operator ${r.seq}`;
-    all.set(key, { key, call: r.call, caller: r.caller, door: r.door, tool: r.tool, source: r.source ?? '', protocol: '', parent: '', session: '', since: r.time, brief: '', operator: true, outcome: r.outcome, code: r.code ?? '', message: '', ms: r.duration_ms });
+    all.set(key, { key, call: r.call, caller: r.caller, door: r.door, tool: r.tool, source: r.source ?? '', protocol: '', parent: '', hub: '', node: '', session: '', since: r.time, brief: '', operator: true, outcome: r.outcome, code: r.code ?? '', message: '', ms: r.duration_ms });
     dirty = true;
     timer ??= setTimeout(draw, every);
   }, { signal, failed: () => undefined });

@@ -1,0 +1,1 @@
+import{Ht as e,en as t,tn as n}from"./common-BgElAKtL.js";var r=n([]),i={get rows(){return e(r)},set(e){t(r,e)}};export{i as t};
