@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,12 @@ import (
 var (
 	fleetOwner = tool.Principal{ID: "owner", Door: "http", Operates: true}
 	fleetAda   = tool.Principal{ID: "ada", Door: "http"}
+)
+
+// The trace of the calls over HTTP.
+const (
+	fleetTrace = "0af7651916cd43dd8448eb211c80319c"
+	fleetSpan  = "b7ad6b7169203331"
 )
 
 // A turnstile is a source with the tool hang, whose calls end when their argument a is let through.
@@ -43,7 +50,7 @@ func (g *turnstile) Invoke(ctx context.Context, c *tool.Call, _ tool.Sink) (*too
 	g.began <- args.A
 	select {
 	case <-g.open[args.A]:
-		return &tool.Result{OK: true, Output: []byte(`"through"`)}, nil
+		return &tool.Result{OK: true, Output: []byte(`"through ` + c.Trace + " " + c.Span + `"`)}, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -197,6 +204,14 @@ func TestCallsOfAllHubsAreSeenAndCancelledAtEach(t *testing.T) {
 	calls(`"hub":"one"`, `"end":`, `"cancelled"`)
 	logs(`"node":"one"`, `"from":"call"`, `"call":"c1"`)
 	two.follow(t, "watchLogs", `{"last":100}`)(`"node":"drill"`, `"from":"server"`)
+	var times []time.Time
+	kit.Must(two.try(t.Context(), fleetOwner, "watchLogs", `{"last":100}`, tool.SinkFunc(func(ev tool.Event) error {
+		times = append(times, ev.Time)
+		return nil
+	})))(t)
+	if len(times) < 3 || !slices.IsSortedFunc(times, time.Time.Compare) {
+		t.Errorf("the lines of all nodes are from %v", times)
+	}
 	for call, ran := range map[string]string{"c1": "drill", "": "two"} {
 		kit.Until(t, func() error {
 			if log := two.ask(t, fleetOwner, "audit.log", `{"kind":"all"}`); !strings.Contains(log, `"node":"`+ran+`"`) {
@@ -263,8 +278,11 @@ func TestADrainedHubEndsAsASignalEndsIt(t *testing.T) {
 			drain(one, two)
 			kit.Eventually(t, "the hub is not ready", func() bool { return strings.HasPrefix(one.http(t, http.MethodGet, "/readyz", ""), "503 1 ") })
 			kit.Contains(t, one.http(t, http.MethodPost, "/v1/tools/hang/call", `{}`), "503 1 ")
+			kit.Eventually(t, "the other hub sees that it drains", func() bool {
+				return strings.Contains(two.ask(t, fleetOwner, "listNodes", `{}`), `"state":"draining"`)
+			})
 			close(g.open["call"])
-			kit.Contains(t, kit.Receive(t, "the call ends", answer), `"through"`)
+			kit.Contains(t, kit.Receive(t, "the call ends", answer), `"through 0af76519-16cd-43dd-8448-eb211c80319c `+fleetSpan+`"`)
 			one.stop()
 			kit.Equal(t, kit.Receive(t, "the job runs again", g.began), "job")
 			close(g.open["job"])
@@ -279,6 +297,7 @@ func TestADrainedHubEndsAsASignalEndsIt(t *testing.T) {
 func (h fleetHub) http(t *testing.T, method, path, body string) string {
 	req := kit.Must(http.NewRequestWithContext(t.Context(), method, *h.url+path, strings.NewReader(body)))(t)
 	req.Header.Set("Authorization", "Bearer "+envelopeToken)
+	req.Header.Set("Traceparent", "00-"+fleetTrace+"-"+fleetSpan+"-01")
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	"toolpost/engine/follow"
@@ -32,7 +33,10 @@ func (e Everywhere) Lines(
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	g := &gathered{of: e, out: tool.NewRelay(c.Out, stop), next: map[string]int64{}}
+	g := &gathered{of: e, next: map[string]int64{}}
+	if g.out = tool.NewRelay(c.Out, stop); once {
+		defer g.sorted(c.Out, &err, stop)()
+	}
 	for node, after := range others {
 		g.next[node] = after
 	}
@@ -55,6 +59,20 @@ func (e Everywhere) Lines(
 	rest.Wait()
 	w.Others = g.next
 	return w, err
+}
+
+// sorted keeps what the nodes report, until the function that it returns passes it on by its time.
+func (g *gathered) sorted(out tool.Sink, err *error, stop context.CancelCauseFunc) func() {
+	var all []tool.Event
+	g.out = tool.NewRelay(tool.SinkFunc(func(ev tool.Event) error { all = append(all, ev); return nil }), stop)
+	return func() {
+		slices.SortStableFunc(all, func(a, b tool.Event) int { return a.Time.Compare(b.Time) })
+		for _, ev := range all {
+			if *err == nil {
+				*err = out.Emit(ev)
+			}
+		}
+	}
 }
 
 // A gathered is the lines of several nodes, on their way to one follower.

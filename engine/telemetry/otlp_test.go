@@ -307,7 +307,7 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 	}
 	c := collect(t, nil)
 	tel := open(t, telemetry.Options{OTLP: c.url + "/", Service: "gate", Headers: map[string]string{"X-Key": "KEY"}}, telemetry.Env{
-		Version: "1.2", Secret: func(name string) (string, error) { return "value of " + name, nil },
+		Version: "1.2", Secret: func(name string) (string, error) { return "value of " + name, nil }, Node: func() string { return "mill" },
 	})
 	var inside tool.Call
 	h := tel.For(nil)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
@@ -329,7 +329,7 @@ func TestACollectorGetsSpansAndMetrics(t *testing.T) {
 		t.Errorf("the span %+v of the call %+v", first, inside)
 	}
 	for key, want := range map[string]string{
-		"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "reads", "gen_ai.tool.call.id": inside.ID, "mcp.method.name": "tools/call", "toolpost.source": "src", "toolpost.protocol": "fake", "toolpost.door": "mcp", "toolpost.caller": "ada",
+		"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "reads", "gen_ai.tool.call.id": inside.ID, "mcp.method.name": "tools/call", "toolpost.source": "src", "toolpost.protocol": "fake", "toolpost.door": "mcp", "toolpost.caller": "ada", "toolpost.node": "mill",
 		"toolpost.outcome": "ok", "toolpost.bytes_in": "2", "toolpost.bytes_out": strconv.Itoa(len(canary) + 2),
 	} {
 		kit.Equal(t, first.Attributes.text(t, key), want, key)
