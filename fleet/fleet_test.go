@@ -42,7 +42,9 @@ func (b *toolbox) Touches(context.Context, *tool.Call) (tool.Touches, error) {
 	return tool.Touches{Reads: []string{"/a"}, MayRead: []string{"/b"}}, nil
 }
 
-func (b *toolbox) Answer(_ context.Context, q Question, _ tool.Sink) ([]byte, error) { return q.Args, nil }
+func (b *toolbox) Answer(_ context.Context, q Question, _ tool.Sink) ([]byte, error) {
+	return q.Args, nil
+}
 
 func (b *toolbox) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	own := *c
@@ -242,4 +244,46 @@ func TestACallThatMayChangeSomethingIsNotRepeated(t *testing.T) {
 		kit.Equal(t, len(two.began), 0, what)
 		kit.Equal(t, string(kit.Must(f.call(t.Context(), "wait", `{}`))(t).Output), `"two"`, what)
 	}
+}
+
+// A slow hub answers no question before it is asked no more, but reports an event.
+type slow struct {
+	toolbox
+	ended chan error
+}
+
+func (s *slow) Answer(ctx context.Context, q Question, out tool.Sink) ([]byte, error) {
+	err := out.Emit(tool.LogEvent("info", q.Caller))
+	<-ctx.Done()
+	s.ended <- err
+	return nil, tool.Ended(ctx)
+}
+
+// People do not wait for a hub that does not answer, and what follows it ends with its follower.
+func TestASlowHubIsNamedAndLeft(t *testing.T) {
+	f, hub := open(t), &slow{toolbox{Handler: tooltest.Reference{}}, make(chan error, 9)}
+	p := kit.Must(Join(t.Context(), kit.Must(ParseInvitation(f.invite(member.Hub)))(t), Joiner{"slow", member.Hub}))(t)
+	state := t.TempDir()
+	kit.OK(t, p.Save(state))
+	f.start(p, state, hub)
+	kit.Eventually(t, "the hubs know each other", func() bool { return f.hub.hub.knows(p.ID) })
+	began := time.Now()
+	all := f.hub.AskHubs(t.Context(), Question{Caller: "ada"})
+	if took := time.Since(began); took > 10*time.Second || len(all) != 1 || all[0].Node != "slow" || all[0].Err == nil { // 300 ms, and a busy machine
+		t.Errorf("after %v: %+v", took, all)
+	}
+	kit.OK(t, kit.Receive(t, "the question ends", hub.ended))
+	ctx, stop := context.WithCancel(t.Context())
+	lines, ended := make(chan string, 9), make(chan bool)
+	go func() {
+		f.hub.FollowNodes(ctx, false, func(string) Question { return Question{Caller: "ada"} }, func(node string, ev tool.Event) error {
+			lines <- node + " " + string(ev.Data)
+			return nil
+		}, func(string, bool) {})
+		close(ended)
+	}()
+	kit.Equal(t, kit.Receive(t, "an event of the other hub", lines), `slow {"level":"info","message":"ada"}`)
+	stop()
+	kit.OK(t, kit.Receive(t, "the other hub is left", hub.ended))
+	kit.Receive(t, "the follower ends", ended)
 }
