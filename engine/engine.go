@@ -106,6 +106,18 @@ func atHub(p place) place {
 	return p
 }
 
+// atNode marks a stage that is about the tool where it runs: calls that other nodes run pass it there.
+func atNode(p place) place {
+	at := p.at
+	p.at = func(it *item) tool.Middleware {
+		if it.source.Remote {
+			return nil
+		}
+		return at(it)
+	}
+	return p
+}
+
 // approvedAtHub is atHub for the stage of approvals. A call of a hub that needs one by the policy of this node is refused:
 // approvers are at the hubs.
 func approvedAtHub(p place) place {
@@ -189,8 +201,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		// Behind the stages above, so that a call that they refuse uses up no lease.
 		atHub(given("lease")),
 		// Behind lease: a call that a lease refuses proves nothing about the tool, and is never the one call that an
-		// open breaker lets through.
-		given("breaker"),
+		// open breaker lets through. A node that fails closes the tool at no other one.
+		atNode(given("breaker")),
 		// Behind all stages that may refuse: a caller that would be refused gets no cached answer.
 		atHub(given("cache")),
 		// Only a call that really ran changes state.

@@ -11,14 +11,14 @@ import (
 	"toolpost/tool"
 )
 
-// A node that drains ends after the last outcome has arrived: large ones, which take a while to send, and small ones, which it
-// sends just before it says that it leaves.
+// A node that drains ends after its last outcome, also one that takes a while to send. What it has sent arrives, even if its hub
+// learns earlier that it is gone.
 func TestANodeThatDrainsLosesNoOutcome(t *testing.T) {
-	for name, size := range map[string]int{"large": 5 << 20, "small": 5} {
+	for name, size := range map[string]int{"large": 3 << 20, "small": 5} {
+		calls := map[string]int{"large": 8, "small": 1000}[name]
 		t.Run(name, func(t *testing.T) {
 			f := open(t)
-			const calls = 20
-			for range 5 {
+			for range 3 {
 				began, leave := make(chan bool, calls), make(chan struct{})
 				b := &toolbox{specs: []*tool.Spec{{Name: "wait", Effects: tool.Effects{Writes: true}}}}
 				b.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
@@ -40,9 +40,25 @@ func TestANodeThatDrainsLosesNoOutcome(t *testing.T) {
 				for range calls {
 					kit.Receive(t, "a call", began)
 				}
+				h, server := f.hub.hub, f.hub.server
+				if name == "small" {
+					h.mu.Lock() // the hub is busy until the worker has disconnected
+				}
 				close(leave)
 				w.Drain(t.Context())
 				w.Close(t.Context())
+				if name == "small" {
+					looks := 0 // so that the news waits for the hub
+					kit.Eventually(t, "the server sees that it has disconnected", func() bool {
+						server.mu.Lock()
+						defer server.mu.Unlock()
+						if len(server.conns) == 0 {
+							looks++
+						}
+						return looks == 4
+					})
+					h.mu.Unlock()
+				}
 				for range calls {
 					kit.OK(t, kit.Receive(t, "an outcome", results))
 				}
@@ -68,17 +84,33 @@ func TestACallToANodeThatLeavesIsNotInDoubt(t *testing.T) {
 	var load sync.WaitGroup
 	defer load.Wait()
 	defer stop()
-	for range 16 {
+	for range 8 {
 		load.Go(func() {
 			for ctx.Err() == nil {
 				kit.Check(t, kit.Err(f.call(context.WithoutCancel(ctx), "note", `{}`)))
 			}
 		})
 	}
-	for range 20 {
+	for range 12 {
 		w := f.work("one", quick())
 		w.Drain(t.Context())
 		w.Close(t.Context())
 		kit.OK(t, f.hub.Evict(t.Context(), kit.Must(f.hub.roster.named(t.Context(), "one"))(t).ID))
 	}
+}
+
+func TestACallGoesToANodeWhoseBreakerIsClosed(t *testing.T) {
+	f := open(t)
+	for name, err := range map[string]error{"one": tool.Errorf(tool.CodeBreakerOpen, "it failed too often"), "two": nil} {
+		b := &toolbox{specs: []*tool.Spec{{Name: "note", Effects: tool.Effects{Writes: true}}}}
+		b.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+			return &tool.Result{OK: err == nil}, err
+		})
+		f.work(name, b)
+	}
+	for range 20 {
+		kit.OK(t, kit.Err(f.call(t.Context(), "note", `{}`)))
+	}
+	kit.OK(t, f.hub.Evict(t.Context(), kit.Must(f.hub.roster.named(t.Context(), "two"))(t).ID))
+	kit.Refused(t, kit.Err(f.call(t.Context(), "note", `{}`)), tool.CodeBreakerOpen, "it failed too often")
 }

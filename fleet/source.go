@@ -146,8 +146,8 @@ func (s *Source) foresee(c *tool.Call) (p *peer, touches tool.Touches, err error
 	return p, touches, err
 }
 
-// Invoke implements tool.Handler. A call is sent to another node if its node is gone, provided that nothing was begun, or that
-// it may be repeated.
+// Invoke implements tool.Handler. A call is sent to another node if its node is gone, or its breaker there is open, provided that
+// nothing was begun, or that it may be repeated.
 func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	if ctx.Err() != nil {
 		return nil, tool.Ended(ctx)
@@ -167,11 +167,12 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		r, err := s.try(ctx, c, p, t.digest, n, out)
 		s.leave(p)
 		e := tool.AsError(err)
-		if e == nil || e.Reason != reasonGone || ctx.Err() != nil {
+		broken := e != nil && e.Code == tool.CodeBreakerOpen
+		if e == nil || e.Reason != reasonGone && !broken || ctx.Err() != nil {
 			return r, err
 		}
 		tried, busy = append(tried, p), nil
-		if tool.NotRun(err) {
+		if broken || tool.NotRun(err) {
 			busy = err
 			continue
 		}

@@ -72,6 +72,7 @@ func TestAWorkerThatIsCutOffIsGoneAfterItsSilence(t *testing.T) {
 	if lost == 0 || lost == 20 {
 		t.Errorf("%d of 20 calls were lost", lost)
 	}
+	kit.Equal(t, call(t.Context(), s.hubs[0], "mark", `{"id":"after"}`).said(), "after", "the tool where it runs well")
 	one.machine.Cut(t, false)
 	release[0]()
 	release[1]()

@@ -37,6 +37,7 @@ func Alone(t *testing.T) bool {
 		}
 		t.Skip("networks can be made by root alone, with Debian's package iproute2")
 	}
+	t.Parallel() // other tests have networks of their own
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=15m")
 	cmd.Env = append(os.Environ(), alone+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
