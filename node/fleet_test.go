@@ -218,7 +218,7 @@ func TestCallsOfAllHubsAreSeenAndCancelledAtEach(t *testing.T) {
 	kit.Refused(t, kit.Receive(t, "the call ends", ended), tool.CodeCancelled, "owner")
 	calls(`"hub":"one"`, `"end":`, `"cancelled"`)
 	logs(`"node":"one"`, `"from":"call"`, `"call":"c1"`)
-	two.follow(t, "watchLogs", `{"last":100}`)(`"node":"drill"`, `"from":"server"`)
+	two.follow(t, "watchLogs", `{"last":100}`)(`"node":"drill"`, `"message":"connected to a hub"`)
 	var times []time.Time
 	kit.Must(two.try(t.Context(), fleetOwner, "watchLogs", `{"last":100}`, tool.SinkFunc(func(ev tool.Event) error {
 		times = append(times, ev.Time)
