@@ -319,6 +319,14 @@ func (r *flaky) Members(ctx context.Context) ([]member.Member, error) {
 	return r.Register.Members(ctx)
 }
 
+// meet lets the first hub read the members, and tell its nodes of all hubs, which it does every rosterEvery.
+func (f *fleetTest) meet() {
+	f.t.Helper()
+	kit.OK(f.t, f.hub.roster.refresh(f.t.Context()))
+	f.hub.connect(f.hub.hubAddresses())
+	f.hub.tellHubs()
+}
+
 // second adds a hub, which has the store of the first, and waits until both know each other.
 func (f *fleetTest) second() (*Node, *flaky) {
 	f.t.Helper()
@@ -327,6 +335,7 @@ func (f *fleetTest) second() (*Node, *flaky) {
 	defer func() { f.with = nil }()
 	p, state := f.join("hub2", member.Hub), f.t.TempDir()
 	n := f.start(p, state, &toolbox{Handler: reference(f.t).Handler})
+	f.meet()
 	kit.Eventually(f.t, "the hubs know each other", func() bool { return f.hub.hub.knows(n.pass.ID) && n.hub.knows(f.hub.pass.ID) })
 	return n, r
 }
