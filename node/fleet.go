@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"toolpost/config"
@@ -23,8 +24,14 @@ type machine struct {
 	own tool.Handler // Toolpost's own tools
 }
 
+// answered lists Toolpost's own tools that a hub may let other nodes run: it has judged the caller for these alone.
+var answered = []string{"listCalls", "showCall", "cancelCall", "watchCalls", "watchLogs", "watchLoad"}
+
 // Answer implements fleet.Machine: it runs one of Toolpost's own tools, which asks no other node then.
 func (m machine) Answer(ctx context.Context, q fleet.Question, out tool.Sink) ([]byte, error) {
+	if !slices.Contains(answered, q.Tool) {
+		return nil, tool.Errorf(tool.CodeAccessDenied, "no node runs %.40q for another one", q.Tool)
+	}
 	r, err := m.own.Invoke(ctx, &tool.Call{
 		ID: tool.NewID(), Tool: q.Tool, Args: q.Args, Caller: identity.AtHub(q.Caller, q.Operator), FromHub: true,
 	}, out)

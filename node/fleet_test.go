@@ -16,6 +16,7 @@ import (
 
 	"toolpost/config"
 	fleetmember "toolpost/engine/member"
+	"toolpost/fleet"
 	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/node"
@@ -259,6 +260,11 @@ func TestAJobOfAnotherHubIsSeenAndCancelled(t *testing.T) {
 // A hub that does not answer is named wherever its calls are missing, and within the time that people wait.
 func TestAHubThatDoesNotAnswerIsNamed(t *testing.T) {
 	one, two, _ := openFleet(t)
+	for _, name := range []string{"issueToken", "console.link", "approveCall", "reload"} {
+		for _, a := range two.Fleet().AskHubs(t.Context(), fleet.Question{Tool: name, Args: []byte(`{}`), Caller: "owner", Operator: true}) {
+			kit.Refused(t, a.Err, tool.CodeAccessDenied, "no node runs", name)
+		}
+	}
 	calls, load := two.follow(t, "watchCalls", `{}`), two.follow(t, "watchLoad", `{"interval_ms":200}`)
 	nodes := two.ask(t, fleetOwner, "listNodes", `{}`)
 	kit.Contains(t, nodes, `"drift":["config.limits.recent"]`)
