@@ -17,7 +17,7 @@ func overviewIsFirst(t *testing.T, w world) {
 	p.SignIn(s, "")
 	p.WaitFor("heading", "Overview")
 	const order = "[...document.querySelectorAll('nav[aria-label=Views] li')].map((e) => e.innerText.trim().split('\\n')[0]).join()"
-	p.Wait(order + " === 'Overview,Tools,Live,Plans,Audit,Operate'") // there is no story, and so no Play
+	p.Wait(order + " === 'Overview,Tools,Live,Plans,Audit,Operate,Fleet'") // there is no story, and so no Play
 	p.WaitText("All is well")
 	p.WaitText("Nothing waits for you")
 	for _, cell := range []string{"Sources", "Walls", "Store", "Disk", "Config"} {
@@ -29,7 +29,7 @@ func overviewIsFirst(t *testing.T, w world) {
 	story := w.browser.Page(t, browser.Look{})
 	story.SignIn(sample, "")
 	story.WaitFor("heading", "Overview")
-	story.Wait(order + ".endsWith('Operate,Play')")
+	story.Wait(order + ".endsWith('Fleet,Play')")
 }
 
 // A number leads to the view behind it, filtered.
