@@ -23,7 +23,8 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 	}
 	if m, ok := n.roster.byID(n.pass.ID); !ok || !m.Evicted.IsZero() {
 		return tool.Errorf(tool.CodeAccessDenied, "the store of this hub does not know it as a member of its fleet: all hubs of a fleet "+
-			"share one PostgreSQL (store: {url: postgres://…}), or this one was evicted")
+			"share one PostgreSQL (store: {url: postgres://…}), or this one was evicted; to join again, remove fleet.json from the "+
+			"state folder and use a new token")
 	}
 	if err := n.listen(); err != nil {
 		return err

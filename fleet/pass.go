@@ -161,7 +161,7 @@ func ParseInvitation(line string) (i Invitation, err error) {
 	hosts, token, found := strings.Cut(rest, "#")
 	if !ok || !found {
 		return i, tool.Errorf(tool.CodeInvalidInput, "this is not the line of `toolpost fleet token`, which begins with tp:// "+
-			"and has a # before its token; put it in quotes: a shell takes what follows a # for a comment")
+			"and has a # before its token; put it in quotes: to some shells the # means something")
 	}
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(b) != len(i.secret)+len(i.ca) {

@@ -141,8 +141,8 @@ func join(t *database.Tx, now int64, m *member.Member, labels string) error {
 	n, err := t.Count(`INSERT INTO fleet_node (id, name, role, labels, nkey, address, joined_at) VALUES (?, ?, ?, ?, ?, ?, ?) `+
 		`ON CONFLICT (name) WHERE evicted_at IS NULL DO NOTHING`, m.ID, m.Name, m.Role, labels, m.Key, m.Address, database.Micros(m.Joined))
 	if err == nil && n == 0 {
-		err = tool.Errorf(tool.CodeConflict, "the fleet has a node named %q; choose another name, or end the membership of that node "+
-			"with `toolpost fleet evict`", m.Name).Because("name_taken")
+		err = tool.Errorf(tool.CodeConflict, "the fleet has a node named %q; choose another name with --name, or end the membership of "+
+			"that node with `toolpost fleet evict NAME` at a hub", m.Name).Because("name_taken")
 	}
 	return err
 }

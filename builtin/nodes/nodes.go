@@ -46,8 +46,8 @@ func (f of) fleet() (*fleet.Node, error) {
 	if n := f.in(); n != nil {
 		return n, nil
 	}
-	return nil, tool.Errorf(tool.CodeNotFound, "no hub runs with this config: start it with `toolpost serve`, make one with "+
-		"`toolpost fleet init`, or ask another one with --server URL")
+	return nil, tool.Errorf(tool.CodeNotFound, "no hub runs with this config: make its server a hub with `toolpost fleet init`, if "+
+		"it is none yet, and start it again with `toolpost serve`; elsewhere, as on a worker, ask a hub with --server URL")
 }
 
 // Listed is the output of listNodes.

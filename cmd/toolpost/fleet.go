@@ -38,7 +38,7 @@ func (a *app) fleetCommand() *cobra.Command {
 		"--role --label=labels --uses:1 --ttl=ttl_ms:1h", &cobra.Command{
 			Use: "token", Short: "Print a line with which nodes join",
 			Long: "Prints a line for `toolpost worker --join` or `toolpost serve --join`, once: only a digest of its token is\n" +
-				"kept. Put the line in quotes: a shell takes what follows a # for a comment.",
+				"kept. Put the line in quotes: to some shells the # means something.",
 		}, func(i nodetools.Invited) { fmt.Fprintln(a.out, i.Line) }),
 		over[nodetools.NameArgs](a, own{"drainNode", "drain nodes", 0}, "node", &cobra.Command{
 			Use: "drain NODE", Short: "Let a node finish its calls and end",
@@ -122,7 +122,8 @@ func (a *app) workerCommand() *cobra.Command {
 		Use: "worker", Short: "Run the tools of this config for the hubs of a fleet",
 		Long: "Runs calls that come from hubs, until SIGINT or SIGTERM or `toolpost fleet drain`; running calls may end first.\n" +
 			"A worker has the sources and the walls of its config, and no door, no store and no model. It connects to\n" +
-			"every hub, so it may be behind a NAT. --join is needed once: the state folder keeps the membership.",
+			"every hub, so it may be behind a NAT. --join is needed once: the state folder keeps the membership, and from\n" +
+			"then on --join and --name are ignored. The config is read only at the start.",
 		Example: "  toolpost worker --config sources.yaml --join 'tp://hub-1:7422#TOKEN'",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
