@@ -281,6 +281,7 @@ func (h *hub) gone(id string) {
 	h.endStreams(p)
 	h.change()
 	h.mu.Unlock()
+	h.log.Info("a node of the fleet is gone", "node", p.Name, "drained", p.Draining)
 }
 
 // endStreams ends the streams with a node, once the last answers that it sent have been read: they come by another way than the

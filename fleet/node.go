@@ -69,6 +69,7 @@ type Env struct {
 	Changed  func()          // the sources of the fleet may have changed; of a hub
 	// Config returns the digests of the sections of the config that all hubs should share; of a hub.
 	Config func() map[string]string
+	Alone  bool // no other hub can use its store
 	// Stop ends the program that the node is a part of: without an error once an operator drains it, otherwise because it
 	// cannot be a member any more.
 	Stop func(why error)

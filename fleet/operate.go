@@ -136,9 +136,7 @@ const (
 
 // Nodes describes the members, as this hub sees them.
 func (n *Node) Nodes(ctx context.Context) ([]Status, error) {
-	if err := n.roster.refresh(ctx); err != nil {
-		return nil, err
-	}
+	_ = n.roster.refresh(ctx) // else those that were read last count
 	return n.statuses(), nil
 }
 
@@ -245,6 +243,10 @@ func (n *Node) configDrift() map[string][]string {
 
 // Token makes an invitation, as one line.
 func (n *Node) Token(ctx context.Context, t member.Ticket, ttl time.Duration) (string, error) {
+	if n.env.Alone && t.Role == roleHub {
+		return "", tool.Errorf(tool.CodeUnsupported, "further hubs need a store that several machines can use, and this hub has SQLite; "+
+			"move it with `toolpost store copy` to PostgreSQL first")
+	}
 	i, err := n.pass.Invite(ctx, n.env.Register, t, ttl, n.hubAddresses())
 	return i.String(), err
 }

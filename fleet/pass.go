@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nkeys"
@@ -72,6 +73,27 @@ func (p *Pass) Save(state string) error {
 		return err
 	}
 	return os.Rename(temporary.Name(), filepath.Join(state, passFile))
+}
+
+// Renew adds the hubs of another invitation to the fleet of the pass: they may have other addresses by now.
+func (p *Pass) Renew(i Invitation, state string) error {
+	ca, err := parseCertificate(p.CA)
+	if err != nil {
+		return err
+	}
+	if fingerprint(ca.Raw) != i.ca {
+		return tool.Errorf(tool.CodeConflict, "this machine belongs to another fleet than this token; to leave it, remove %s", filepath.Join(state, passFile))
+	}
+	known := len(p.Hubs)
+	for _, hub := range i.Hubs {
+		if !slices.Contains(p.Hubs, hub) {
+			p.Hubs = append(p.Hubs, hub)
+		}
+	}
+	if len(p.Hubs) == known {
+		return nil
+	}
+	return p.Save(state)
 }
 
 // lockPass makes this program the only one that uses the pass, until it closes the file: two would take each other's calls, and

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"toolpost/engine/member"
 	"toolpost/internal/kit"
+	"toolpost/tool"
 )
 
 // A connection that ends with its hub asks for the address: after a rotation, every connection does.
@@ -28,4 +30,17 @@ func TestATakenPortIsNoticedAtOnce(t *testing.T) {
 	if took := time.Since(began); took > 8*time.Second { // the server would take ten until it gives up
 		t.Errorf("it took %v", took)
 	}
+}
+
+// Hubs that restarted may all have other addresses.
+func TestAnotherInvitationTellsAMemberWhereTheHubsAre(t *testing.T) {
+	f := open(t)
+	p, state := f.join("worker", member.Worker), t.TempDir()
+	before := len(p.Hubs)
+	i := kit.Must(ParseInvitation(f.invite(member.Worker)))(t)
+	i.Hubs = append(i.Hubs, "127.0.0.1:1")
+	kit.OK(t, p.Renew(i, state))
+	kit.EqualSlices(t, kit.Must(LoadPass(state))(t).Hubs[before:], []string{"127.0.0.1:1"})
+	other := kit.Must(ParseInvitation(open(t).invite(member.Worker)))(t)
+	kit.Refused(t, p.Renew(other, state), tool.CodeConflict, "this machine belongs to another fleet than this token")
 }

@@ -105,6 +105,7 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 		if env.Register, err = n.register(); err != nil {
 			return err
 		}
+		env.Alone = !n.storage.DB.Served()
 	}
 	if (pass.Role == member.Worker) != n.o.Worker {
 		return tool.Errorf(tool.CodeConflict, "this machine is a %s of its fleet; start it with `toolpost %s`", pass.Role,
@@ -238,7 +239,7 @@ func JoinFleet(ctx context.Context, cfg *config.Config, line, name string, role 
 		return err
 	}
 	if before != nil { // a unit file that names a token must start again after a restart
-		return nil
+		return before.Renew(invitation, cfg.StateDir())
 	}
 	pass, err := fleet.Join(ctx, invitation, fleet.Joiner{Name: chosenName(cfg, name), Role: role})
 	if err != nil {
