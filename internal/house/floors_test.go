@@ -34,7 +34,7 @@ func floors() []floor {
 		{name: "kernel", rooms: []string{"kernel"}},
 		{name: "config", rooms: []string{"config/offlimits", "config", "examples"}, ordered: true},
 		{name: "host", rooms: []string{
-			"host/backoff", "host/notice", "host/sandbox", "host/process", "host/secret", "host/walls", "host/forks",
+			"host/backoff", "host/notice", "host/broker", "host/sandbox", "host/process", "host/secret", "host/walls", "host/forks",
 			"host/container", "host/spawn", "host/worker", "host/workspace/ignore", "host/workspace",
 		}, ordered: true},
 		{name: "model", rooms: []string{"model"}},

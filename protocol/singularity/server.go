@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"toolpost/host/broker"
 	"toolpost/identity"
 	"toolpost/tool"
 )
@@ -42,7 +41,6 @@ const maxPayload = 8 << 20
 // an anonymous caller. Every caller has a NATS account of its own, in which it sees nothing of the others.
 type Server struct {
 	*doorkeeper
-	embedded *embedded
 	stop     context.CancelFunc
 	watching sync.WaitGroup
 }
@@ -74,11 +72,10 @@ func StartServer(o ServerOptions) (*Server, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.watching.Go(func() { s.watch(ctx, o.again) })
-	s.embedded = &embedded{log: o.Log, fatal: make(chan string, 1)}
-	s.srv.SetLoggerV2(s.embedded, false, false, false)
-	if err := s.start(o.Listen); err != nil {
+	if err := broker.Start(s.srv, o.Log, "nats", false); err != nil {
 		s.Close()
-		return nil, err
+		return nil, tool.Errorf(tool.CodeUnavailable,
+			"NATS cannot be served on %s: %w; choose another address, or stop what uses this one", o.Listen, err)
 	}
 	return s, nil
 }
@@ -102,22 +99,17 @@ func (o ServerOptions) nats() (*server.Options, error) {
 	if o.Listen == "" {
 		return opts, nil
 	}
-	host, port, err := net.SplitHostPort(o.Listen)
-	n, bad := strconv.Atoi(port)
-	if err != nil || bad != nil || n < 0 || n > 65535 {
+	err := broker.Listen(opts, o.Listen)
+	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput,
 			"%q is not an address to listen on: write it like 127.0.0.1:4222", o.Listen)
 	}
 	if o.Anonymous.Name != "" {
-		if host, err = o.private(host); err != nil {
+		if opts.Host, err = o.private(opts.Host); err != nil {
 			return nil, err
 		}
 	}
-	opts.Host, opts.Port = host, n
-	if n == 0 {
-		opts.Port = server.RANDOM_PORT
-	}
-	if ip := net.ParseIP(host); o.TLS == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if ip := net.ParseIP(opts.Host); o.TLS == nil && opts.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		o.Log.Warn("NATS listens beyond this machine without TLS: tokens and calls can be read on the way",
 			"listen", o.Listen)
 	}
@@ -137,23 +129,6 @@ func (o ServerOptions) private(host string) (string, error) {
 	return addr.IP.String(), nil
 }
 
-func (s *Server) start(listen string) error {
-	const within = 10 * time.Second
-	s.srv.Start()
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); {
-		if s.srv.ReadyForConnections(50 * time.Millisecond) {
-			return nil
-		}
-		select {
-		case why := <-s.embedded.fatal:
-			return tool.Errorf(tool.CodeUnavailable,
-				"NATS cannot be served on %s: %s; choose another address, or stop what uses this one", listen, why)
-		default:
-		}
-	}
-	return tool.Errorf(tool.CodeUnavailable, "the NATS server on %s was not ready after %v", listen, within)
-}
-
 // ClientURL returns the address for clients, or "" if the server does not listen.
 func (s *Server) ClientURL() string {
 	if s.srv.Addr() == nil {
@@ -166,42 +141,5 @@ func (s *Server) ClientURL() string {
 func (s *Server) Close() {
 	s.stop()
 	s.watching.Wait()
-	s.srv.Shutdown()
-	s.srv.WaitForShutdown()
-}
-
-// embedded receives the server's log. Unlike the server's own logger it never ends the process.
-type embedded struct {
-	log   *slog.Logger
-	fatal chan string // the first reason why the server cannot go on
-}
-
-func (e *embedded) say(level slog.Level, format string, v []any) {
-	if e.log.Enabled(context.Background(), level) {
-		e.log.Log(context.Background(), level, "nats: "+fmt.Sprintf(format, v...))
-	}
-}
-
-// Noticef implements server.Logger. The server's notices are details to us.
-func (e *embedded) Noticef(format string, v ...any) { e.say(slog.LevelDebug, format, v) }
-
-// Warnf implements server.Logger.
-func (e *embedded) Warnf(format string, v ...any) { e.say(slog.LevelWarn, format, v) }
-
-// Errorf implements server.Logger.
-func (e *embedded) Errorf(format string, v ...any) { e.say(slog.LevelError, format, v) }
-
-// Debugf implements server.Logger.
-func (e *embedded) Debugf(format string, v ...any) { e.say(slog.LevelDebug, format, v) }
-
-// Tracef implements server.Logger.
-func (e *embedded) Tracef(format string, v ...any) { e.say(slog.LevelDebug, format, v) }
-
-// Fatalf implements server.Logger.
-func (e *embedded) Fatalf(format string, v ...any) {
-	e.say(slog.LevelError, format, v)
-	select {
-	case e.fatal <- fmt.Sprintf(format, v...):
-	default:
-	}
+	broker.Stop(s.srv)
 }
