@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -22,8 +23,8 @@ type Everywhere struct {
 	Fleet   fleet.In
 }
 
-// Lines runs a tool here, and meanwhile lets the other nodes run it; once, the tool reports what it has and ends. Lines of others
-// have no seq. A node that does not answer is named in an event.
+// Lines runs a tool here, and meanwhile lets the other nodes run it. If once is set, the tool reports what it has and ends, and the
+// lines are sorted by their time. Lines of others have no seq. A node that does not answer is named in an event.
 func (e Everywhere) Lines(
 	ctx context.Context, c *Call, once bool, others map[string]int64, run func(context.Context) (follow.Watched, error),
 ) (w follow.Watched, err error) {
@@ -33,12 +34,11 @@ func (e Everywhere) Lines(
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	g := &gathered{of: e, next: map[string]int64{}}
-	if g.out = tool.NewRelay(c.Out, stop); once {
-		defer g.sorted(c.Out, &err, stop)()
-	}
-	for node, after := range others {
-		g.next[node] = after
+	g, out := &gathered{of: e, next: map[string]int64{}}, c.Out
+	maps.Copy(g.next, others)
+	var kept []tool.Event
+	if g.out = tool.NewRelay(out, stop); once {
+		g.out = tool.NewRelay(tool.SinkFunc(func(ev tool.Event) error { kept = append(kept, ev); return nil }), stop)
 	}
 	c.Out = tool.SinkFunc(func(ev tool.Event) error { return g.pass(n.Name(), ev, false) })
 	var rest sync.WaitGroup
@@ -58,21 +58,13 @@ func (e Everywhere) Lines(
 	stop(nil)
 	rest.Wait()
 	w.Others = g.next
-	return w, err
-}
-
-// sorted keeps what the nodes report, until the function that it returns passes it on by its time.
-func (g *gathered) sorted(out tool.Sink, err *error, stop context.CancelCauseFunc) func() {
-	var all []tool.Event
-	g.out = tool.NewRelay(tool.SinkFunc(func(ev tool.Event) error { all = append(all, ev); return nil }), stop)
-	return func() {
-		slices.SortStableFunc(all, func(a, b tool.Event) int { return a.Time.Compare(b.Time) })
-		for _, ev := range all {
-			if *err == nil {
-				*err = out.Emit(ev)
-			}
+	slices.SortStableFunc(kept, func(a, b tool.Event) int { return a.Time.Compare(b.Time) })
+	for _, ev := range kept {
+		if err == nil {
+			err = out.Emit(ev)
 		}
 	}
+	return w, err
 }
 
 // A gathered is the lines of several nodes, on their way to one follower.
