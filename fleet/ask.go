@@ -12,10 +12,10 @@ import (
 	"toolpost/tool"
 )
 
-// An In returns the node of a fleet that a program is, or nil; so does a nil one.
+// An In returns this program's node of its fleet, or nil if it is in none.
 type In func() *Node
 
-// Node returns what in does.
+// Node calls in, which may be nil.
 func (in In) Node() *Node {
 	if in == nil {
 		return nil
@@ -33,7 +33,7 @@ type Question struct {
 	Follow   bool            `json:"follow,omitempty"` // the tool reports events until it is cancelled
 }
 
-// Ask makes the question of a call: what it asks this node, it asks the others.
+// Ask makes the question that asks other nodes what a call asks this one.
 func Ask(c *tool.Call, name string) Question {
 	return Question{Tool: name, Args: c.Args, Caller: c.Caller.ID, Operator: c.Caller.Operator()}
 }
@@ -85,13 +85,8 @@ func (n *Node) others(workers bool) (all []member.Member) {
 	return all
 }
 
-// followAgain is how soon a node is asked again that could not be followed.
+// followAgain is how soon a node is asked again that could not be followed, and how often new nodes are looked for.
 const followAgain = time.Second
-
-// A followed is one node that is followed.
-type followed struct {
-	busy, silent bool
-}
 
 // FollowNodes lets the other hubs, and with workers the connected ones too, run a tool that follows something, until ctx ends.
 // The function ask makes the question for a node each time that it is asked. What the nodes report goes to each, which several
@@ -99,44 +94,32 @@ type followed struct {
 func (n *Node) FollowNodes(
 	ctx context.Context, workers bool, ask func(node string) Question, each func(node string, ev tool.Event) error, silent func(node string, is bool),
 ) {
-	var mu sync.Mutex
 	var following sync.WaitGroup
 	defer following.Wait()
-	nodes := map[string]*followed{}
+	followed := map[string]bool{}
 	for again := true; again; again = tool.Sleep(ctx, followAgain) {
 		for _, m := range n.others(workers) {
-			mu.Lock()
-			f := nodes[m.ID]
-			if f == nil {
-				f = &followed{}
-				nodes[m.ID] = f
-			}
-			busy := f.busy
-			f.busy = true
-			mu.Unlock()
-			if busy {
+			if followed[m.ID] {
 				continue
 			}
-			tell := func(is bool) {
-				mu.Lock()
-				changed := f.silent != is
-				f.silent = is
-				mu.Unlock()
-				if changed && ctx.Err() == nil {
-					silent(m.Name, is)
-				}
-			}
+			followed[m.ID] = true
 			following.Go(func() {
-				n.follow(ctx, m, ask(m.Name), each, tell)
-				mu.Lock()
-				defer mu.Unlock()
-				f.busy = false
+				quiet := false
+				tell := func(is bool) {
+					if quiet != is && ctx.Err() == nil {
+						quiet = is
+						silent(m.Name, is)
+					}
+				}
+				for again := true; again; again = tool.Sleep(ctx, followAgain) {
+					n.follow(ctx, m, ask(m.Name), each, tell)
+				}
 			})
 		}
 	}
 }
 
-// follow follows one node until that ends.
+// follow follows one node until that ends. It calls silent one at a time.
 func (n *Node) follow(
 	ctx context.Context, m member.Member, q Question, each func(node string, ev tool.Event) error, silent func(bool),
 ) {
