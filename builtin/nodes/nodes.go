@@ -140,9 +140,6 @@ func (f of) rotate(ctx context.Context, c *define.Call, _ struct{}) (Rotated, er
 		return Rotated{}, err
 	}
 	failed, err := n.Rotate(ctx)
-	if failed == nil {
-		failed = []string{}
-	}
 	c.Summary = "the nodes have new keys"
-	return Rotated{failed}, err
+	return Rotated{append([]string{}, failed...)}, err
 }

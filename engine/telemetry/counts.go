@@ -9,14 +9,17 @@ import (
 type Counts map[Of]Count
 
 // Of identifies the tool of calls.
-type Of struct{ Tool, Source string }
+type Of struct {
+	Tool   string `json:"tool"`
+	Source string `json:"source"`
+}
 
 // A Count is the measurements of some calls.
 type Count struct {
-	Calls  int64
-	Bad    int64 // that ended neither well nor with a question
-	Took   time.Duration
-	within [limits]int64 // calls that took no longer than each of the bounds
+	Calls  int64         `json:"calls"`
+	Bad    int64         `json:"bad"` // that ended neither well nor with a question
+	Took   time.Duration `json:"took_ns"`
+	Within [limits]int64 `json:"within"` // calls that took no longer than each of the bounds
 }
 
 // Counts returns the measurements since the start of the process, without calls of the kind tool.OperatorCall, and without
@@ -40,7 +43,7 @@ func (t *Telemetry) Counts() Counts {
 func (s *series) count() (c Count) {
 	for i := range s.classes {
 		if c.Calls += s.classes[i].Load(); i < limits {
-			c.within[i] = c.Calls
+			c.Within[i] = c.Calls
 		}
 	}
 	c.Took = time.Duration(s.nanos.Load())
@@ -49,8 +52,8 @@ func (s *series) count() (c Count) {
 
 func (c Count) plus(o Count, times int64) Count {
 	c.Calls, c.Bad, c.Took = c.Calls+times*o.Calls, c.Bad+times*o.Bad, c.Took+time.Duration(times)*o.Took
-	for i := range c.within {
-		c.within[i] += times * o.within[i]
+	for i := range c.Within {
+		c.Within[i] += times * o.Within[i]
 	}
 	return c
 }
@@ -77,18 +80,14 @@ func (c Counts) Add(o Counts) Counts {
 
 // A Counted is the measurements of one tool, for another program.
 type Counted struct {
-	Tool   string        `json:"tool"`
-	Source string        `json:"source"`
-	Calls  int64         `json:"calls"`
-	Bad    int64         `json:"bad"`
-	Took   time.Duration `json:"took_ns"`
-	Within []int64       `json:"within"`
+	Of
+	Count
 }
 
 // List writes measurements for another program.
 func (c Counts) List() (all []Counted) {
 	for of, n := range c {
-		all = append(all, Counted{of.Tool, of.Source, n.Calls, n.Bad, n.Took, n.within[:]})
+		all = append(all, Counted{of, n})
 	}
 	return all
 }
@@ -97,9 +96,7 @@ func (c Counts) List() (all []Counted) {
 func CountsOf(list []Counted) Counts {
 	all := Counts{}
 	for _, one := range list {
-		n := Count{Calls: one.Calls, Bad: one.Bad, Took: one.Took}
-		copy(n.within[:], one.Within)
-		all[Of{one.Tool, one.Source}] = n
+		all[one.Of] = one.Count
 	}
 	return all
 }
@@ -120,7 +117,7 @@ func (c Count) Quantile(share float64) time.Duration {
 		return 0
 	}
 	for i, end := range bounds() {
-		n := float64(c.within[i])
+		n := float64(c.Within[i])
 		if n > below && n >= want {
 			return from + time.Duration((want-below)/(n-below)*float64(end-from))
 		}

@@ -156,7 +156,7 @@ func (t *Telemetry) Collect(out chan<- prometheus.Metric) {
 			name, of = "toolpost_operator_call", " These calls only look at what Toolpost does."
 		}
 		for i, end := range bounds() {
-			within[end.Seconds()] = uint64(c.within[i])
+			within[end.Seconds()] = uint64(c.Within[i])
 		}
 		out <- prometheus.MustNewConstHistogram(t.desc(name+"_duration_seconds", "How long calls took."+of, by),
 			uint64(c.Calls), c.Took.Seconds(), within)
