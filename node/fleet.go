@@ -15,7 +15,6 @@ import (
 	"toolpost/identity"
 	"toolpost/node/storage"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // machine is what this node runs for the hubs of its fleet: calls come without going through a door.
@@ -39,29 +38,6 @@ func (m machine) Answer(ctx context.Context, q fleet.Question, out tool.Sink) ([
 		return nil, err
 	}
 	return r.Output, nil
-}
-
-// cancelElsewhere cancels a call at another hub. One that does not answer may have it.
-func (n *Node) cancelElsewhere(p tool.Principal, whose, id string) error {
-	err := error(tool.Errorf(tool.CodeNotFound, "no hub has the call"))
-	of := map[string]string{"call": id}
-	if whose != "" {
-		of["caller"] = whose
-	}
-	args, bad := strictjson.Marshal(of)
-	if bad != nil {
-		return bad
-	}
-	q := fleet.Question{Tool: "cancelCall", Args: args, Caller: p.ID, Operator: p.Operator()}
-	for _, answer := range n.Fleet().AskHubs(context.Background(), q) {
-		if answer.Err == nil {
-			return nil
-		}
-		if tool.CodeOf(answer.Err) != tool.CodeNotFound {
-			err = answer.Err
-		}
-	}
-	return err
 }
 
 // Offers implements fleet.Machine.
@@ -101,11 +77,10 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 		Changed: n.Rebind, Stop: stop,
 	}
 	if pass.Role == member.Hub {
-		env.Config = n.sharedSections
-		if env.Register, err = n.register(); err != nil {
-			return err
+		if n.storage.DB == nil {
+			return errNoStore
 		}
-		env.Alone = !n.storage.DB.Served()
+		env.Config, env.Register, env.Alone = n.sharedSections, n.storage.DB.Fleet(), !n.storage.DB.Served()
 	}
 	if (pass.Role == member.Worker) != n.o.Worker {
 		return tool.Errorf(tool.CodeConflict, "this machine is a %s of its fleet; start it with `toolpost %s`", pass.Role,
@@ -126,14 +101,6 @@ func (n *Node) sharedSections() map[string]string {
 	sections := cfg.Digests()
 	delete(sections, fleet.Section().Name)
 	return sections
-}
-
-// register returns the members of the fleet, which are in the store.
-func (n *Node) register() (member.Register, error) {
-	if n.storage.DB == nil {
-		return nil, errNoStore
-	}
-	return n.storage.DB.Fleet(), nil
 }
 
 var errNoStore = tool.Errorf(tool.CodeInvalidInput, "a hub needs a store, and this config has none; the hubs of a fleet share a PostgreSQL: "+
@@ -161,7 +128,7 @@ func (n *Node) drainFleet(ctx context.Context, joined *fleet.Node) {
 	joined.Drain(ctx)
 }
 
-// leaveFleet is for the end: a hub sends the calls of its doors to other nodes until those have ended.
+// leaveFleet comes last: until the calls of its doors have ended, a hub sends them to other nodes.
 func (n *Node) leaveFleet(ctx context.Context) {
 	if joined := n.fleet.Load(); joined != nil {
 		joined.Close(ctx)

@@ -114,12 +114,7 @@ func (o Options) measure(ctx context.Context, c *define.Call) moment {
 
 // running lists the calls that run here, without those such as this very call.
 func (o Options) running(c *define.Call) []calls.Running {
-	name := o.Fleet.Node().Name()
-	list := slices.DeleteFunc(o.Calls.List(c.Caller), func(one calls.Running) bool { return one.Kind == tool.OperatorCall })
-	for i := range list {
-		list[i].Hub, list[i].Node = name, cmp.Or(list[i].Node, name)
-	}
-	return list
+	return slices.DeleteFunc(o.Calls.List(c.Caller), func(one calls.Running) bool { return one.Kind == tool.OperatorCall })
 }
 
 // at measures everything once.

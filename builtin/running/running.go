@@ -73,10 +73,6 @@ type ListArgs struct {
 func (o Options) list(ctx context.Context, c *define.Call, a ListArgs) (Listed, error) {
 	of := audit.Filter{Kind: cmp.Or(a.Kind, audit.OnlyCalls)}
 	l := Listed{Calls: o.Calls.List(c.Caller)}
-	here := o.Fleet.Node()
-	for i := range l.Calls {
-		l.Calls[i].Hub, l.Calls[i].Node = here.Name(), cmp.Or(l.Calls[i].Node, here.Name())
-	}
 	for _, answer := range o.ask(ctx, c, "listCalls") {
 		var theirs Listed
 		if answer.Err != nil || strictjson.Unmarshal(answer.Output, &theirs) != nil {
@@ -110,11 +106,21 @@ type cancelled struct {
 	Call string `json:"call"`
 }
 
-// cancel returns when the call has been told to end, not when it has ended.
-func (o Options) cancel(_ context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
+// cancel returns when the call has been told to end, not when it has ended. A call that is not here may be at another hub, also
+// at one that does not answer.
+func (o Options) cancel(ctx context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
 	c.Summary = "call " + a.Call + " is cancelled"
-	if c.FromHub {
-		return cancelled{a.Call}, o.Calls.CancelHere(c.Caller, a.Caller, a.Call)
+	err := o.Calls.Cancel(c.Caller, a.Caller, a.Call)
+	if tool.CodeOf(err) != tool.CodeNotFound {
+		return cancelled{a.Call}, err
 	}
-	return cancelled{a.Call}, o.Calls.Cancel(c.Caller, a.Caller, a.Call)
+	for _, answer := range o.ask(ctx, c, "cancelCall") {
+		if answer.Err == nil {
+			return cancelled{a.Call}, nil
+		}
+		if tool.CodeOf(answer.Err) != tool.CodeNotFound {
+			err = answer.Err
+		}
+	}
+	return cancelled{a.Call}, err
 }

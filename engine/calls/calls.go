@@ -67,9 +67,7 @@ type Env struct {
 	// form, and the output of our own tools, such as a token that is shown once, is kept only in that form. Nil means
 	// unchanged.
 	RedactByName func(json.RawMessage) json.RawMessage
-	// Elsewhere cancels a call at another hub of the fleet. It returns the error not_found if none has it; nil means that
-	// there is no fleet.
-	Elsewhere func(p tool.Principal, whose, id string) error
+	Node         func() string // returns the name of this node of a fleet, or ""; nil means no fleet
 }
 
 // A Log holds the calls of one process, and its journal.
@@ -98,6 +96,9 @@ const linesPerCall = 8
 func New(env Env) *Log {
 	if env.RedactByName == nil {
 		env.RedactByName = func(doc json.RawMessage) json.RawMessage { return doc }
+	}
+	if env.Node == nil {
+		env.Node = func() string { return "" }
 	}
 	// Numbers continue from process to process, so that a follower that reconnects to a new process does not seem to
 	// have seen everything: no process writes a thousand lines in every millisecond of its life.

@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -90,14 +91,15 @@ func (e *entry) Value(key any) any {
 
 // List returns the calls that p may know of, the oldest first: its own, or for an operator all.
 func (l *Log) List(p tool.Principal) []Running {
-	list := []Running{}
+	list, here := []Running{}, l.env.Node()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, e := range l.running {
 		if e.call != nil && (k.caller == p.ID || p.Operator()) {
 			list = append(list, Running{
 				ID: k.id, Caller: k.caller, Door: e.call.Caller.Door, Tool: clip(e.call.Tool), Parent: e.call.Parent,
-				Since: e.start, DryRun: e.call.DryRun, Last: signOf(e.last), Kind: kind(e.looks), Node: e.node,
+				Since: e.start, DryRun: e.call.DryRun, Last: signOf(e.last), Kind: kind(e.looks),
+				Node: cmp.Or(e.node, here), Hub: here,
 			})
 		}
 	}
@@ -147,21 +149,9 @@ func clip(text string) string {
 	return text
 }
 
-// Cancel cancels a call of p by its id, at whichever hub of the fleet it came in. An operator may cancel any call, and names
-// its caller if several used the same id. Other callers do not learn whether such a call exists.
+// Cancel cancels a call of p by its id. An operator may cancel any call, and names its caller if several used the same
+// id. Other callers do not learn whether such a call exists.
 func (l *Log) Cancel(p tool.Principal, whose, id string) error {
-	err := l.CancelHere(p, whose, id)
-	if tool.CodeOf(err) != tool.CodeNotFound || l.env.Elsewhere == nil {
-		return err
-	}
-	if there := l.env.Elsewhere(p, whose, id); tool.CodeOf(there) != tool.CodeNotFound {
-		return there
-	}
-	return err
-}
-
-// CancelHere is Cancel for the calls of this program.
-func (l *Log) CancelHere(p tool.Principal, whose, id string) error {
 	if err := p.Reaches(whose, "calls"); err != nil {
 		return err
 	}

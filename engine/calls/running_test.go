@@ -135,16 +135,6 @@ func TestCallIDIsUniquePerCaller(t *testing.T) {
 	kit.Refused(t, all.Cancel(ada, "", "1"), tool.CodeNotFound, "")
 }
 
-// A hub may send a worker a call again while an earlier attempt still ends there.
-func TestHubsMayRepeatACallThatStillEnds(t *testing.T) {
-	all, p, c := calls.New(calls.Env{}), newProbe(), tool.Call{ID: "1", Caller: ada, FromHub: true}
-	p.start(t.Context(), all, c, tool.Discard)
-	done := func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return &tool.Result{OK: true}, nil }
-	kit.OK(t, kit.Err(chain(all, nil, done).Invoke(t.Context(), &c, tool.Discard)))
-	kit.OK(t, all.Cancel(ada, ada.ID, "1"))
-	kit.Refused(t, <-p.ended, tool.CodeCancelled, "", "the end of the second let go the id of the first")
-}
-
 func TestACallThatWaitsAtItsDoorCanBeCancelled(t *testing.T) {
 	all := calls.New(calls.Env{})
 	ctx, end, _ := all.Begin(t.Context(), ada, "1")

@@ -76,7 +76,7 @@ func (l *Log) enter(ctx context.Context, call *tool.Call, out tool.Sink) (contex
 		e = l.register(ctx, call.Caller, k)
 		ctx = e
 	case e.call != nil || ctx.Value(mine{}) != any(e):
-		e = &entry{of: l, key: k, taken: !call.FromHub} // hubs keep the ids apart; an earlier attempt may still be ending
+		e = &entry{of: l, key: k, taken: true}
 	}
 	e.call, e.found, e.start, e.out, e.names = call, call, call.Start(), out, n
 	if !l.o.Off {
