@@ -103,7 +103,7 @@ func (f *fleetTest) invite(role member.Role) string {
 func (f *fleetTest) join(name string, role member.Role) *Pass {
 	f.t.Helper()
 	i := kit.Must(ParseInvitation(f.invite(role)))(f.t)
-	return kit.Must(Join(f.t.Context(), i, Joiner{name, role}))(f.t)
+	return kit.Must(Join(f.t.Context(), i, name, role))(f.t)
 }
 
 // work lets a worker join, and waits until the hub knows its tools.
@@ -262,7 +262,7 @@ func (s *slow) Answer(ctx context.Context, q Question, out tool.Sink) ([]byte, e
 // People do not wait for a hub that does not answer, and what follows it ends with its follower.
 func TestASlowHubIsNamedAndLeft(t *testing.T) {
 	f, hub := open(t), &slow{toolbox{Handler: tooltest.Reference{}}, make(chan error, 9)}
-	p := kit.Must(Join(t.Context(), kit.Must(ParseInvitation(f.invite(member.Hub)))(t), Joiner{"slow", member.Hub}))(t)
+	p := kit.Must(Join(t.Context(), kit.Must(ParseInvitation(f.invite(member.Hub)))(t), "slow", member.Hub))(t)
 	state := t.TempDir()
 	kit.OK(t, p.Save(state))
 	f.start(p, state, hub)

@@ -325,8 +325,8 @@ func FuzzJoining(f *testing.F) {
 	f.Add([]byte(`{"token":"t","name":"n","key":"k","proof":"","link":1,"role":"hub"}`), "a")
 	f.Add([]byte(`{"id":"a","run":"r","link":1,"digest":"d","places":-1}`), "a")
 	f.Fuzz(func(t *testing.T, b []byte, id string) {
-		r := &reception{register: closed{}, log: slog.New(slog.DiscardHandler)}
-		r.receive(&nats.Msg{Subject: subjectJoin, Reply: subjectJoined + "1", Data: b})
+		n := &Node{env: Env{Register: closed{}, Log: slog.New(slog.DiscardHandler)}}
+		n.receive(&nats.Msg{Subject: subjectJoin, Reply: subjectJoined + "1", Data: b})
 		h := &hub{roster: &roster{}, log: slog.New(slog.DiscardHandler), peers: map[string]*peer{}}
 		h.announced(&nats.Msg{Subject: subjectUp + id, Data: b})
 		kit.Equal(t, len(h.peers), 0, "a node that is no member")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,7 @@ type Machine interface {
 	tool.Handler
 	// Offers lists the tools. It is called after each change.
 	Offers(ctx context.Context) []Offer
-	// Touches is that of the tool's runner.
+	// Touches returns what the runner of the tool says that a call will touch.
 	Touches(ctx context.Context, c *tool.Call) (tool.Touches, error)
 	// Answer answers a question of a hub about this node.
 	Answer(ctx context.Context, q Question, out tool.Sink) ([]byte, error)
@@ -124,10 +123,8 @@ func (h *host) unheard(nc *nats.Conn) {
 // opens reports whether a message begins a stream, as the first frame does. The caller holds mu.
 func (h *host) opens(m *nats.Msg) bool {
 	first := len(m.Data) >= headSize && binary.BigEndian.Uint32(m.Data[1:]) == 1
-	return first && !slices.Contains(unnumbered, kind(m.Data[0])) && !h.seen[m.Reply] && !h.before[m.Reply]
+	return first && kind(m.Data[0]) != kindTaken && kind(m.Data[0]) != kindEnd && !h.seen[m.Reply] && !h.before[m.Reply]
 }
-
-var unnumbered = []kind{kindTaken, kindEnd}
 
 // busy is the refusal of a node that takes no call now: another one may.
 func busy(format string, args ...any) error {

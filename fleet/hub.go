@@ -41,8 +41,8 @@ type hub struct {
 
 	mu      sync.Mutex
 	peers   map[string]*peer
-	streams map[string]*stream   // by the last part of their subjects
-	ending  map[string][]*stream // of nodes that are gone, by the last part of the subject of endOf
+	streams map[string]*stream   // by the subject of the answers
+	ending  map[string][]*stream // of nodes that are gone, by the subject of a message of this hub to itself; see endStreams
 	sources map[string]*Source   // of the fleet, by name
 	stale   bool                 // the nodes offer something else than the sources that were published
 	dirty   chan struct{}        // likewise
@@ -213,30 +213,28 @@ func (s *stream) exchange(ctx context.Context, k kind, body []byte, out tool.Sin
 	}
 }
 
-// A hubStream is the hub's end of a stream.
-type hubStream struct {
-	*stream
-	name  string
-	reply string // the subject of the answers
-}
-
 // open begins a stream with a node.
-func (h *hub) open(p *peer) *hubStream {
-	name := h.run + strconv.FormatUint(h.opened.Add(1), 36)
-	subject, reply := subjectNode+p.ID, subjectStreams+h.id+"."+p.ID+"."+name
+func (h *hub) open(p *peer) *stream {
+	subject, reply := subjectNode+p.ID, h.answers(p, h.run+strconv.FormatUint(h.opened.Add(1), 36))
 	s := newStream(p.Name, &h.room, func(b []byte) error { return h.nc.PublishRequest(subject, reply, b) })
+	s.reply = reply
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.streams[p.ID+"."+name] = s
+	h.streams[reply] = s
 	if h.peers[p.ID] != p {
 		s.fail(goneError(p.Name, true))
 	}
-	return &hubStream{s, p.ID + "." + name, reply}
+	return s
 }
 
-func (h *hub) close(s *hubStream) {
+// answers is the subject of what a node sends to this hub on a stream.
+func (h *hub) answers(p *peer, stream string) string {
+	return subjectStreams + h.id + "." + p.ID + "." + stream
+}
+
+func (h *hub) close(s *stream) {
 	h.mu.Lock()
-	delete(h.streams, s.name)
+	delete(h.streams, s.reply)
 	h.mu.Unlock()
 	s.forget()
 }
@@ -252,10 +250,9 @@ func goneError(node string, before bool) error {
 
 // answered gets a message of a node. The subject proves which node sent it: the server lets no other use it.
 func (h *hub) answered(m *nats.Msg) {
-	name := strings.TrimPrefix(m.Subject, subjectStreams+h.id+".")
 	h.mu.Lock()
-	s, ending := h.streams[name], h.ending[name]
-	delete(h.ending, name)
+	s, ending := h.streams[m.Subject], h.ending[m.Subject]
+	delete(h.ending, m.Subject)
 	h.mu.Unlock()
 	for _, s := range ending {
 		s.fail(goneError(s.peer, false))
@@ -287,13 +284,13 @@ func (h *hub) gone(id string) {
 // endStreams ends the streams with a node, once the last answers that it sent have been read: they come by another way than the
 // news that it is gone, and a message of this hub to itself comes behind them. The caller holds mu.
 func (h *hub) endStreams(p *peer) {
-	name := p.ID + "." + p.Run
-	for of, s := range h.streams {
-		if strings.HasPrefix(of, p.ID+".") {
-			h.ending[name] = append(h.ending[name], s)
+	end := h.answers(p, p.Run)
+	for reply, s := range h.streams {
+		if strings.HasPrefix(reply, h.answers(p, "")) {
+			h.ending[end] = append(h.ending[end], s)
 		}
 	}
-	_ = h.nc.Publish(subjectStreams+h.id+"."+name, nil) // the connection is within this program
+	_ = h.nc.Publish(end, nil) // the connection is within this program
 }
 
 // watch forgets nodes that are silent, until ctx ends.
@@ -384,14 +381,14 @@ func (h *hub) offers() map[string]map[string]*shared {
 				all[o.Spec.Source] = tools
 			}
 			if tools[o.Spec.Name] == nil {
-				tools[o.Spec.Name] = &shared{}
+				tools[o.Spec.Name] = &shared{byDigest: map[string][]*peer{}}
 			}
-			tools[o.Spec.Name].add(o, p)
+			tools[o.Spec.Name].byDigest[o.digest] = append(tools[o.Spec.Name].byDigest[o.digest], p)
 		}
 	}
-	for _, tools := range all {
-		for _, t := range tools {
-			t.settle(h.routes)
+	for source, tools := range all {
+		for name, t := range tools {
+			t.settle(toolKey(source, name), h.routes)
 		}
 	}
 	return all
@@ -423,35 +420,26 @@ func (h *hub) keepOrphans(offers map[string]map[string]*shared) {
 
 // A shared is a tool that some nodes have.
 type shared struct {
-	*offered           // the definition that counts
-	orphaned time.Time // since when no node has it; zero if some have
-	peers    []*peer   // that can run it
-	why      error     // why there are none
-	byDigest map[string][]*peer
-	digests  map[string]*offered
+	*offered                    // the definition that counts
+	orphaned time.Time          // since when no node has it; zero if some have
+	peers    []*peer            // that can run it
+	why      error              // why there are none
+	byDigest map[string][]*peer // that have it, by the digest of its definition there
 }
 
-func (t *shared) add(o *offered, p *peer) {
-	if t.byDigest == nil {
-		t.byDigest, t.digests = map[string][]*peer{}, map[string]*offered{}
-	}
-	t.byDigest[o.digest] = append(t.byDigest[o.digest], p)
-	t.digests[o.digest] = o
-}
-
-// settle chooses the definition of most nodes, and of several such the one with the least digest. Of its nodes, those can run it
-// that say so and have the labels of the routes.
-func (t *shared) settle(routes []Route) {
+// settle chooses the definition that most nodes have; if two are as frequent, the one with the lesser digest. The nodes that have it
+// can run the tool if they say so and have the labels of the routes.
+func (t *shared) settle(key string, routes []Route) {
 	best := ""
 	for _, d := range slices.Sorted(maps.Keys(t.byDigest)) {
 		if best == "" || len(t.byDigest[d]) > len(t.byDigest[best]) {
 			best = d
 		}
 	}
-	t.offered = t.digests[best]
+	t.offered = t.byDigest[best][0].tools[key]
 	labels := labelsFor(routes, t.Spec)
 	for _, p := range t.byDigest[best] {
-		why := p.tools[toolKey(t.Spec.Source, t.Spec.Name)].Why
+		why := p.tools[key].Why
 		if missing := slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return slices.Contains(p.Labels, l) }); len(missing) > 0 {
 			why = tool.Errorf(tool.CodeUnavailable, "no node that has it has the labels %s, which fleet.routes wants", strings.Join(labels, ", "))
 		}

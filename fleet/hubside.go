@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
+	"toolpost/host/broker"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -41,8 +43,7 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 	if err := n.server.disconnected(n.system, n.hub.gone); err != nil {
 		return err
 	}
-	r := &reception{register: n.env.Register, pass: &n.pass, hubs: n.hubAddresses, log: n.env.Log}
-	sub, err := n.nc.Subscribe(subjectJoin, r.receive)
+	sub, err := n.nc.Subscribe(subjectJoin, n.receive)
 	if err != nil {
 		return err
 	}
@@ -69,9 +70,9 @@ func (n *Node) listen() error {
 	}
 	n.server, err = startServer(n.env.Listen, certificate, n.roster.known, n.env.Log)
 	if errors.Is(err, errTaken) {
-		free := withoutPort(n.env.Listen)
+		host, _, _ := net.SplitHostPort(n.env.Listen)
 		n.env.Log.Warn("another program has the port of the fleet; this hub takes a free one", "listen", n.env.Listen)
-		n.server, err = startServer(free, certificate, n.roster.known, n.env.Log)
+		n.server, err = startServer(net.JoinHostPort(host, "0"), certificate, n.roster.known, n.env.Log)
 	}
 	return err
 }
@@ -90,7 +91,7 @@ func (n *Node) closeHub() {
 		}
 	}
 	if n.server != nil {
-		n.server.close()
+		broker.Stop(n.server.srv)
 	}
 }
 

@@ -218,7 +218,7 @@ func (i Invitation) request(t testing.TB, name string) joining {
 func TestOnlyAnInvitedNodeJoins(t *testing.T) {
 	f, foreign := open(t), open(t)
 	at := func(f *fleetTest, line, name string, role member.Role) error {
-		return kit.Err(Join(t.Context(), kit.Must(ParseInvitation(line))(t), Joiner{name, role}))
+		return kit.Err(Join(t.Context(), kit.Must(ParseInvitation(line))(t), name, role))
 	}
 	line := f.invite(member.Worker)
 	kit.Refused(t, at(f, line, "w", member.Hub), tool.CodeInvalidInput, "this token is for a worker, and this node is to be a hub")
@@ -284,7 +284,7 @@ func TestStrangersAreFew(t *testing.T) {
 	f.hub.server.mu.Unlock()
 	nc := kit.Must(f.stranger(joinUser, ""))(t)
 	i := kit.Must(ParseInvitation(f.invite(member.Worker)))(t)
-	_, err := Join(t.Context(), i, Joiner{"w", member.Worker})
+	_, err := Join(t.Context(), i, "w", member.Worker)
 	kit.Refused(t, err, tool.CodeUnavailable, "too many nodes ask to join at the hub")
 	for range 20 {
 		_ = kit.Must(nc.SubscribeSync(fmt.Sprint(subjectJoined, kit.Must(nc.GetClientID())(t))))(t)
@@ -409,7 +409,7 @@ func TestARotatedKeyReplacesTheOldOne(t *testing.T) {
 	kit.Equal(t, kit.Must(LoadPass(n.env.State))(t).Seed != old.Seed, true)
 
 	var next rotated // the store has another key, and the node was not told
-	kit.OK(t, strictjson.Unmarshal(kit.Must(n.newKey())(t), &next))
+	kit.OK(t, strictjson.Unmarshal(kit.Must(n.makeKey())(t), &next))
 	kit.OK(t, f.store.Fleet().SetKey(t.Context(), n.pass.ID, next.Old, next.Key))
 	kit.OK(t, f.hub.roster.refresh(t.Context()))
 	f.hub.server.keep(nil)

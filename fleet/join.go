@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -18,7 +17,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A joining is what a node asks for that joins.
+// A joining is the request of a node that joins.
 type joining struct {
 	Token string      `json:"token"`
 	Name  string      `json:"name"`
@@ -35,17 +34,11 @@ type welcome struct {
 	Pass  Pass        `json:"pass"` // without the seed, which the node keeps to itself
 }
 
-// A Joiner is what a node says of itself when it joins.
-type Joiner struct {
-	Name string
-	Role member.Role // that it wants; the invitation must be for it
-}
-
-// Join makes a member of this node, by an invitation, at the first of its hubs that answers.
-func Join(ctx context.Context, i Invitation, j Joiner) (*Pass, error) {
+// Join makes a member of this node, by an invitation for the role, at the first of its hubs that answers.
+func Join(ctx context.Context, i Invitation, name string, role member.Role) (*Pass, error) {
 	var failures []error
 	for _, hub := range i.Hubs {
-		p, err := joinAt(ctx, hub, i, j)
+		p, err := joinAt(ctx, hub, i, name, role)
 		switch {
 		case err == nil:
 			return p, nil
@@ -57,7 +50,7 @@ func Join(ctx context.Context, i Invitation, j Joiner) (*Pass, error) {
 	return nil, errors.Join(failures...)
 }
 
-func joinAt(ctx context.Context, hub string, i Invitation, j Joiner) (*Pass, error) {
+func joinAt(ctx context.Context, hub string, i Invitation, name string, role member.Role) (*Pass, error) {
 	tls := i.trust()
 	nc, err := nats.Connect("nats://"+hub, nats.Secure(tls), nats.TLSHandshakeFirst(), nats.UserInfo(joinUser, ""), nats.NoReconnect(),
 		nats.Timeout(askWithin), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // LastError has it
@@ -76,7 +69,7 @@ func joinAt(ctx context.Context, hub string, i Invitation, j Joiner) (*Pass, err
 		return nil, err
 	}
 	p := Pass{Seed: seed}
-	request := joining{Token: i.token(), Name: j.Name, Key: public, Link: linkVersion, Role: j.Role}
+	request := joining{Token: i.token(), Name: name, Key: public, Link: linkVersion, Role: role}
 	if request.Proof, err = p.sign([]byte(i.token())); err != nil {
 		return nil, err
 	}
@@ -124,16 +117,8 @@ func askToJoin(ctx context.Context, nc *nats.Conn, request joining) (*welcome, e
 	}
 }
 
-// A reception lets nodes join at a hub.
-type reception struct {
-	register member.Register
-	pass     *Pass
-	hubs     func() []string
-	log      *slog.Logger
-}
-
 // receive answers a request to join. The server does not check the subject of the answer, so this does.
-func (r *reception) receive(m *nats.Msg) {
+func (n *Node) receive(m *nats.Msg) {
 	var j joining
 	if !strings.HasPrefix(m.Reply, subjectJoined) || len(m.Data) > maxJoining || strictjson.Unmarshal(m.Data, &j) != nil {
 		return
@@ -141,30 +126,30 @@ func (r *reception) receive(m *nats.Msg) {
 	ctx, stop := context.WithTimeout(context.Background(), askWithin)
 	defer stop()
 	w := welcome{To: j.Key}
-	member, err := r.enrol(ctx, j)
+	member, err := n.enrol(ctx, j)
 	if err != nil {
 		w.Error = tool.AsError(err)
-		r.log.Warn("a node could not join", "error", w.Error.Message)
+		n.env.Log.Warn("a node could not join", "error", w.Error.Message)
 	} else {
-		w.Pass = Pass{ID: member.ID, Name: member.Name, Role: member.Role, CA: r.pass.CA, Hubs: r.hubs()}
+		w.Pass = Pass{ID: member.ID, Name: member.Name, Role: member.Role, CA: n.pass.CA, Hubs: n.hubAddresses()}
 		if member.Role == roleHub {
-			w.Pass.CAKey = r.pass.CAKey
+			w.Pass.CAKey = n.pass.CAKey
 		}
-		r.log.Info("a node joined the fleet", "node", member.Name, "role", member.Role)
+		n.env.Log.Info("a node joined the fleet", "node", member.Name, "role", member.Role)
 	}
 	if body, err := strictjson.Marshal(w); err == nil {
 		_ = m.Respond(body)
 	}
 }
 
-func (r *reception) enrol(ctx context.Context, j joining) (none member.Member, err error) {
+func (n *Node) enrol(ctx context.Context, j joining) (none member.Member, err error) {
 	if why := incompatible(j.Link); why != "" {
 		return none, tool.Errorf(tool.CodeUnsupported, "this node cannot join: %s", why)
 	}
 	if !proves(j.Key, j.Proof, []byte(j.Token)) {
 		return none, tool.Errorf(tool.CodeAccessDenied, "the node has not proven that it has its key")
 	}
-	return r.register.Enrol(ctx, digestOf(j.Token), member.Member{ID: newID(), Name: j.Name, Role: j.Role, Key: j.Key})
+	return n.env.Register.Enrol(ctx, digestOf(j.Token), member.Member{ID: newID(), Name: j.Name, Role: j.Role, Key: j.Key})
 }
 
 // newID makes the id of a node: short, since it is a part of every subject.

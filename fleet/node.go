@@ -153,14 +153,7 @@ func (n *Node) Retold(ctx context.Context) {
 	if err := n.listTools(ctx); err != nil {
 		n.env.Log.Warn("the tools of this node cannot be described to the fleet", "error", err)
 	}
-	n.poke()
-}
-
-func (n *Node) poke() {
-	select {
-	case n.nudge <- struct{}{}:
-	default:
-	}
+	signal(n.nudge)
 }
 
 // announcement says what this node is now.
@@ -209,12 +202,6 @@ func (n *Node) all() []*link {
 	return slices.Collect(maps.Values(n.links))
 }
 
-func (n *Node) link(address string) *link {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.links[address]
-}
-
 // A link is the connection of a node to a hub.
 type link struct {
 	address string
@@ -227,12 +214,14 @@ type link struct {
 func (n *Node) connect(addresses []string) {
 	n.linking.Lock()
 	defer n.linking.Unlock()
-	links := map[string]*link{}
+	n.mu.Lock()
+	before, links := n.links, map[string]*link{}
+	n.mu.Unlock()
 	for _, a := range addresses {
 		if a == n.address() || n.life.Err() != nil {
 			continue
 		}
-		l := n.link(a)
+		l := before[a]
 		if now, err := n.key(); l == nil || err == nil && l.key != now && !l.nc.IsConnected() {
 			if l, err = n.dial(a); err != nil {
 				n.env.Log.Warn("a hub cannot be connected to", "hub", a, "error", err)
@@ -242,7 +231,6 @@ func (n *Node) connect(addresses []string) {
 		links[a] = l
 	}
 	n.mu.Lock()
-	before := n.links
 	n.links = links
 	n.mu.Unlock()
 	for a, l := range before {
@@ -321,7 +309,7 @@ func (n *Node) sign(nonce []byte) ([]byte, error) {
 
 func (n *Node) connected(address string) {
 	n.env.Log.Info("connected to a hub", "hub", address)
-	n.poke()
+	signal(n.nudge)
 }
 
 // missed notes an attempt to connect that failed. Other errors of the first connect are reported here alone.
@@ -389,7 +377,7 @@ func (n *Node) address() string {
 // Drain takes no more calls, and waits until those that run have ended, or ctx ends.
 func (n *Node) Drain(ctx context.Context) {
 	idle := n.host.drain()
-	n.poke()
+	signal(n.nudge)
 	select {
 	case <-idle:
 	case <-ctx.Done():

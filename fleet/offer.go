@@ -161,15 +161,7 @@ func toolKey(source, name string) string { return source + "\x00" + name }
 
 // sorted orders offers, so that equal catalogues have equal digests.
 func sorted(offers []Offer) []Offer {
-	slices.SortFunc(offers, func(a, b Offer) int {
-		ka, kb := toolKey(a.Spec.Source, ownName(a.Spec)), toolKey(b.Spec.Source, ownName(b.Spec))
-		switch {
-		case ka < kb:
-			return -1
-		case ka > kb:
-			return 1
-		}
-		return 0
-	})
+	key := func(o Offer) string { return toolKey(o.Spec.Source, ownName(o.Spec)) }
+	slices.SortFunc(offers, func(a, b Offer) int { return strings.Compare(key(a), key(b)) })
 	return offers
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	"toolpost/engine/member"
@@ -13,7 +13,7 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// An order is what a hub wants of a node.
+// An order is what a hub tells a node to do.
 type order struct {
 	Do       string    `json:"do"`
 	Question string    `json:"question,omitempty"` // of orderDrop
@@ -31,7 +31,7 @@ const (
 	orderAnswer  = "answer"  // a question about the node
 )
 
-// obey does what a hub wants.
+// obey carries out an order.
 func (n *Node) obey(ctx context.Context, o order, out tool.Sink) ([]byte, error) {
 	switch o.Do {
 	case orderDrain:
@@ -39,7 +39,7 @@ func (n *Node) obey(ctx context.Context, o order, out tool.Sink) ([]byte, error)
 	case orderDrop:
 		n.host.dropQuestion(o.Question)
 	case orderRotate:
-		return n.newKey()
+		return n.makeKey()
 	case orderRotated:
 		return []byte("{}"), n.useKey()
 	case orderAnswer:
@@ -75,8 +75,8 @@ type rotated struct {
 	Proof []byte `json:"proof"` // that the node has it: a signature of the old one
 }
 
-// newKey makes another key, which is in use once the hub says that the store has it.
-func (n *Node) newKey() ([]byte, error) {
+// makeKey makes another key, which is in use once the hub says that the store has it.
+func (n *Node) makeKey() ([]byte, error) {
 	seed, public, err := newKey()
 	if err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (n *Node) DrainNode(ctx context.Context, name string) error {
 // drainSelf takes no more calls, and lets the program end as a signal does.
 func (n *Node) drainSelf() {
 	n.host.drain()
-	n.poke()
+	signal(n.nudge)
 	n.env.Stop(nil)
 }
 
@@ -318,7 +318,7 @@ func (n *Node) Evict(ctx context.Context, name string) error {
 // tellMembers tells the other hubs that a node was evicted, or that the keys of members changed. One that it does not reach
 // reads the members of the store within rosterEvery.
 func (n *Node) tellMembers(ctx context.Context, evicted string) {
-	n.eachPeer(ctx, func(other member.Member) error {
+	n.eachPeer(func(other member.Member) error {
 		if other.Role != roleHub {
 			return nil
 		}
@@ -328,26 +328,24 @@ func (n *Node) tellMembers(ctx context.Context, evicted string) {
 }
 
 // eachPeer does something with every connected node at once, and returns the names of those with which it failed.
-func (n *Node) eachPeer(ctx context.Context, do func(member.Member) error) (failed []string) {
-	type outcome struct {
-		name string
-		err  error
-	}
-	results, started := make(chan outcome), 0
-	for _, m := range n.roster.all() {
-		if m.ID == n.pass.ID || !m.Evicted.IsZero() || !n.hub.knows(m.ID) {
+func (n *Node) eachPeer(do func(member.Member) error) (failed []string) {
+	var mu sync.Mutex
+	var doing sync.WaitGroup
+	for _, m := range n.others(true) {
+		if !n.hub.knows(m.ID) {
 			continue
 		}
-		started++
-		go func() { results <- outcome{m.Name, do(m)} }()
+		doing.Go(func() {
+			if err := do(m); err != nil {
+				n.env.Log.Warn("a node did not carry out an order", "node", m.Name, "error", tool.AsError(err).Message)
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, m.Name)
+			}
+		})
 	}
-	for range started {
-		if o := <-results; o.err != nil {
-			n.env.Log.Warn("a node did not carry out an order", "node", o.name, "error", tool.AsError(o.err).Message)
-			failed = append(failed, o.name)
-		}
-	}
-	slices.SortFunc(failed, strings.Compare)
+	doing.Wait()
+	slices.Sort(failed)
 	return failed
 }
 
@@ -364,7 +362,7 @@ func (n *Node) Rotate(ctx context.Context) (failed []string, err error) {
 	if err := n.roster.refresh(ctx); err != nil {
 		return nil, err
 	}
-	failed = n.eachPeer(ctx, func(m member.Member) error {
+	failed = n.eachPeer(func(m member.Member) error {
 		answer, err := n.command(ctx, m, order{Do: orderRotate})
 		if err == nil {
 			err = n.rekey(ctx, m, answer)
@@ -375,7 +373,7 @@ func (n *Node) Rotate(ctx context.Context) (failed []string, err error) {
 		return err
 	})
 	self, _ := n.roster.byID(n.pass.ID)
-	answer, err := n.newKey()
+	answer, err := n.makeKey()
 	if err == nil {
 		err = n.rekey(ctx, self, answer)
 	}

@@ -125,7 +125,7 @@ func TestRoutesChooseNodesByTheirLabels(t *testing.T) {
 	kit.Refused(t, f.source().Unavailable("wait"), tool.CodeUnavailable, "the labels gpu, lab")
 	kit.OK(t, f.source().Unavailable("other"))
 	line := kit.Must(f.hub.Token(t.Context(), member.Ticket{Role: member.Worker, Uses: 1, Labels: []string{"lab"}}, time.Hour))(t)
-	p := kit.Must(Join(t.Context(), kit.Must(ParseInvitation(line))(t), Joiner{"both", member.Worker}))(t)
+	p := kit.Must(Join(t.Context(), kit.Must(ParseInvitation(line))(t), "both", member.Worker))(t)
 	f.with = func(e *Env) { e.Labels = []string{"gpu"} }
 	f.start(p, t.TempDir(), m("both"))
 	kit.Eventually(t, "the hub knows the third", func() bool { return f.has("both") })
@@ -207,7 +207,7 @@ func TestAListThatBreaksTheRulesIsRefused(t *testing.T) {
 		"nothing":               {nil, "ends too early"},
 	} {
 		liar.host.list.Store(&list{packed: c.list, digest: what})
-		liar.poke()
+		signal(liar.nudge)
 		kit.Eventually(t, what, func() bool { return f.peer("liar").listed == what })
 		p := f.peer("liar")
 		kit.Contains(t, p.refused, c.says, what)
@@ -217,7 +217,7 @@ func TestAListThatBreaksTheRulesIsRefused(t *testing.T) {
 		kit.OK(t, kit.Err(f.call(t.Context(), "echo", `{"text":"x"}`)), what)
 	}
 	kit.OK(t, liar.listTools(t.Context()))
-	liar.poke()
+	signal(liar.nudge)
 	kit.Eventually(t, "an honest list is taken", func() bool { return f.peer("liar").refused == "" })
 	names := listed(offer(`{"spec":{"source":"std","name":"x","aliases":["echo","readFile"],"own":"echo","slug":"echo"}}`))
 	s := kit.Must(decodeList(names))(t)[0].Spec
@@ -399,7 +399,7 @@ func crowd(t *testing.T, line string) {
 	l := kit.Must(newList(sorted(many("many", 10).Offers(t.Context()))))(t)
 	f := &fleetTest{t: t}
 	for w := range 300 {
-		p := kit.Must(Join(t.Context(), i, Joiner{fmt.Sprint("w", w), member.Worker}))(t)
+		p := kit.Must(Join(t.Context(), i, fmt.Sprint("w", w), member.Worker))(t)
 		nc := kit.Must(nats.Connect("nats://"+i.Hubs[0], nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(),
 			nats.Nkey(kit.Must(p.public())(t), p.sign)))(t)
 		_ = kit.Must(nc.Subscribe(subjectNode+p.ID, func(m *nats.Msg) { _ = nc.Publish(m.Reply, encodeFrame(kindResult, 1, l.packed)) }))(t)

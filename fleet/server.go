@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"cmp"
-	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"crypto/tls"
@@ -14,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -22,6 +19,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"toolpost/engine/member"
+	"toolpost/host/broker"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -61,67 +59,42 @@ type natsServer struct {
 
 // startServer listens on an address such as :7422.
 func startServer(listen string, certificate tls.Certificate, known func(string) (member.Member, bool), log *slog.Logger) (*natsServer, error) {
-	host, port, err := net.SplitHostPort(listen)
-	n, bad := strconv.ParseUint(port, 10, 16)
-	if err != nil || bad != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "fleet.listen is %q; write HOST:PORT or :PORT, such as %s", listen, DefaultListen)
-	}
 	s := &natsServer{own: rand.Text(), known: known, log: log, conns: map[uint64]string{}}
 	o := &server.Options{
-		ServerName: "toolpost-" + rand.Text(), Host: host, Port: int(n), NoSigs: true, NoLog: true, MaxPayload: maxPayload,
+		ServerName: "toolpost-" + rand.Text(), NoSigs: true, NoLog: true, MaxPayload: maxPayload,
 		MaxPending: 256 << 20, AlwaysEnableNonce: true, CustomClientAuthentication: s,
 		TLS: true, TLSTimeout: 10, TLSHandshakeFirst: true, AuthTimeout: 10,
 		TLSConfig:    &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}},
 		PingInterval: 30 * time.Second, MaxPingsOut: 2, // a node that is cut off is noticed by its silence
 		WriteDeadline: 5 * time.Second, MaxConn: mostConnections, MaxSubs: 16, // of one connection
 	}
-	if n == 0 {
-		o.Port = server.RANDOM_PORT
+	if broker.Listen(o, listen) != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "fleet.listen is %q; write HOST:PORT or :PORT, such as %s", listen, DefaultListen)
 	}
 	if err := o.ProcessConfigString(fmt.Sprintf("accounts: {%s: {}, %s: {}}, system_account: %s", accountFleet, accountSystem, accountSystem)); err != nil {
 		return nil, err
 	}
+	var err error
 	if s.srv, err = server.NewServer(o); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the fleet's server cannot be started: %w", err)
 	}
-	return s, s.start(listen)
+	if err = broker.Start(s.srv, log, "fleet", true); err == nil {
+		_, s.port, err = net.SplitHostPort(s.srv.Addr().String())
+		return s, err
+	}
+	s.srv.Shutdown()
+	if strings.Contains(err.Error(), "address already in use") {
+		return nil, errTaken
+	}
+	return nil, tool.Errorf(tool.CodeUnavailable, "the fleet's server cannot listen on %s: %w", listen, err)
 }
 
 // errTaken means that another program listens on the port.
 var errTaken = errors.New("the port is taken")
 
-// withoutPort returns the address with any free port.
-func withoutPort(listen string) string {
-	host, _, _ := net.SplitHostPort(listen)
-	return net.JoinHostPort(host, "0")
-}
-
-// start waits until the server listens.
-func (s *natsServer) start(listen string) (err error) {
-	fatal := &lastWords{log: s.log}
-	s.srv.SetLoggerV2(fatal, false, false, false)
-	s.srv.Start()
-	for end := time.Now().Add(10 * time.Second); fatal.last() == "" && time.Now().Before(end); {
-		if s.srv.ReadyForConnections(20 * time.Millisecond) {
-			_, s.port, err = net.SplitHostPort(s.srv.Addr().String())
-			return err
-		}
-	}
-	s.srv.Shutdown()
-	if strings.Contains(fatal.last(), "address already in use") {
-		return errTaken
-	}
-	return tool.Errorf(tool.CodeUnavailable, "the fleet's server cannot listen on %s: %s", listen, cmp.Or(fatal.last(), "it was not ready in time"))
-}
-
 // dial connects this program, without a socket.
 func (s *natsServer) dial(account string, more ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect("", append(more, nats.InProcessServer(s.srv), nats.UserInfo(account, s.own))...)
-}
-
-func (s *natsServer) close() {
-	s.srv.Shutdown()
-	s.srv.WaitForShutdown()
 }
 
 // Check implements server.Authentication.
@@ -140,9 +113,11 @@ func (s *natsServer) Check(c server.ClientAuthentication) bool {
 		if _, ok := s.known(given.Nkey); !ok { // it was evicted meanwhile, and not cut
 			return false
 		}
-		return s.register(c, accountFleet, m.ID, nodeRights(m.ID))
+		return s.register(c, accountFleet, m.ID,
+			only([]string{subjectUp + m.ID, subjectStreams + "*." + m.ID + ".*"}, []string{subjectNode + m.ID, subjectHubs}))
 	case given.Username == joinUser:
-		return s.admitJoin(c.GetID()) && s.register(c, accountFleet, joinUser, only(subjectJoin, subjectJoined+strconv.FormatUint(c.GetID(), 10)))
+		return s.admitJoin(c.GetID()) && s.register(c, accountFleet, joinUser,
+			only([]string{subjectJoin}, []string{subjectJoined + strconv.FormatUint(c.GetID(), 10)}))
 	}
 	return false
 }
@@ -203,19 +178,10 @@ func proves(key string, signature, of []byte) bool {
 	return err == nil && pair.Verify(of, signature) == nil
 }
 
-// only lets a connection publish to one subject, and read another.
-func only(publish, subscribe string) *server.Permissions {
+// only lets a connection publish to some subjects, and read others.
+func only(publish, subscribe []string) *server.Permissions {
 	return &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: []string{publish}},
-		Subscribe: &server.SubjectPermission{Allow: []string{subscribe}},
-	}
-}
-
-// nodeRights are the subjects of a node.
-func nodeRights(id string) *server.Permissions {
-	return &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: []string{subjectUp + id, subjectStreams + "*." + id + ".*"}},
-		Subscribe: &server.SubjectPermission{Allow: []string{subjectNode + id, subjectHubs}},
+		Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
 	}
 }
 
@@ -253,42 +219,4 @@ func (s *natsServer) keep(members map[string]bool) (cut []string) {
 		}
 	}
 	return cut
-}
-
-// lastWords receives the server's log. Unlike the server's own logger it never ends the process.
-type lastWords struct {
-	log  *slog.Logger
-	said atomic.Value // the text of the last fatal error
-}
-
-func (l *lastWords) last() string {
-	text, _ := l.said.Load().(string)
-	return text
-}
-
-func (l *lastWords) write(level slog.Level, format string, v []any) {
-	if l.log.Enabled(context.Background(), level) {
-		l.log.Log(context.Background(), level, "fleet: "+fmt.Sprintf(format, v...))
-	}
-}
-
-// Noticef implements server.Logger. The server's notices are details to us.
-func (l *lastWords) Noticef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
-
-// Warnf implements server.Logger.
-func (l *lastWords) Warnf(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
-
-// Errorf implements server.Logger. Errors of connections are not ours.
-func (l *lastWords) Errorf(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
-
-// Debugf implements server.Logger.
-func (l *lastWords) Debugf(string, ...any) {}
-
-// Tracef implements server.Logger.
-func (l *lastWords) Tracef(string, ...any) {}
-
-// Fatalf implements server.Logger.
-func (l *lastWords) Fatalf(format string, v ...any) {
-	l.said.Store(fmt.Sprintf(format, v...))
-	l.write(slog.LevelError, format, v)
 }

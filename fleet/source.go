@@ -79,7 +79,7 @@ func (s *Source) Tools(context.Context) ([]*tool.Spec, error) {
 	return specs, nil
 }
 
-// errGone is why a tool cannot be called whose nodes are gone.
+// errGone is why a tool whose nodes are gone cannot be called.
 var errGone = tool.Errorf(tool.CodeUnavailable, "the nodes that have it are gone; `toolpost fleet` shows those that are up").Because(reasonGone)
 
 // Unavailable reports why a tool cannot be called now: no node has it, or none can run it.

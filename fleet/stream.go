@@ -22,7 +22,7 @@ type kind byte
 
 // The kinds. Frames that are not numbered may come between those that are: they concern the stream, and wait for nothing.
 const (
-	kindPart    kind = 'p' // the beginning of the body of the next frame that is none
+	kindPart    kind = 'p' // the beginning of the body of the next frame of another kind
 	kindFile    kind = 'b' // bytes of the file of the next event
 	kindCall    kind = 'c' // to a node: a request
 	kindTouches kind = 't' // to a node: what would this request touch?
@@ -78,10 +78,11 @@ type stream struct {
 	err   error       // why the stream is broken
 	stop  func(error) // is told so; may be nil
 
-	consumed uint32 // used by the receiving goroutine alone, like the next
-	used     int    // bytes of the last message
-	counted  bool   // it is one of the calls of its node
-	over     *nats.Conn
+	consumed uint32     // used by the receiving goroutine alone, like the next
+	used     int        // bytes of the last message
+	counted  bool       // it is one of the calls of its node
+	over     *nats.Conn // of a node: what it came by
+	reply    string     // of a hub: the subject of the answers
 }
 
 func newStream(peer string, room *budget, put func([]byte) error) *stream {
@@ -251,7 +252,7 @@ func (s *stream) stops(stop func(error)) {
 	}
 }
 
-// end tells the other end that this one wants nothing more.
+// end breaks the stream, and tells the other end why.
 func (s *stream) end(err error) {
 	_ = s.put(encodeFrame(kindEnd, 0, encodeError(err))) // if it is lost, so is the other end
 	s.fail(err)

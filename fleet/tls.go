@@ -88,7 +88,7 @@ func (a *authority) encode() (certificate, key string, err error) {
 	return text("CERTIFICATE", a.certificate.Raw), text("EC PRIVATE KEY", der), err
 }
 
-// authorityOf reads the authority in the pass of a hub.
+// authority reads the authority in the pass of a hub.
 func (p *Pass) authority() (*authority, error) {
 	certificate, err := parseCertificate(p.CA)
 	block, _ := pem.Decode([]byte(p.CAKey))

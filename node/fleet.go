@@ -208,7 +208,7 @@ func JoinFleet(ctx context.Context, cfg *config.Config, line, name string, role 
 	if before != nil { // a unit file that names a token must start again after a restart
 		return before.Renew(invitation, cfg.StateDir())
 	}
-	pass, err := fleet.Join(ctx, invitation, fleet.Joiner{Name: chosenName(cfg, name), Role: role})
+	pass, err := fleet.Join(ctx, invitation, chosenName(cfg, name), role)
 	if err != nil {
 		return err
 	}
