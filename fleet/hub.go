@@ -87,17 +87,7 @@ func newHub(n *Node) (*hub, error) {
 		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
 		dirty: make(chan struct{}, 1),
 	}
-	for subject, take := range map[string]nats.MsgHandler{
-		subjectUp + "*":                h.announced,
-		subjectStreams + h.id + ".*.*": h.answered,
-	} {
-		sub, err := h.nc.Subscribe(subject, take)
-		if err != nil {
-			return nil, err
-		}
-		_ = sub.SetPendingLimits(-1, 256<<20) // streams bound what is on its way
-	}
-	return h, nil
+	return h, subscribe(h.nc, map[string]nats.MsgHandler{subjectUp + "*": h.announced, subjectStreams + h.id + ".*.*": h.answered})
 }
 
 // maxAnnouncement bounds the bytes of an announcement.

@@ -268,18 +268,25 @@ func (n *Node) dial(address string) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	for subject, take := range map[string]nats.MsgHandler{
-		subjectNode + n.pass.ID: func(m *nats.Msg) { n.host.take(l.nc, m) },
-		subjectHubs:             n.learn,
-	} {
-		sub, err := l.nc.Subscribe(subject, take)
-		if err != nil {
-			l.nc.Close()
-			return nil, err
-		}
-		_ = sub.SetPendingLimits(-1, 256<<20) // streams bound what is on its way
+	err = subscribe(l.nc, map[string]nats.MsgHandler{
+		subjectNode + n.pass.ID: func(m *nats.Msg) { n.host.take(l.nc, m) }, subjectHubs: n.learn,
+	})
+	if err != nil {
+		l.nc.Close()
 	}
-	return l, nil
+	return l, err
+}
+
+// subscribe reads subjects, with as much room as all streams need: they bound what is on its way.
+func subscribe(nc *nats.Conn, to map[string]nats.MsgHandler) error {
+	for subject, take := range to {
+		sub, err := nc.Subscribe(subject, take)
+		if err != nil {
+			return err
+		}
+		_ = sub.SetPendingLimits(-1, 256<<20)
+	}
+	return nil
 }
 
 // key returns the public key of this node.
@@ -302,9 +309,8 @@ func (n *Node) redial(l *link) {
 
 func (n *Node) sign(nonce []byte) ([]byte, error) {
 	n.mu.Lock()
-	p := n.pass
-	n.mu.Unlock()
-	return p.sign(nonce)
+	defer n.mu.Unlock()
+	return n.pass.sign(nonce)
 }
 
 func (n *Node) connected(address string) {

@@ -105,7 +105,8 @@ func (s *natsServer) Check(c server.ClientAuthentication) bool {
 		return s.register(c, given.Username, "hub", nil)
 	case given.Nkey != "":
 		m, ok := s.known(given.Nkey)
-		if !ok || !proven(given.Nkey, given.Sig, c.GetNonce()) {
+		signature, err := base64.RawURLEncoding.DecodeString(given.Sig)
+		if !ok || err != nil || !proves(given.Nkey, signature, c.GetNonce()) {
 			s.log.Warn("a node was refused: it is no member of this fleet, or was evicted", "from", fmt.Sprint(c.RemoteAddress()))
 			return false
 		}
@@ -164,12 +165,6 @@ func (s *natsServer) register(c server.ClientAuthentication, account, name strin
 	}
 	c.RegisterUser(&server.User{Username: name, Account: a, Permissions: p})
 	return true
-}
-
-// proven reports whether a client signed the nonce with a key.
-func proven(key, signature string, nonce []byte) bool {
-	sig, err := base64.RawURLEncoding.DecodeString(signature)
-	return err == nil && proves(key, sig, nonce)
 }
 
 // proves reports whether a signature is that of a key.
