@@ -95,9 +95,13 @@ func TestAServerLetsANodeUseItsOwnSubjectsAlone(t *testing.T) {
 		_, err := f.stranger(user, "x")
 		kit.Fails(t, err, "Authorization", "user", user)
 	}
+	key := kit.Must(p.public())(t)
 	p.Seed = kit.Must(Found(t.Context(), open(t).store.Fleet(), "another", t.TempDir()))(t).Seed
 	kit.Fails(t, kit.Err(raw(t, f.hub, p)), "Authorization", "a key that no member has")
-	_, err := f.call(t.Context(), "echo", `{"text":"x"}`)
+	_, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(), nats.NoReconnect(),
+		nats.Nkey(key, p.sign))
+	kit.Fails(t, err, "Authorization", "the key of a member, without its seed")
+	_, err = f.call(t.Context(), "echo", `{"text":"x"}`)
 	kit.OK(t, err, "the fleet works afterwards")
 }
 
