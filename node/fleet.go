@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	runningtools "toolpost/builtin/running"
 	"toolpost/config"
 	"toolpost/engine"
 	"toolpost/engine/member"
@@ -15,6 +16,7 @@ import (
 	"toolpost/identity"
 	"toolpost/node/storage"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // machine is what this node runs for the hubs of its fleet: calls come without going through a door.
@@ -38,6 +40,25 @@ func (m machine) Answer(ctx context.Context, q fleet.Question, out tool.Sink) ([
 		return nil, err
 	}
 	return r.Output, nil
+}
+
+// cancelElsewhere cancels a call at another hub. One that does not answer may have it.
+func (n *Node) cancelElsewhere(p tool.Principal, whose, id string) error {
+	args, err := strictjson.Marshal(runningtools.CancelArgs{Call: id, Caller: whose})
+	if err != nil {
+		return err
+	}
+	err = tool.Errorf(tool.CodeNotFound, "no hub has the call")
+	q := fleet.Question{Tool: "cancelCall", Args: args, Caller: p.ID, Operator: p.Operator()}
+	for _, answer := range n.Fleet().AskHubs(context.Background(), q) {
+		if answer.Err == nil {
+			return nil
+		}
+		if tool.CodeOf(answer.Err) != tool.CodeNotFound {
+			err = answer.Err
+		}
+	}
+	return err
 }
 
 // Offers implements fleet.Machine.

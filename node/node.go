@@ -160,7 +160,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 		o.Ready = func(Listening) {}
 	}
 	n := &Node{o: o, cfg: cfg, redactor: new(secret.Redactor), followers: follow.New()}
-	n.calls = calls.New(calls.Env{Redactor: n.redactor, Node: n.nodeName, RedactByName: func(args json.RawMessage) json.RawMessage {
+	n.calls = calls.New(calls.Env{Redactor: n.redactor, Node: n.nodeName, Elsewhere: n.cancelElsewhere, RedactByName: func(args json.RawMessage) json.RawMessage {
 		return n.storage.RedactByName(args)
 	}})
 	n.o.Log = slog.New(secret.Handler(n.calls.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets

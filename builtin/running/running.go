@@ -106,21 +106,11 @@ type cancelled struct {
 	Call string `json:"call"`
 }
 
-// cancel returns when the call has been told to end, not when it has ended. A call that is not here may be at another hub, also
-// at one that does not answer.
-func (o Options) cancel(ctx context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
+// cancel returns when the call has been told to end, not when it has ended.
+func (o Options) cancel(_ context.Context, c *define.Call, a CancelArgs) (cancelled, error) {
 	c.Summary = "call " + a.Call + " is cancelled"
-	err := o.Calls.Cancel(c.Caller, a.Caller, a.Call)
-	if tool.CodeOf(err) != tool.CodeNotFound {
-		return cancelled{a.Call}, err
+	if c.FromHub {
+		return cancelled{a.Call}, o.Calls.CancelHere(c.Caller, a.Caller, a.Call)
 	}
-	for _, answer := range o.ask(ctx, c, "cancelCall") {
-		if answer.Err == nil {
-			return cancelled{a.Call}, nil
-		}
-		if tool.CodeOf(answer.Err) != tool.CodeNotFound {
-			err = answer.Err
-		}
-	}
-	return cancelled{a.Call}, err
+	return cancelled{a.Call}, o.Calls.Cancel(c.Caller, a.Caller, a.Call)
 }

@@ -68,6 +68,8 @@ type Env struct {
 	// unchanged.
 	RedactByName func(json.RawMessage) json.RawMessage
 	Node         func() string // returns the name of this node of a fleet, or ""; nil means no fleet
+	// Elsewhere cancels a call at another hub of the fleet, and returns the error not_found if none has it; nil means no fleet.
+	Elsewhere func(p tool.Principal, whose, id string) error
 }
 
 // A Log holds the calls of one process, and its journal.

@@ -149,9 +149,21 @@ func clip(text string) string {
 	return text
 }
 
-// Cancel cancels a call of p by its id. An operator may cancel any call, and names its caller if several used the same
-// id. Other callers do not learn whether such a call exists.
+// Cancel cancels a call of p by its id, at whichever hub of the fleet it came in: doors know no other hubs. An operator may
+// cancel any call, and names its caller if several used the same id. Other callers do not learn whether such a call exists.
 func (l *Log) Cancel(p tool.Principal, whose, id string) error {
+	err := l.CancelHere(p, whose, id)
+	if tool.CodeOf(err) != tool.CodeNotFound || l.env.Elsewhere == nil {
+		return err
+	}
+	if there := l.env.Elsewhere(p, whose, id); tool.CodeOf(there) != tool.CodeNotFound {
+		return there
+	}
+	return err
+}
+
+// CancelHere is Cancel for the calls of this program.
+func (l *Log) CancelHere(p tool.Principal, whose, id string) error {
 	if err := p.Reaches(whose, "calls"); err != nil {
 		return err
 	}
