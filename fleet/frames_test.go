@@ -177,6 +177,7 @@ func TestAWorkerThatBreaksTheRulesEndsItsOwnCallAlone(t *testing.T) {
 				put(kindPart, i+1, make([]byte, chunk))
 			}
 		}, tool.CodeUnavailable, "send more than"},
+		"a code of its own": {one(kindError, []byte(`{"code":"made_up","message":"odd"}`)), tool.CodeInternal, "odd"},
 		"its end": {one(kindEnd, encodeError(errors.New("x"))), tool.CodeInternal, "x"},
 	} {
 		answer.Store(c.answer)

@@ -46,6 +46,7 @@ type hub struct {
 	sources map[string]*Source   // of the fleet, by name
 	stale   bool                 // the nodes offer something else than the sources that were published
 	dirty   chan struct{}        // likewise
+	heard   map[string]int       // announcements of the last second, by subject
 }
 
 // A peer is another node, as a hub knows it.
@@ -85,7 +86,7 @@ func newHub(n *Node) (*hub, error) {
 		id: n.pass.ID, run: rand.Text(), nc: n.nc, log: n.env.Log, changed: n.env.Changed, roster: n.roster, routes: n.env.Routes,
 		room:  budget{most: mostHeld, full: full.Because(reasonLink)},
 		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
-		dirty: make(chan struct{}, 1),
+		dirty: make(chan struct{}, 1), heard: map[string]int{},
 	}
 	return h, subscribe(h.nc, map[string]nats.MsgHandler{subjectUp + "*": h.announced, subjectStreams + h.id + ".*.*": h.answered})
 }
@@ -93,10 +94,21 @@ func newHub(n *Node) (*hub, error) {
 // maxAnnouncement bounds the bytes of an announcement.
 const maxAnnouncement = 16 << 10
 
-// announced notes what a node says of itself. Its name and the labels of its ticket are in the store.
+// mostAnnouncements is how many of them a hub reads in a second, of one node: it must not keep the hub from the others.
+const mostAnnouncements = 50
+
+// tooMany counts an announcement.
+func (h *hub) tooMany(subject string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heard[subject]++
+	return h.heard[subject] > mostAnnouncements
+}
+
+// announced notes what a node says of itself. Its name, its role and the labels of its ticket are in the store.
 func (h *hub) announced(m *nats.Msg) {
 	var a announcement
-	if len(m.Data) > maxAnnouncement || strictjson.Unmarshal(m.Data, &a) != nil || a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
+	if h.tooMany(m.Subject) || len(m.Data) > maxAnnouncement || strictjson.Unmarshal(m.Data, &a) != nil || a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
 		return
 	}
 	as, ok := h.roster.byID(a.ID)
@@ -109,7 +121,7 @@ func (h *hub) announced(m *nats.Msg) {
 		if p != nil {
 			h.endStreams(p)
 		}
-		a.Name, a.Labels = as.Name, slices.Concat(as.Labels, a.Labels)
+		a.Name, a.Role, a.Labels = as.Name, string(as.Role), slices.Concat(as.Labels, a.Labels)
 		p = &peer{announcement: a, tools: map[string]*offered{}}
 		if p.refused = incompatible(a.Link); p.refused != "" {
 			h.log.Warn("a node gets no calls: "+p.refused, "node", a.Name, "version", a.Version)
@@ -291,6 +303,7 @@ func (h *hub) watch(ctx context.Context) {
 		}
 		var silent []string
 		h.mu.Lock()
+		clear(h.heard)
 		for id, p := range h.peers {
 			if time.Since(p.seen) > silentFor {
 				silent = append(silent, id)

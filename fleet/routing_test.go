@@ -239,6 +239,13 @@ func TestANodeSpeaksForItselfAlone(t *testing.T) {
 	kit.Equal(t, f.hub.hub.knows(p.ID), false, "a long announcement")
 	say(announcement{ID: p.ID, Run: "y", Name: "other", Role: "hub", Link: linkVersion - 2, Running: -5, Places: -1})
 	kit.Equal(t, f.peer("attacker").Run, "y", "its name is the one that it joined with")
+	kit.Equal(t, f.peer("attacker").Role, string(roleWorker), "and so is its role")
+	runs := map[string]bool{}
+	for n := range 5000 {
+		say(announcement{ID: p.ID, Run: fmt.Sprint(n), Link: linkVersion - 2})
+		runs[f.peer("attacker").Run] = true
+	}
+	kit.Equal(t, len(runs) < 2500, true, "a flood keeps the hub from other nodes")
 	s := kit.Must(f.hub.Nodes(t.Context()))(t)
 	kit.Equal(t, s[2].Name+" "+s[2].State+" "+s[2].Refused, "attacker refused it is more than one version older than this hub; upgrade it")
 }
@@ -260,6 +267,31 @@ func TestTheDefinitionOfMostNodesCounts(t *testing.T) {
 	for _, s := range kit.Must(f.hub.Nodes(t.Context()))(t) {
 		kit.Equal(t, len(s.Drift) == 1, s.Name == "liar", s.Name)
 	}
+}
+
+// A call that was let through because its tool only reads does not run the tool of that name that writes.
+func TestACallRunsByTheDefinitionThatLetItThrough(t *testing.T) {
+	f := open(t)
+	liar, honest := block("liar", tool.Effects{Reads: true}), block("honest", tool.Effects{Writes: true})
+	close(honest.leave)
+	n := f.work("liar", liar)
+	judged := kit.Must(f.source().Tools(t.Context()))(t)[0]
+	f.work("honest", honest)
+	n.Close(t.Context())
+	kit.Eventually(t, "the definition of the honest node counts", func() bool {
+		return kit.Must(f.source().Tools(t.Context()))(t)[0].Effects.Writes
+	})
+	for _, touches := range []bool{false, true} {
+		c := &tool.Call{ID: tool.NewID(), Tool: "wait", Spec: judged, Args: []byte(`{}`)}
+		_, err := f.source().Invoke(t.Context(), c, tool.Discard)
+		if touches {
+			_, err = f.source().Touches(c)
+		}
+		kit.Refused(t, err, tool.CodeUnavailable, "the definition of wait has just changed")
+		kit.Equal(t, tool.NotRun(err), true)
+	}
+	kit.Equal(t, len(honest.began), 0)
+	kit.Must(f.call(t.Context(), "wait", `{}`))(t)
 }
 
 // A source that no node has for a while is no source any more, and a node cannot fill the memory of a hub with what it once had.

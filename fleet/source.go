@@ -73,6 +73,7 @@ func (s *Source) Tools(context.Context) ([]*tool.Spec, error) {
 	var specs []*tool.Spec
 	for _, t := range *s.tools.Load() {
 		spec := *t.Spec
+		spec.Digest = t.digest
 		specs = append(specs, &spec)
 	}
 	slices.SortFunc(specs, func(a, b *tool.Spec) int { return strings.Compare(a.Name, b.Name) })
@@ -89,6 +90,20 @@ func (s *Source) Unavailable(name string) error {
 		return tool.Errorf(tool.CodeNotFound, "no node of the fleet has the tool %s now", name)
 	}
 	return t.why
+}
+
+// judged returns the tool of a call, unless its definition is another one than that by which the call was let through: a node
+// must not offer a tool that only reads, and leave, so that the call runs another node's tool that writes.
+func (s *Source) judged(c *tool.Call) (*shared, error) {
+	name := ownName(c.Spec)
+	t := (*s.tools.Load())[name]
+	switch {
+	case t == nil:
+		return nil, tool.BeforeRun(s.Unavailable(name))
+	case t.digest != c.Spec.Digest:
+		return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the definition of %s has just changed; call it again", c.Tool).Because(reasonGone))
+	}
+	return t, nil
 }
 
 // Close implements tool.Runner. The nodes belong to the hub.
@@ -122,12 +137,11 @@ func (s *Source) Touches(c *tool.Call) (tool.Touches, error) {
 }
 
 func (s *Source) foresee(c *tool.Call) (p *peer, touches tool.Touches, err error) {
-	t := (*s.tools.Load())[ownName(c.Spec)]
-	if t == nil {
-		return nil, touches, s.Unavailable(ownName(c.Spec))
-	}
-	p, err = s.choose(t, c, nil)
+	t, err := s.judged(c)
 	if err != nil {
+		return nil, touches, err
+	}
+	if p, err = s.choose(t, c, nil); err != nil {
 		return nil, touches, err
 	}
 	defer s.leave(p)
@@ -156,9 +170,9 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	var busy error // of the node that refused it last
 	begun := 0
 	for n := 1; ; n++ {
-		t := (*s.tools.Load())[ownName(c.Spec)]
-		if t == nil {
-			return nil, s.Unavailable(ownName(c.Spec))
+		t, err := s.judged(c)
+		if err != nil {
+			return nil, cmp.Or(busy, err)
 		}
 		p, err := s.choose(t, c, tried)
 		if err != nil {

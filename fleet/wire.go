@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"toolpost/engine/policy"
@@ -234,6 +235,9 @@ func ended(b []byte) error {
 	var in wireError
 	if err := strictjson.Unmarshal(b, &in); err != nil || in.Error == nil || in.Code == "" {
 		return tool.Errorf(tool.CodeProtocol, "a node of the fleet sent an error that cannot be read").Because(reasonLink)
+	}
+	if !slices.Contains(tool.Codes(), in.Code) { // metrics count by code: a node makes up none
+		in.Code = tool.CodeInternal
 	}
 	if in.Before {
 		return tool.BeforeRun(in.Error)

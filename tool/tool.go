@@ -45,6 +45,7 @@ type Spec struct {
 	// and MCP doors offer it as what it is. Resources are those that can be read with it.
 	Method    string     `json:"method,omitempty"`
 	Resources []Resource `json:"-"`
+	Digest    string     `json:"-"` // of a tool of other nodes: of the definition
 	// Skills are instructions for a model that the tool returns, each when it is called with {"name": ...}.
 	Skills []Skill `json:"skills,omitempty"`
 }
