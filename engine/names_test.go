@@ -206,3 +206,15 @@ func TestNameKeepsItsMeaningWhenASourceOpensLate(t *testing.T) {
 		}
 	}
 }
+
+// A tool of another node takes no name of a tool of the hub's own sources, not even of an upstream one that it comes before.
+func TestToolsOfOtherNodesComeLast(t *testing.T) {
+	own, remote := whoRan("own", &tool.Spec{Name: "create"}), whoRan("a", &tool.Spec{Name: "create"})
+	own.Upstream, remote.Remote = true, true
+	e := start(t, engine.Options{}, remote, own)
+	for name, want := range map[string]string{"create": "own:create", "a.create": "a:create"} {
+		r, err := call(t, e, name, `{}`)
+		kit.Equal(t, err, nil, name)
+		kit.Equal(t, r.Summary, want, name)
+	}
+}

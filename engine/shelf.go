@@ -203,18 +203,21 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 		sh.waits, sh.comes = sh.waits || src.Waits, sh.comes || src.Comes
 	}
 	now := time.Now()
-	var ours, theirs []batch
+	var ours, theirs, remote []batch // a node takes no name of a tool of its hub
 	for _, src := range bound {
-		if batches := sh.take(src, now); src.Upstream {
+		switch batches := sh.take(src, now); {
+		case src.Remote:
+			remote = append(remote, batches...)
+		case src.Upstream:
 			theirs = append(theirs, batches...)
-		} else {
+		default:
 			ours = append(ours, batches...)
 		}
 	}
-	for _, batches := range [][]batch{ours, theirs} { // stable: those first seen together keep the order of the config
+	for _, batches := range [][]batch{ours, theirs, remote} { // stable: those first seen together keep the order of the config
 		slices.SortStableFunc(batches, func(a, b batch) int { return a.seen.Compare(b.seen) })
 	}
-	inOrder := slices.Concat(ours, theirs)
+	inOrder := slices.Concat(ours, theirs, remote)
 	sh.name(inOrder)
 	sh.slug(inOrder)
 	for _, b := range inOrder {
