@@ -92,11 +92,15 @@ func (g *gathered) question(c *tool.Call, node string) fleet.Question {
 	return q
 }
 
-// pass passes a line on, with the name of its node. Numbers of other nodes mean nothing to the follower.
+// pass passes a line on, with the name of its node. Numbers of other nodes mean nothing to the follower, and what is no line could
+// be taken for one of this node, or end the call: it is dropped.
 func (g *gathered) pass(node string, ev tool.Event, other bool) error {
 	var l tool.Log
 	fields := map[string]json.RawMessage{}
-	if strictjson.Unmarshal(ev.Data, &l) != nil || strictjson.Unmarshal(l.Fields, &fields) != nil {
+	if ev.Kind != tool.KindLog || strictjson.Unmarshal(ev.Data, &l) != nil || strictjson.Unmarshal(l.Fields, &fields) != nil {
+		if other {
+			return nil
+		}
 		return g.out.Emit(ev)
 	}
 	if other {
