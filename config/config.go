@@ -121,6 +121,14 @@ func (c *Config) SourceNames() []string {
 	return names
 }
 
+// RuleSources are SourceNames; nil of a hub, whose rules can name sources of other nodes of its fleet.
+func (c *Config) RuleSources() []string {
+	if !c.Section("fleet").Equal(Section{}) {
+		return nil
+	}
+	return c.SourceNames()
+}
+
 // A Source is an origin of tools. Its other fields belong to its protocol, which reads them with Decode into its own
 // Options.
 type Source struct {

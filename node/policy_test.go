@@ -62,6 +62,18 @@ func TestAMistakeInThePolicyStopsTheStart(t *testing.T) {
 	}
 }
 
+// A hub does not have the sources of its workers in its config, and its rules can be about them.
+func TestRulesOfAHubNameSourcesOfWorkers(t *testing.T) {
+	rules := `
+fleet: {listen: "127.0.0.1:0"}
+callers: {roles: {r: {tools: [far.look]}}}
+limits: {quotas: [{name: q, rate: 1/s, sources: [far]}]}
+policy: {rules: [{name: d, effect: deny, sources: [far]}]}
+`
+	n := kit.Must(node.Open(t.Context(), parse(t, t.TempDir(), writes+rules), node.Options{}))(t)
+	n.Close(t.Context())
+}
+
 func TestThePolicyFollowsTheConfig(t *testing.T) {
 	dir := t.TempDir()
 	var logged kit.Buffer

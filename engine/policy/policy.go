@@ -315,7 +315,7 @@ func (c *Current) Read(cfg *config.Config) (apply func(), err error) {
 		return nil, err
 	}
 	env := c.env
-	env.Dir, env.Config, env.Sources = cfg.Dir, configFiles(cfg), cfg.SourceNames()
+	env.Dir, env.Config, env.Sources = cfg.Dir, configFiles(cfg), cfg.RuleSources()
 	p, err := New(o, env)
 	return func() { c.now.Store(p) }, err
 }

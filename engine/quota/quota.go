@@ -63,7 +63,7 @@ func (q *Quotas) Read(cfg *config.Config) (apply func(), err error) {
 	if err := cfg.Section(Section().Name).Decode(&rules); err != nil {
 		return nil, err
 	}
-	return func() { q.Replace(rules) }, check(rules, q.o.Doors, cfg.SourceNames())
+	return func() { q.Replace(rules) }, check(rules, q.o.Doors, cfg.RuleSources())
 }
 
 // Replace switches to other rules, which must be valid. An unchanged rule keeps its counts. The stages that For returned

@@ -147,7 +147,7 @@ func (a *Access) ReadCallers(cfg *config.Config) (*identity.Callers, error) {
 		return nil, err
 	}
 	callers, err := identity.New(o, identity.Env{
-		Dir: cfg.Dir, Sources: cfg.SourceNames(), Owner: a.admitOwner, Tokens: a.findToken, Log: a.env.Log,
+		Dir: cfg.Dir, Sources: cfg.RuleSources(), Owner: a.admitOwner, Tokens: a.findToken, Log: a.env.Log,
 		Before: a.now.Load(),
 	})
 	if err == nil {
