@@ -178,7 +178,7 @@ func TestAWorkerThatBreaksTheRulesEndsItsOwnCallAlone(t *testing.T) {
 			}
 		}, tool.CodeUnavailable, "send more than"},
 		"a code of its own": {one(kindError, []byte(`{"code":"made_up","message":"odd"}`)), tool.CodeInternal, "odd"},
-		"its end": {one(kindEnd, encodeError(errors.New("x"))), tool.CodeInternal, "x"},
+		"its end":           {one(kindEnd, encodeError(errors.New("x"))), tool.CodeInternal, "x"},
 	} {
 		answer.Store(c.answer)
 		_, err := f.call(t.Context(), "wait", `{}`)
