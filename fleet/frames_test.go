@@ -328,7 +328,7 @@ func FuzzJoining(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, id string) {
 		n := &Node{env: Env{Register: closed{}, Log: slog.New(slog.DiscardHandler)}}
 		n.receive(&nats.Msg{Subject: subjectJoin, Reply: subjectJoined + "1", Data: b})
-		h := &hub{roster: &roster{}, log: slog.New(slog.DiscardHandler), peers: map[string]*peer{}}
+		h := &hub{roster: &roster{}, log: slog.New(slog.DiscardHandler), peers: map[string]*peer{}, heard: map[string]int{}}
 		h.announced(&nats.Msg{Subject: subjectUp + id, Data: b})
 		kit.Equal(t, len(h.peers), 0, "a node that is no member")
 	})

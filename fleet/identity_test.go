@@ -272,12 +272,14 @@ func TestAStrangerCannotAnswerANodeThatJoins(t *testing.T) {
 		kit.Equal(t, m.Subject == subjectHubs && len(m.Reply) == 0 && string(m.Data[:1]) == "{", false, "a stranger speaks as the hub")
 		kit.Equal(t, m.Subject == subjectUp+"x", false, "a stranger speaks as a node")
 	}
+	began := time.Now()
 	for range 200 { // the hub answers them before the request of the victim, and the store takes a while
 		kit.OK(t, stranger.PublishRequest(subjectJoin, subject, j))
 	}
 	kit.OK(t, stranger.Flush())
 	_, err := askToJoin(t.Context(), victim, joining{Key: "own", Link: linkVersion + 2})
 	kit.Refused(t, err, tool.CodeUnsupported, "more than one version newer", "the answer is that to its own request")
+	kit.Equal(t, time.Since(began) > 200*guessEvery, true, "the store has time for others")
 }
 
 // Strangers take up so many connections and so much memory, and no more.
