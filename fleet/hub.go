@@ -108,7 +108,8 @@ func (h *hub) tooMany(subject string) bool {
 // announced notes what a node says of itself. Its name, its role and the labels of its ticket are in the store.
 func (h *hub) announced(m *nats.Msg) {
 	var a announcement
-	if h.tooMany(m.Subject) || len(m.Data) > maxAnnouncement || strictjson.Unmarshal(m.Data, &a) != nil || a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
+	if h.tooMany(m.Subject) || len(m.Data) > maxAnnouncement || strictjson.Unmarshal(m.Data, &a) != nil ||
+		a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
 		return
 	}
 	as, ok := h.roster.byID(a.ID)

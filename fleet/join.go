@@ -201,7 +201,7 @@ func (p *Pass) Invite(ctx context.Context, register member.Register, t member.Ti
 
 // outward is the address of this machine that others most likely reach: the one from which it would send to them.
 func outward() string {
-	c, err := net.Dial("udp", "192.0.2.1:9") // nothing is sent
+	c, err := new(net.Dialer).DialContext(context.Background(), "udp", "192.0.2.1:9") // nothing is sent
 	if err == nil {
 		defer c.Close()
 		host, _, _ := net.SplitHostPort(c.LocalAddr().String())

@@ -264,7 +264,7 @@ func pick(able []*peer, free int, c *tool.Call) (*peer, error) {
 	if free > 0 {
 		able = able[:free]
 	}
-	a, b := able[rand.IntN(len(able))], able[rand.IntN(len(able))]
+	a, b := able[rand.IntN(len(able))], able[rand.IntN(len(able))] //nolint:gosec // which node runs a call is no secret
 	if a.load() <= b.load() {
 		return a, nil
 	}

@@ -117,7 +117,7 @@ func (f of) drain(ctx context.Context, c *define.Call, a NameArgs) (Done, error)
 		err = n.DrainNode(ctx, a.Node)
 	}
 	c.Summary = a.Node + " drains"
-	return Done{a.Node}, err
+	return Done(a), err
 }
 
 func (f of) evict(ctx context.Context, c *define.Call, a NameArgs) (Done, error) {
@@ -126,7 +126,7 @@ func (f of) evict(ctx context.Context, c *define.Call, a NameArgs) (Done, error)
 		err = n.Evict(ctx, a.Node)
 	}
 	c.Summary = a.Node + " is evicted"
-	return Done{a.Node}, err
+	return Done(a), err
 }
 
 // Rotated is the output of rotateNodes.

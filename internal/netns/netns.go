@@ -3,6 +3,7 @@
 package netns
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -37,8 +38,8 @@ func Alone(t *testing.T) bool {
 		}
 		t.Skip("networks can be made by root alone, with Debian's package iproute2")
 	}
-	t.Parallel() // other tests have networks of their own
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=15m")
+	t.Parallel()                                                                                                    // other tests have networks of their own
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=15m") //nolint:gosec // this test program
 	cmd.Env = append(os.Environ(), alone+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
@@ -64,7 +65,7 @@ func New(t testing.TB, number int) *Machine {
 // Lonely is New without a connection to any other machine.
 func Lonely(t testing.TB) *Machine {
 	t.Helper()
-	idle := exec.Command("sleep", "infinity")
+	idle := exec.CommandContext(context.WithoutCancel(t.Context()), "sleep", "infinity")
 	idle.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	kit.OK(t, idle.Start())
 	t.Cleanup(func() {
@@ -149,7 +150,7 @@ func (m *Machine) Relay(t testing.TB, address string) {
 
 func pass(from net.Conn, address string) {
 	defer from.Close()
-	to, err := net.Dial("tcp", address)
+	to, err := new(net.Dialer).DialContext(context.Background(), "tcp", address)
 	if err != nil {
 		return
 	}
@@ -181,7 +182,7 @@ func (m *Machine) listen(address string) (l net.Listener, err error) {
 	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
 		return nil, err
 	}
-	l, err = net.Listen("tcp", address)
+	l, err = new(net.ListenConfig).Listen(context.Background(), "tcp", address)
 	return l, errors.Join(err, unix.Setns(int(here.Fd()), unix.CLONE_NEWNET))
 }
 

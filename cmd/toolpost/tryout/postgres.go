@@ -82,7 +82,7 @@ func (y *yard) ordinary(dir string) ([]string, error) {
 	}
 	uid, _ := strconv.Atoi(as.Uid)
 	gid, _ := strconv.Atoi(as.Gid)
-	if err := os.Chmod(y.dir, 0o711); err != nil { // so that it can reach its folder
+	if err := os.Chmod(y.dir, 0o711); err != nil { //nolint:gosec // so that it can reach its folder
 		return nil, err
 	}
 	return []string{"setpriv", fmt.Sprint("--reuid=", uid), fmt.Sprint("--regid=", gid), "--clear-groups", "--pdeathsig=KILL"}, os.Chown(dir, uid, gid)
