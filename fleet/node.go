@@ -126,6 +126,7 @@ func Start(ctx context.Context, env Env) (*Node, error) {
 		room: budget{most: mostHeld, full: busy("has more calls on their way to it than it can hold")},
 	}
 	if err := n.listTools(ctx); err != nil {
+		_ = lock.Close()
 		return nil, err
 	}
 	if n.pass.Role == roleHub {

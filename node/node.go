@@ -288,7 +288,7 @@ func (n *Node) Serve(ctx context.Context) error {
 	defer n.leaveFleet(ctx)
 	late, last := n.lastCalls(ctx)
 	defer last()
-	member := ctx
+	told := ctx // its cause says why a member of a fleet has to leave
 	g, ctx := errgroup.WithContext(late)
 	defer context.AfterFunc(ctx, n.followers.Close)() // otherwise doors would wait for them
 	for _, d := range doors {
@@ -306,7 +306,7 @@ func (n *Node) Serve(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return errors.Join(err, forget())
 	}
-	return expelled(member)
+	return expelled(told)
 }
 
 // RunJobs runs jobs until ctx ends, for a program that does not serve.
