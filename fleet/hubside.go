@@ -148,10 +148,11 @@ func (n *Node) expel() {
 	}
 }
 
-// gatherFor is how long a hub waits for its workers: another hub may have to tell them that it is there.
+// gatherFor is how long a hub waits for the other nodes: another hub may have to tell them that it is there.
 const gatherFor = rosterEvery + 3*time.Second
 
-// Ready reports why a hub that has just started should get no calls yet: it does not know the tools of all workers.
+// Ready reports why a hub that has just started should get no calls yet: it does not know the tools of all nodes. It waits for
+// hubs too, so that whoever restarts them one after the other can drain the next one here.
 func (n *Node) Ready() error {
 	if n == nil || n.hub == nil || time.Since(n.since) > gatherFor {
 		return nil
@@ -160,10 +161,10 @@ func (n *Node) Ready() error {
 	defer n.hub.mu.Unlock()
 	missing := func(m member.Member) bool {
 		p := n.hub.peers[m.ID]
-		return m.Role == roleWorker && m.Evicted.IsZero() && (p == nil || p.listed == "" && p.refused == "")
+		return m.ID != n.pass.ID && m.Evicted.IsZero() && (p == nil || p.listed == "" && p.refused == "")
 	}
 	if n.hub.stale || slices.ContainsFunc(n.roster.all(), missing) {
-		return tool.Errorf(tool.CodeUnavailable, "the hub waits for its workers").RetryAfter(time.Second)
+		return tool.Errorf(tool.CodeUnavailable, "the hub waits for the other nodes").RetryAfter(time.Second)
 	}
 	return nil
 }

@@ -170,21 +170,28 @@ func (s *site) restartHub(b *balancer, i int, drain bool) {
 	kit.Eventually(s.t, "the hub is ready again", b.ready[i].Load)
 }
 
-// A hub that has just started is ready once it knows the tools of its workers: otherwise a load balancer would send it calls of
-// tools that it says it does not have.
-func TestAHubIsReadyOnceItKnowsItsWorkers(t *testing.T) {
+// A hub that has just started is ready once it knows the tools of its workers, as otherwise a load balancer would send it calls of
+// tools that it says it does not have, and once it knows the other hubs, which may be the next to be drained.
+func TestAHubIsReadyOnceItKnowsTheOtherNodes(t *testing.T) {
 	if !netns.Alone(t) {
 		return
 	}
 	tooltest.NoLeaks(t)
-	s := open(t, "sqlite:hub.db", 1)
+	s := open(t, pg.New(t).Database(t), 2)
 	w := s.work("one", netns.New(t, 11))
-	kit.OK(t, syscall.Kill(w.Pid(), syscall.SIGSTOP))
-	s.hubs[0].Stop(t)
-	s.hubs[0] = served.StartAgain(t, s.hubs[0], s.bin, s.dir+"/hub-1")
-	body := kit.Must(s.hubs[0].Ask(t.Context(), "GET", "/readyz", ""))(t)
-	kit.Contains(t, body, "the hub waits for its workers")
-	kit.OK(t, syscall.Kill(w.Pid(), syscall.SIGCONT))
-	kit.Eventually(t, "the hub is ready", func() bool { return ready(t.Context(), s.hubs[0]) })
+	for _, late := range []int{w.Pid(), s.hubs[1].Pid()} {
+		kit.OK(t, syscall.Kill(late, syscall.SIGSTOP))
+		s.hubs[0].Stop(t)
+		s.hubs[0] = served.StartAgain(t, s.hubs[0], s.bin, s.dir+"/hub-1")
+		if late != w.Pid() {
+			kit.Eventually(t, "the worker is there", func() bool { return call(t.Context(), s.hubs[0], "quick", `{}`).OK })
+		}
+		body := kit.Must(s.hubs[0].Ask(t.Context(), "GET", "/readyz", ""))(t)
+		kit.Contains(t, body, "the hub waits for the other nodes")
+		kit.OK(t, syscall.Kill(late, syscall.SIGCONT))
+		kit.Eventually(t, "the hub is ready", func() bool { return ready(t.Context(), s.hubs[0]) })
+	}
 	kit.Equal(t, call(t.Context(), s.hubs[0], "quick", `{}`).said(), "one")
+	s.run("hub-1", "fleet", "drain", "hub-2")
+	s.hubs[1].Await(t)
 }
