@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -141,6 +142,59 @@ func (f *fleetTest) announce(nc *nats.Conn, a announcement) {
 		}
 	}()
 	f.t.Cleanup(func() { stop(); <-done })
+}
+
+// A node whose messages belong to no call is cut off, and refused for a while. Its hub has time for the others.
+func TestANodeThatFloodsItsHubIsCutOff(t *testing.T) {
+	f := open(t)
+	honest := block("honest", tool.Effects{Reads: true})
+	close(honest.leave)
+	f.work("honest", honest)
+	for what, flood := range map[string]func(nc *nats.Conn, id string) error{
+		"for calls that do not exist": func(nc *nats.Conn, id string) error {
+			return nc.Publish(subjectStreams+f.hub.pass.ID+"."+id+".none", encodeFrame(kindEvent, 1, make([]byte, 1000)))
+		},
+		"announcements": func(nc *nats.Conn, id string) error { return nc.Publish(subjectUp+id, []byte(`{}`)) },
+	} {
+		p := f.join(what, member.Worker)
+		nc := kit.Must(raw(t, f.hub, p))(t)
+		for n := 0; nc.IsConnected(); n++ {
+			if _ = flood(nc, p.ID); n > 1e6 {
+				t.Fatal("a million messages, and the node is not cut off:", what)
+			}
+		}
+		kit.Fails(t, kit.Err(raw(t, f.hub, p)), "Authorization Violation", what)
+		kit.Equal(t, string(kit.Must(f.call(t.Context(), "wait", `{}`))(t).Output), `"honest"`, what)
+	}
+	kit.Equal(t, f.hub.hub.knows(f.peer("honest").ID), true)
+}
+
+// Messages of calls that the hub has just ended do not count as a flood, and neither do messages that it wants.
+func TestLateMessagesOfManyCallsAreNoFlood(t *testing.T) {
+	f := open(t)
+	puts := make(chan func(k kind, number uint32, body []byte), 99)
+	f.hostile("late", func(put func(k kind, number uint32, body []byte)) { puts <- put })
+	ctx, stop := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	late := make([]func(k kind, number uint32, body []byte), 2*mostStray/window)
+	for i := range late {
+		calls.Go(func() { _, _ = f.call(ctx, "wait", `{}`) })
+		late[i] = kit.Receive(t, "a call", puts)
+	}
+	stop()
+	calls.Wait()
+	for _, put := range late {
+		for n := range uint32(window) {
+			put(kindEvent, n+1, nil)
+		}
+	}
+	go func() {
+		kit.Receive(t, "the last call", puts)(kindResult, 1, kit.Must(encodeResult(&tool.Result{OK: true, Output: []byte(`1`)}))(t))
+	}()
+	kit.Equal(t, string(kit.Must(f.call(t.Context(), "wait", `{}`))(t).Output), `1`)
+	f.hub.server.mu.Lock()
+	defer f.hub.server.mu.Unlock()
+	kit.Equal(t, len(f.hub.server.barred), 0)
 }
 
 // Whatever a worker answers, its call has one outcome, and the calls of others are not disturbed.

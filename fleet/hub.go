@@ -47,6 +47,8 @@ type hub struct {
 	stale   bool                 // the nodes offer something else than the sources that were published
 	dirty   chan struct{}        // likewise
 	heard   map[string]int       // announcements of the last second, by subject
+	stray   map[string]int       // messages of the last second that were of no use, less those of calls that have just ended, by node
+	bar     func(node string)    // cuts a node off for a while
 }
 
 // A peer is another node, as a hub knows it.
@@ -86,7 +88,7 @@ func newHub(n *Node) (*hub, error) {
 		id: n.pass.ID, run: rand.Text(), nc: n.nc, log: n.env.Log, changed: n.env.Changed, roster: n.roster, routes: n.env.Routes,
 		room:  budget{most: mostHeld, full: full.Because(reasonLink)},
 		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
-		dirty: make(chan struct{}, 1), heard: map[string]int{},
+		dirty: make(chan struct{}, 1), heard: map[string]int{}, stray: map[string]int{}, bar: n.server.bar,
 	}
 	return h, subscribe(h.nc, map[string]nats.MsgHandler{subjectUp + "*": h.announced, subjectStreams + h.id + ".*.*": h.answered})
 }
@@ -108,7 +110,11 @@ func (h *hub) tooMany(subject string) bool {
 // announced notes what a node says of itself. Its name, its role and the labels of its ticket are in the store.
 func (h *hub) announced(m *nats.Msg) {
 	var a announcement
-	if h.tooMany(m.Subject) || len(m.Data) > maxAnnouncement || strictjson.Unmarshal(m.Data, &a) != nil ||
+	if h.tooMany(m.Subject) {
+		h.strayed(strings.TrimPrefix(m.Subject, subjectUp))
+		return
+	}
+	if len(m.Data) > maxAnnouncement || strictjson.Unmarshal(m.Data, &a) != nil ||
 		a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
 		return
 	}
@@ -238,6 +244,7 @@ func (h *hub) answers(p *peer, stream string) string {
 func (h *hub) close(s *stream) {
 	h.mu.Lock()
 	delete(h.streams, s.reply)
+	h.stray[h.sender(s.reply)] -= window // they may be on their way
 	h.mu.Unlock()
 	s.forget()
 }
@@ -261,11 +268,31 @@ func (h *hub) answered(m *nats.Msg) {
 		s.fail(goneError(s.peer, false))
 	}
 	switch {
-	case s == nil:
-	case len(m.Data) == 0 && m.Header.Get("Status") == "503": // the node does not read its subject any more
+	case s != nil && len(m.Data) == 0 && m.Header.Get("Status") == "503": // the node does not read its subject any more
 		s.fail(goneError(s.peer, true))
+	case s != nil && s.deliver(m.Data) || ending != nil:
 	default:
-		s.deliver(m.Data)
+		h.strayed(h.sender(m.Subject))
+	}
+}
+
+// sender is the node that may send messages on a subject.
+func (h *hub) sender(subject string) string {
+	node, _, _ := strings.Cut(strings.TrimPrefix(subject, subjectStreams+h.id+"."), ".")
+	return node
+}
+
+// mostStray is how many messages of a node in a second may be of no use. They cost a hub little, but others wait behind them.
+const mostStray = 1024
+
+// strayed notes a message of a node that was of no use.
+func (h *hub) strayed(node string) {
+	h.mu.Lock()
+	h.stray[node]++
+	flood := h.stray[node] == mostStray+1
+	h.mu.Unlock()
+	if flood {
+		h.bar(node)
 	}
 }
 
@@ -305,6 +332,11 @@ func (h *hub) watch(ctx context.Context) {
 		var silent []string
 		h.mu.Lock()
 		clear(h.heard)
+		for node, n := range h.stray {
+			if h.stray[node] = min(n, 0) / 2; n >= -1 {
+				delete(h.stray, node)
+			}
+		}
 		for id, p := range h.peers {
 			if time.Since(p.seen) > silentFor {
 				silent = append(silent, id)
@@ -392,7 +424,7 @@ func (h *hub) offers() map[string]map[string]*shared {
 	}
 	for source, tools := range all {
 		for name, t := range tools {
-			t.settle(toolKey(source, name), h.routes)
+			t.settle(toolKey(source, name), h.routes, h.sources[source].digest(name))
 		}
 	}
 	return all
@@ -431,10 +463,12 @@ type shared struct {
 	byDigest map[string][]*peer // that have it, by the digest of its definition there
 }
 
-// settle chooses the definition that most nodes have; if two are as frequent, the one with the lesser digest. The nodes that have it
-// can run the tool if they say so and have the labels of the routes.
-func (t *shared) settle(key string, routes []Route) {
-	best := ""
+// settle chooses the definition that most nodes have; if two are as frequent, the one that counted before, else the one with the
+// lesser digest. The nodes that have it can run the tool if they say so and have the labels of the routes.
+func (t *shared) settle(key string, routes []Route, best string) {
+	if t.byDigest[best] == nil {
+		best = ""
+	}
 	for _, d := range slices.Sorted(maps.Keys(t.byDigest)) {
 		if best == "" || len(t.byDigest[d]) > len(t.byDigest[best]) {
 			best = d

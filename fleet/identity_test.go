@@ -361,7 +361,7 @@ func TestAnEvictedNodeIsCutOff(t *testing.T) {
 	kit.Eventually(t, "their connections are cut", func() bool { return one.IsClosed() && two.IsClosed() })
 	t.Log("two nodes were evicted from two hubs within", time.Since(began))
 	kit.Eventually(t, "it ends", func() bool { return f.ended.Load() != nil })
-	kit.Refused(t, *f.ended.Load(), tool.CodeAccessDenied, "it was evicted, or joined again elsewhere; to join again, remove ")
+	kit.Refused(t, *f.ended.Load(), tool.CodeAccessDenied, "it was evicted, joined again elsewhere, or floods the hub; to join again, remove ")
 	for _, away := range []bool{true, false} {
 		r.away.Store(away)
 		for _, hub := range []*Node{f.hub, second} {

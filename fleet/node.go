@@ -342,7 +342,7 @@ func (n *Node) troubled(l *link, err error) {
 		go func() { _ = n.useKey(); n.redial(l) }()
 		return
 	}
-	n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "the hub at %s refuses this node: it was evicted, or joined again elsewhere; "+
+	n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "the hub at %s refuses this node: it was evicted, joined again elsewhere, or floods the hub; "+
 		"to join again, remove %s and use a new token", l.address, filepath.Join(n.env.State, passFile)))
 }
 

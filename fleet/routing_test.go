@@ -269,6 +269,18 @@ func TestTheDefinitionOfMostNodesCounts(t *testing.T) {
 	}
 }
 
+// A node that comes later does not replace the definition of as many others.
+func TestADefinitionThatCountsStays(t *testing.T) {
+	for _, writes := range []bool{true, false} {
+		f := open(t)
+		f.work("one", block("one", tool.Effects{Reads: true, Writes: writes}))
+		f.work("two", block("two", tool.Effects{Reads: true, Writes: !writes}))
+		kit.Eventually(t, "the hub knows both", func() bool { return !f.peer("two").asking && f.peer("two").listed != "" })
+		f.hub.hub.publish()
+		kit.Equal(t, kit.Must(f.source().Tools(t.Context()))(t)[0].Effects.Writes, writes)
+	}
+}
+
 // A call that was let through because its tool only reads does not run the tool of that name that writes.
 func TestACallRunsByTheDefinitionThatLetItThrough(t *testing.T) {
 	f := open(t)

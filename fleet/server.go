@@ -52,14 +52,15 @@ type natsServer struct {
 	known func(key string) (member.Member, bool)
 	log   *slog.Logger
 
-	mu    sync.Mutex
-	conns map[uint64]string // the members of connections, by the ids of these
-	joins int               // connections of the last joinWithin that ask to join
+	mu     sync.Mutex
+	conns  map[uint64]string    // the members of connections, by the ids of these
+	joins  int                  // connections of the last joinWithin that ask to join
+	barred map[string]time.Time // when members were cut off that flooded the hub
 }
 
 // startServer listens on an address such as :7422.
 func startServer(listen string, certificate tls.Certificate, known func(string) (member.Member, bool), log *slog.Logger) (*natsServer, error) {
-	s := &natsServer{own: rand.Text(), known: known, log: log, conns: map[uint64]string{}}
+	s := &natsServer{own: rand.Text(), known: known, log: log, conns: map[uint64]string{}, barred: map[string]time.Time{}}
 	o := &server.Options{
 		ServerName: "toolpost-" + rand.Text(), NoSigs: true, NoLog: true, MaxPayload: maxPayload,
 		MaxPending: 256 << 20, AlwaysEnableNonce: true, CustomClientAuthentication: s,
@@ -110,7 +111,9 @@ func (s *natsServer) Check(c server.ClientAuthentication) bool {
 			s.log.Warn("a node was refused: it is no member of this fleet, or was evicted", "from", fmt.Sprint(c.RemoteAddress()))
 			return false
 		}
-		s.admit(c.GetID(), m)
+		if !s.admit(c.GetID(), m) {
+			return false
+		}
 		if _, ok := s.known(given.Nkey); !ok { // it was evicted meanwhile, and not cut
 			return false
 		}
@@ -124,9 +127,13 @@ func (s *natsServer) Check(c server.ClientAuthentication) bool {
 }
 
 // admit notes the connection of a member. A member has one: an earlier one is of a program that ended without a word, or of a thief.
-func (s *natsServer) admit(cid uint64, m member.Member) {
+func (s *natsServer) admit(cid uint64, m member.Member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if time.Since(s.barred[m.ID]) < barFor {
+		return false
+	}
+	delete(s.barred, m.ID)
 	for other, of := range s.conns {
 		if of == m.ID {
 			s.log.Warn("a node has connected again, so its earlier connection is cut; if this repeats, its key was copied: evict it", "node", m.Name)
@@ -135,6 +142,23 @@ func (s *natsServer) admit(cid uint64, m member.Member) {
 		}
 	}
 	s.conns[cid] = m.ID
+	return true
+}
+
+// barFor is how long a member is refused that flooded the hub.
+const barFor = 10 * time.Second
+
+// bar cuts the connection of a member, and refuses it for a while.
+func (s *natsServer) bar(id string) {
+	s.log.Warn("a node floods this hub with messages that belong to no call, so it is cut off for a while; evict it", "node", id, "for", barFor)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.barred[id] = time.Now()
+	for cid, of := range s.conns {
+		if of == id {
+			go func() { _ = s.srv.DisconnectClientByID(cid) }()
+		}
+	}
 }
 
 // admitJoin lets a connection ask to join, for a while.

@@ -50,6 +50,14 @@ func (s *Source) set(tools map[string]*shared) (changed bool) {
 	return false
 }
 
+// digest is that of a tool's definition, or "".
+func (s *Source) digest(name string) string {
+	if s == nil || (*s.tools.Load())[name] == nil {
+		return ""
+	}
+	return (*s.tools.Load())[name].digest
+}
+
 // Upstream reports whether third parties describe the tools.
 func (s *Source) Upstream() bool {
 	for _, t := range *s.tools.Load() {

@@ -145,26 +145,27 @@ func (s *stream) mute() {
 	signal(s.moved)
 }
 
-// deliver takes a frame from the connection. It never blocks. The other end learns of a frame that breaks the rules.
-func (s *stream) deliver(b []byte) {
+// deliver takes a frame from the connection, and reports whether it was of use. It never blocks. The other end learns of a frame
+// that breaks the rules.
+func (s *stream) deliver(b []byte) bool {
 	if len(b) < headSize {
 		s.end(s.garbled("a message of %d bytes", len(b)))
-		return
+		return false
 	}
 	k, number, body := kind(b[0]), binary.BigEndian.Uint32(b[1:]), b[headSize:]
 	switch k {
 	case kindTaken:
-		s.acknowledged(number)
-		return
+		return s.acknowledged(number)
 	case kindEnd:
 		s.fail(ended(body))
-		return
+		return true
 	}
 	if err := s.queue(frame{k, body}, number); err != nil {
 		s.end(err)
-		return
+		return false
 	}
 	signal(s.arrived)
+	return true
 }
 
 func (s *stream) queue(f frame, number uint32) error {
@@ -219,13 +220,14 @@ func (s *stream) garbled(format string, args ...any) error {
 		Because(reasonLink)
 }
 
-func (s *stream) acknowledged(number uint32) {
+func (s *stream) acknowledged(number uint32) (news bool) {
 	s.mu.Lock()
-	if number-s.taken <= s.sent-s.taken { // it cannot take what was not sent
+	if news = number != s.taken && number-s.taken <= s.sent-s.taken; news { // it cannot take what was not sent
 		s.taken = number
 	}
 	s.mu.Unlock()
 	signal(s.moved)
+	return news
 }
 
 // fail ends the stream; the first reason counts.
