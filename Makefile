@@ -57,6 +57,15 @@ release-test: release ## try the release: the .deb on a fresh Debian in a virtua
 RACE := -race -trimpath $(foreach p,modernc.org/sqlite/lib modernc.org/libc github.com/go-json-experiment/json/jsontext \
 	github.com/go-json-experiment/json/internal/jsonwire,-gcflags=$(p)=-race=false)
 
+# What tests start is lean. They start thousands of Pythons: the system's own one starts in less than half the time of a version
+# manager's, which has a script in front and other people's packages behind it; Go and Node stay those that were found. Node reads
+# further certificates at each start, if it is told of some. A program with the race detector sleeps for a second before it exits,
+# each of hundreds of them; a twentieth will do.
+LEAN := where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else print(os.path.dirname(sys.executable))'; \
+	python=$$(/usr/bin/python3 -c "$$where" 2>/dev/null || python3 -c "$$where" 2>/dev/null || true); \
+	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
+	PATH=$$keep$${python:+$$python:}$$PATH; unset NODE_EXTRA_CA_CERTS; export GORACE=atexit_sleep_ms=50
+
 # Packages whose tests spend their time in other programs (tools, shells, agents, browsers, a database): the race detector
 # would see little of it, and double its cost. They run without it, beside the others; `make long` runs them with it.
 PLAIN := /(builtin/(run|shell)|clients|cmd/toolpost|docs|examples|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria)|store/postgres|internal/(agents|attacks|console|fleets|hogs|kills|matrix|mcpsuite|modelclients|storms))$$
@@ -64,23 +73,15 @@ PLAIN := /(builtin/(run|shell)|clients|cmd/toolpost|docs|examples|host/sandbox|p
 # The packages that take longest begin first, so that none of them is left to run alone at the end.
 SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|fleets|matrix|mcpsuite)|protocol/(mcp/(door|runner)|namel3ss|openai))$$
 
-# A program with the race detector sleeps for a second before it exits, each of hundreds of them; a twentieth will do.
 # vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test
 # programs are linked without what debuggers read (-s -w), which is two fifths of the work of linking; traces stay whole.
 # With -trimpath what is compiled does not depend on the folder, so another checkout need not compile it again.
-# The tests start thousands of Pythons: the system's own one starts in less than half the time of a version manager's, which has
-# a script in front and other people's packages behind it; Go and Node stay those that were found. Node reads further certificates
-# at each start, if it is told of some.
 # Half of a test's time is waiting for what it started, so five packages run at once on two cores: more would make
 # each of them slow, and a tool has its ten seconds on a slow machine too.
 test: ## install what the tests need, vet, and run every test
 	@echo '== 1 of 4: what the tests need'
 	@.ci/setup python3 venv curl cc git jq sqlite3 rg node js console chromium podman postgres tmux $(if $(filter true,$(CI)),agents)
-	@where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else print(os.path.dirname(sys.executable))'; \
-	python=$$(/usr/bin/python3 -c "$$where" 2>/dev/null || python3 -c "$$where" 2>/dev/null || true); \
-	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
-	PATH=$$keep$${python:+$$python:}$$PATH; unset NODE_EXTRA_CA_CERTS; export GORACE=atexit_sleep_ms=50; \
-	race='$(RACE)'; .ci/setup --check cc || { race=-trimpath; echo 'no C compiler: the tests run without the race detector'; }; \
+	@$(LEAN); race='$(RACE)'; .ci/setup --check cc || { race=-trimpath; echo 'no C compiler: the tests run without the race detector'; }; \
 	echo '== 2 of 4: vet, which compiles every package with its tests: minutes the first time'; \
 	echo "go vet $${race%% *} ./..."; go vet -v $$race ./... 2>&1 | .ci/compiling; \
 	echo '== 3 of 4: the layout of the house'; \
@@ -97,11 +98,11 @@ test: ## install what the tests need, vet, and run every test
 # The two runs are side by side, for the same reason, and share what `make test` has compiled.
 long: ## run every test with all its rounds, without the race detector, and those with it that `make test` runs without (40 minutes)
 	@.ci/setup python3 venv curl cc git jq sqlite3 rg node js console agents chromium podman postgres tmux
-	TOOLPOST_LONG=1 CGO_ENABLED=0 go test -trimpath -count=1 -timeout 10m -v ./internal/hogs
-	@packages=$$(go list ./... | grep -v /internal/hogs$$); packages=$$(grep -E '$(SLOW)' <<<"$$packages"; grep -vE '$(SLOW)' <<<"$$packages"); \
+	@$(LEAN); TOOLPOST_LONG=1 CGO_ENABLED=0 go test -trimpath -count=1 -timeout 10m -v ./internal/hogs
+	@$(LEAN); packages=$$(go list ./... | grep -v /internal/hogs$$); packages=$$(grep -E '$(SLOW)' <<<"$$packages"; grep -vE '$(SLOW)' <<<"$$packages"); \
 	run() { go test -vet=off -ldflags='-s -w' -trimpath -count=1 -timeout 60m -p "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; ok=0; \
 	TOOLPOST_LONG=1 CGO_ENABLED=0 run $$(($$(nproc) * 3 / 2)) $$packages & others=$$!; \
-	GORACE=atexit_sleep_ms=50 run $$(nproc) $(RACE) $$(go list ./... | grep -E '$(PLAIN)') || ok=$$?; \
+	run $$(nproc) $(RACE) $$(go list ./... | grep -E '$(PLAIN)') || ok=$$?; \
 	wait $$others || ok=$$?; exit $$ok
 
 servers: ## try MCP servers from npm directly and through the program, and write their table (minutes, hundreds of MB for a while)
