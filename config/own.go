@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -162,8 +163,11 @@ func (o *Own) fill(name string, text []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if o.seen != nil { // a service reads its config by its group
+		err = f.Chown(-1, int(o.seen.Sys().(*syscall.Stat_t).Gid))
+	}
+	_, bad := f.Write(text)
+	return errors.Join(err, bad, f.Chmod(mode), f.Sync(), f.Close())
 }
 
 // unchanged returns an error if another program has written the file since it was read.

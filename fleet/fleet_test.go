@@ -70,11 +70,20 @@ type fleetTest struct {
 // open starts a hub with an SQLite store, and a log if one is given.
 func open(t testing.TB, log ...*slog.Logger) *fleetTest {
 	t.Helper()
+	return openWith(t, Files{}, log...)
+}
+
+// openWith starts a hub that has its certificate from files.
+func openWith(t testing.TB, files Files, log ...*slog.Logger) *fleetTest {
+	t.Helper()
 	db := kit.Must(sqlite.Kind().Open(filepath.Join(t.TempDir(), "fleet.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }}))(t)
 	t.Cleanup(func() { kit.OK(t, db.Close()) })
 	f := &fleetTest{t: t, store: db, log: append(log, slog.New(slog.DiscardHandler))[0]}
 	state := t.TempDir()
-	pass := kit.Must(Found(t.Context(), db.Fleet(), "hub", state))(t)
+	pass := kit.Must(Found(t.Context(), db.Fleet(), "hub", state, files))(t)
+	if files != (Files{}) {
+		f.with = func(e *Env) { e.TLS, e.Advertise = files, "localhost" }
+	}
 	f.hub = f.start(pass, state, &toolbox{Handler: tooltest.Reference{}})
 	return f
 }

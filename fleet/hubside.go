@@ -60,11 +60,7 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 
 // listen starts the server, on a free port if another program has its own.
 func (n *Node) listen() error {
-	ca, err := n.pass.authority()
-	if err != nil {
-		return err
-	}
-	certificate, err := ca.server()
+	certificate, err := n.certificate()
 	if err != nil {
 		return err
 	}

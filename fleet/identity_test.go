@@ -34,7 +34,7 @@ func raw(t testing.TB, hub *Node, p *Pass) (*nats.Conn, error) {
 // stranger connects as a node that joins, by an invitation of the fleet.
 func (f *fleetTest) stranger(user, password string) (*nats.Conn, error) {
 	i := kit.Must(ParseInvitation(f.invite(member.Worker)))(f.t)
-	nc, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(i.trust()), nats.TLSHandshakeFirst(), nats.NoReconnect(),
+	nc, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(i.trust(f.hub.address())), nats.TLSHandshakeFirst(), nats.NoReconnect(),
 		nats.UserInfo(user, password), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err == nil {
 		f.t.Cleanup(nc.Close)
@@ -96,7 +96,7 @@ func TestAServerLetsANodeUseItsOwnSubjectsAlone(t *testing.T) {
 		kit.Fails(t, err, "Authorization", "user", user)
 	}
 	key := kit.Must(p.public())(t)
-	p.Seed = kit.Must(Found(t.Context(), open(t).store.Fleet(), "another", t.TempDir()))(t).Seed
+	p.Seed = kit.Must(Found(t.Context(), open(t).store.Fleet(), "another", t.TempDir(), Files{}))(t).Seed
 	kit.Fails(t, kit.Err(raw(t, f.hub, p)), "Authorization", "a key that no member has")
 	_, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(), nats.NoReconnect(),
 		nats.Nkey(key, p.sign))
@@ -337,8 +337,13 @@ func (f *fleetTest) meet() {
 func (f *fleetTest) second() (*Node, *flaky) {
 	f.t.Helper()
 	r := &flaky{Register: f.store.Fleet()}
-	f.with = func(e *Env) { e.Register = r }
-	defer func() { f.with = nil }()
+	with := f.with
+	defer func() { f.with = with }()
+	f.with = func(e *Env) {
+		if e.Register = r; with != nil {
+			with(e)
+		}
+	}
 	p, state := f.join("hub2", member.Hub), f.t.TempDir()
 	n := f.start(p, state, &toolbox{Handler: reference(f.t).Handler})
 	f.meet()

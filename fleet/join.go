@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"net"
 	"strconv"
@@ -51,7 +52,7 @@ func Join(ctx context.Context, i Invitation, name string, role member.Role) (*Pa
 }
 
 func joinAt(ctx context.Context, hub string, i Invitation, name string, role member.Role) (*Pass, error) {
-	tls := i.trust()
+	tls := i.trust(hub)
 	nc, err := nats.Connect("nats://"+hub, nats.Secure(tls), nats.TLSHandshakeFirst(), nats.UserInfo(joinUser, ""), nats.NoReconnect(),
 		nats.Timeout(askWithin), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // LastError has it
 	switch {
@@ -131,7 +132,7 @@ func (n *Node) receive(m *nats.Msg) {
 		w.Error = tool.AsError(err)
 		n.env.Log.Warn("a node could not join", "error", w.Error.Message)
 	} else {
-		w.Pass = Pass{ID: member.ID, Name: member.Name, Role: member.Role, CA: n.pass.CA, Hubs: n.hubAddresses()}
+		w.Pass = Pass{ID: member.ID, Name: member.Name, Role: member.Role, CA: n.pass.CA, Named: n.pass.Named, Hubs: n.hubAddresses()}
 		if member.Role == roleHub {
 			w.Pass.CAKey = n.pass.CAKey
 		}
@@ -165,17 +166,14 @@ func newID() string {
 	return hex.EncodeToString(b)
 }
 
-// Found makes the first hub of a new fleet.
-func Found(ctx context.Context, register member.Register, name, state string) (*Pass, error) {
+// Found makes the first hub of a new fleet, with an authority of its own, or with that of files.
+func Found(ctx context.Context, register member.Register, name, state string, files Files) (*Pass, error) {
 	if p, err := LoadPass(state); p != nil || err != nil {
 		return nil, errors.Join(err, tool.Errorf(tool.CodeConflict, "this machine belongs to a fleet already; `toolpost fleet` shows it"))
 	}
-	ca, err := newAuthority()
+	p := &Pass{ID: newID(), Name: name, Role: roleHub, Named: files != Files{}}
+	err := p.certify(files)
 	if err != nil {
-		return nil, err
-	}
-	p := &Pass{ID: newID(), Name: name, Role: roleHub}
-	if p.CA, p.CAKey, err = ca.encode(); err != nil {
 		return nil, err
 	}
 	var public string
@@ -186,6 +184,22 @@ func Found(ctx context.Context, register member.Register, name, state string) (*
 		return nil, err
 	}
 	return p, p.Save(state)
+}
+
+// certify notes the authority of a new fleet.
+func (p *Pass) certify(files Files) error {
+	if p.Named {
+		ca, err := files.authority()
+		if err == nil {
+			p.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}))
+		}
+		return err
+	}
+	made, err := newAuthority()
+	if err == nil {
+		p.CA, p.CAKey, err = made.encode()
+	}
+	return err
 }
 
 // Invite makes an invitation for nodes of a role.

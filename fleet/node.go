@@ -19,10 +19,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
 	"toolpost/engine/member"
+	"toolpost/host/broker"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -43,12 +45,32 @@ func Section() config.Part {
 // Options is the section fleet of a config.
 type Options struct {
 	Listen    string          `yaml:"listen" schema:"default=:7422" doc:"where the hub takes connections of other nodes; if another program has the port, it takes a free one"`
-	Advertise string          `yaml:"advertise" doc:"HOST:PORT at which other nodes reach this hub; default: an address of this machine"`
+	TLS       Files           `yaml:"tls" doc:"a certificate of your own, from fleet init on; default: the fleet makes its own"`
+	Advertise string          `yaml:"advertise" doc:"HOST or HOST:PORT at which other nodes reach this hub; default: an address of this machine"`
 	Name      string          `yaml:"name" doc:"of this node; default: the name of the machine"`
 	Labels    []string        `yaml:"labels" doc:"labels of this node, such as gpu, beside those of its token; they route calls, and grant nothing"`
 	Routes    []Route         `yaml:"routes" doc:"of a hub: which nodes run calls of which tools; default: any node that has the tool"`
 	Places    int             `yaml:"places" schema:"default=1024" doc:"how many calls of hubs this node takes at once"`
 	Drain     config.Duration `yaml:"drain" schema:"default=30s" doc:"how long running calls may take to end when the node drains"`
+}
+
+// Check reports what cannot be meant.
+func (o Options) Check() error {
+	if o.Listen != "" && broker.Listen(&server.Options{}, o.Listen) != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "fleet.listen is %q; write HOST:PORT or :PORT, such as %s", o.Listen, DefaultListen)
+	}
+	if o.TLS != (Files{}) && (o.TLS.Cert == "" || o.TLS.Key == "" || o.TLS.CA == "" || o.Advertise == "") {
+		return tool.Errorf(tool.CodeInvalidInput, "fleet.tls needs a cert, a key and a ca, and fleet.advertise: other nodes connect to that name")
+	}
+	return nil
+}
+
+// advertised returns the parts of Advertise. The port is "" if it is the one on which the hub listens.
+func (o Options) advertised() (host, port string) {
+	if host, port, err := net.SplitHostPort(o.Advertise); err == nil {
+		return host, port
+	}
+	return o.Advertise, ""
 }
 
 // A Route names the nodes for the calls of some tools.
@@ -371,8 +393,8 @@ func (n *Node) address() string {
 	if n.server == nil {
 		return ""
 	}
-	if n.env.Advertise != "" {
-		return n.env.Advertise
+	if host, port := n.env.advertised(); host != "" {
+		return net.JoinHostPort(host, cmp.Or(port, n.server.port))
 	}
 	host, _, _ := net.SplitHostPort(cmp.Or(n.env.Listen, DefaultListen))
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {

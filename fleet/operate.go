@@ -119,7 +119,7 @@ type Status struct {
 	Running int       `json:"running" doc:"calls of hubs that run there"`
 	Places  int       `json:"places,omitempty" doc:"how many it takes at once"`
 	Load    float64   `json:"load" doc:"the part of its places that is taken, from 0 to 1"`
-	Since   time.Time `json:"since,omitzero" doc:"when it started, by its own clock; of one that is gone: when it joined"`
+	Since   time.Time `json:"since,omitzero" doc:"when it started, by its own clock; not of one that is gone"`
 	Drift   []string  `json:"drift,omitempty" doc:"tools that most other nodes define differently, of which it gets no calls; config.NAME: a section that the configs of most hubs have differently"`
 	Refused string    `json:"refused,omitempty" doc:"why it gets no calls"`
 	Here    bool      `json:"here,omitempty" doc:"it is the hub that answers"`
@@ -146,7 +146,7 @@ func (n *Node) statuses() (all []Status) {
 		if !m.Evicted.IsZero() {
 			continue
 		}
-		s := Status{Name: m.Name, ID: m.ID, Role: string(m.Role), State: stateGone, Labels: m.Labels, Since: m.Joined, Address: m.Address}
+		s := Status{Name: m.Name, ID: m.ID, Role: string(m.Role), State: stateGone, Labels: m.Labels, Address: m.Address}
 		if m.ID == n.pass.ID {
 			s.fill(n.announcement())
 			s.Here = true

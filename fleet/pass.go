@@ -30,6 +30,7 @@ type Pass struct {
 	Next  string      `json:"next,omitempty"`   // of the one that replaces it, while hubs may not know it yet
 	CA    string      `json:"ca"`               // the certificate of the fleet's authority
 	CAKey string      `json:"ca_key,omitempty"` // its key, of hubs alone: every hub makes the certificate of its server
+	Named bool        `json:"named,omitempty"`  // the authority is the operator's: each hub has a certificate for the host of its address
 	Hubs  []string    `json:"hubs"`             // their addresses, as HOST:PORT
 }
 

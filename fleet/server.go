@@ -59,18 +59,18 @@ type natsServer struct {
 }
 
 // startServer listens on an address such as :7422.
-func startServer(listen string, certificate tls.Certificate, known func(string) (member.Member, bool), log *slog.Logger) (*natsServer, error) {
+func startServer(listen string, certificate getCertificate, known func(string) (member.Member, bool), log *slog.Logger) (*natsServer, error) {
 	s := &natsServer{own: rand.Text(), known: known, log: log, conns: map[uint64]string{}, barred: map[string]time.Time{}}
 	o := &server.Options{
 		ServerName: "toolpost-" + rand.Text(), NoSigs: true, NoLog: true, MaxPayload: maxPayload,
 		MaxPending: 256 << 20, AlwaysEnableNonce: true, CustomClientAuthentication: s,
 		TLS: true, TLSTimeout: 10, TLSHandshakeFirst: true, AuthTimeout: 10,
-		TLSConfig:    &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}},
+		TLSConfig:    &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate},
 		PingInterval: 30 * time.Second, MaxPingsOut: 2, // a node that is cut off is noticed by its silence
 		WriteDeadline: 5 * time.Second, MaxConn: mostConnections, MaxSubs: 16, // of one connection
 	}
-	if broker.Listen(o, listen) != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "fleet.listen is %q; write HOST:PORT or :PORT, such as %s", listen, DefaultListen)
+	if err := broker.Listen(o, listen); err != nil {
+		return nil, err
 	}
 	if err := o.ProcessConfigString(fmt.Sprintf("accounts: {%s: {}, %s: {}}, system_account: %s", accountFleet, accountSystem, accountSystem)); err != nil {
 		return nil, err

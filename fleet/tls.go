@@ -10,7 +10,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"math/big"
+	"net"
+	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"toolpost/tool"
@@ -79,6 +82,97 @@ func (a *authority) server() (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{made.Raw, a.certificate.Raw}, PrivateKey: key}, nil
 }
 
+// Files are the certificate of a hub that its operator made.
+type Files struct {
+	Cert string `yaml:"cert" kind:"path" doc:"PEM file with the hub's certificate, for the host of advertise, and its intermediates; it is read again for each connection"`
+	Key  string `yaml:"key" kind:"path" doc:"PEM file with its private key"`
+	CA   string `yaml:"ca" kind:"path" doc:"PEM file with the authority, the only one that nodes of the fleet trust"`
+}
+
+// authority reads the certificate of the authority.
+func (f Files) authority() (*x509.Certificate, error) {
+	text, err := os.ReadFile(f.CA)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "fleet.tls.ca cannot be read: %w", err)
+	}
+	ca, err := parseCertificate(string(text))
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "fleet.tls.ca %s cannot be used: %w", f.CA, err)
+	}
+	return ca, nil
+}
+
+// server reads the certificate of a hub on a host, and sends the authority's with it, as the fleet's own does.
+func (f Files) server(host string, ca *x509.Certificate) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "fleet.tls.cert %s and its key cannot be used: %w", f.Cert, err)
+	}
+	if err := certified(pair.Certificate, ca, host); err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "fleet.tls.cert %s is not one that nodes would accept for %s, the host of fleet.advertise: %w", f.Cert, host, err)
+	}
+	pair.Certificate = append(pair.Certificate, ca.Raw)
+	return &pair, nil
+}
+
+// certified reports why a chain of certificates is not one of an authority for a name.
+func certified(chain [][]byte, ca *x509.Certificate, name string) error {
+	leaf, err := x509.ParseCertificate(chain[0])
+	if err != nil {
+		return err
+	}
+	o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), DNSName: name}
+	o.Roots.AddCert(ca)
+	for _, der := range chain[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			o.Intermediates.AddCert(c)
+		}
+	}
+	_, err = leaf.Verify(o)
+	return err
+}
+
+// A getCertificate returns what a server shows to a client.
+type getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+// always shows one certificate.
+func always(c *tls.Certificate) getCertificate {
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c, nil }
+}
+
+// certificate returns what the server of a hub shows: a certificate of its operator, or one that the fleet's authority makes now.
+func (n *Node) certificate() (getCertificate, error) {
+	if !n.pass.Named {
+		a, err := n.pass.authority()
+		if err != nil {
+			return nil, err
+		}
+		made, err := a.server()
+		return always(&made), err
+	}
+	if n.env.TLS == (Files{}) {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the hubs of this fleet have certificates of their operator: set fleet.tls and fleet.advertise")
+	}
+	ca, err := parseCertificate(n.pass.CA)
+	if err != nil {
+		return nil, err
+	}
+	host, _ := n.env.advertised()
+	var last atomic.Pointer[tls.Certificate]
+	read := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, err := n.env.TLS.server(host, ca)
+		if err == nil {
+			last.Store(pair)
+		} else if last.Load() != nil { // it is being replaced, most likely
+			n.env.Log.Warn("the certificate of this hub cannot be used; the earlier one stays", "error", err)
+			return last.Load(), nil
+		}
+		return pair, err
+	}
+	_, err = read(nil)
+	return read, err
+}
+
 // encode returns the certificate and the key as text.
 func (a *authority) encode() (certificate, key string, err error) {
 	der, err := x509.MarshalECPrivateKey(a.key)
@@ -118,11 +212,17 @@ func (p *Pass) trust() (*tls.Config, error) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(ca)
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: serverName}, nil
+	c := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: serverName}
+	if p.Named {
+		c.ServerName = "" // the client fills in the host
+	}
+	return c, nil
 }
 
-// trust is the TLS config of a node that joins: it knows the digest of the authority's certificate, which the hub sends.
-func (i Invitation) trust() *tls.Config {
+// trust is the TLS config of a node that joins: it knows the digest of the authority's certificate, which the hub sends. A hub whose
+// certificate is its operator's proves that it has the name by which the invitation calls it.
+func (i Invitation) trust(hub string) *tls.Config {
+	host, _, _ := net.SplitHostPort(hub)
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, ServerName: serverName,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies, against the one authority that the invitation names
@@ -131,10 +231,14 @@ func (i Invitation) trust() *tls.Config {
 			if at < 0 {
 				return errForeign
 			}
-			pool := x509.NewCertPool()
-			pool.AddCert(state.PeerCertificates[at])
-			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, DNSName: serverName})
-			return err
+			var chain [][]byte
+			for _, c := range state.PeerCertificates {
+				chain = append(chain, c.Raw)
+			}
+			if certified(chain, state.PeerCertificates[at], serverName) == nil {
+				return nil
+			}
+			return certified(chain, state.PeerCertificates[at], host)
 		},
 	}
 }

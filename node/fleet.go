@@ -10,6 +10,7 @@ import (
 
 	runningtools "toolpost/builtin/running"
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/engine"
 	"toolpost/engine/member"
 	"toolpost/fleet"
@@ -70,9 +71,25 @@ func (m machine) Offers(ctx context.Context) (all []fleet.Offer) {
 }
 
 // openFleet reads the section fleet. The fleet is joined by Serve or Work.
-func (n *Node) openFleet() (setting, error) {
-	err := n.cfg.Section(fleet.Section().Name).Decode(&n.fleetOptions)
-	return setting{}, err
+func (n *Node) openFleet() (s setting, err error) {
+	n.fleetOptions, err = fleetOptions(n.cfg)
+	return s, err
+}
+
+func fleetOptions(cfg *config.Config) (o fleet.Options, err error) {
+	err = cfg.Section(fleet.Section().Name).Decode(&o)
+	for _, path := range []*string{&o.TLS.Cert, &o.TLS.Key, &o.TLS.CA} {
+		if *path != "" {
+			*path = offlimits.Under(cfg.Dir, *path)
+		}
+	}
+	return o, cmp.Or(err, o.Check())
+}
+
+// fleetClaim returns the files of the section fleet.
+func fleetClaim(cfg *config.Config) offlimits.Claim {
+	o, _ := fleetOptions(cfg) // an error is told at the start
+	return offlimits.Claim{Keeps: offlimits.Given("", o.TLS.Key), Starts: offlimits.Given("", o.TLS.Cert, o.TLS.CA)}
 }
 
 // joinFleet starts the part of this program that is a member of its fleet. It does nothing in a program that is none. stop ends
@@ -212,7 +229,11 @@ func FoundFleet(ctx context.Context, cfg *config.Config, name string) error {
 		return errNoStore
 	}
 	defer func() { _ = db.Close() }()
-	_, err = fleet.Found(ctx, db.Fleet(), chosenName(cfg, name), cfg.StateDir())
+	o, err := fleetOptions(cfg)
+	if err != nil {
+		return err
+	}
+	_, err = fleet.Found(ctx, db.Fleet(), chosenName(cfg, name), cfg.StateDir(), o.TLS)
 	return err
 }
 
@@ -227,6 +248,10 @@ func JoinFleet(ctx context.Context, cfg *config.Config, line, name string, role 
 		return err
 	}
 	if before != nil { // a unit file that names a token must start again after a restart
+		if name != "" && name != before.Name {
+			return tool.Errorf(tool.CodeConflict, "this node is called %s in its fleet, and keeps its name; to join as %s, evict it, remove "+
+				"fleet.json from %s, and use a new token", before.Name, name, cfg.StateDir())
+		}
 		return before.Renew(invitation, cfg.StateDir())
 	}
 	pass, err := fleet.Join(ctx, invitation, chosenName(cfg, name), role)
@@ -238,8 +263,7 @@ func JoinFleet(ctx context.Context, cfg *config.Config, line, name string, role 
 
 // chosenName returns the name of this node: as given, of the config, or of the machine.
 func chosenName(cfg *config.Config, given string) string {
-	var o fleet.Options
-	_ = cfg.Section(fleet.Section().Name).Decode(&o) // an error is told at the start
+	o, _ := fleetOptions(cfg) // an error is told at the start
 	host, _ := os.Hostname()
 	return cmp.Or(given, o.Name, host, "node")
 }
@@ -253,6 +277,9 @@ func (n *Node) Work(ctx context.Context) error {
 	}
 	defer GCBallast()()
 	n.Settle(ctx)
+	if len(machine{n.engine, n.own}.Offers(ctx)) == 0 {
+		n.o.Log.Warn("this worker has no tools for its hubs: its config has no sources, or none could be opened", "config", n.cfg.Path)
+	}
 	n.followFleet(ctx)
 	n.leaveFleet(ctx)
 	return expelled(ctx)

@@ -217,7 +217,7 @@ func (n *Node) start(ctx context.Context) error {
 
 // claims returns the files that the parts of a config other than its sources use.
 func (n *Node) claims(cfg *config.Config) []offlimits.Claim {
-	return slices.Concat([]offlimits.Claim{storage.Claim(cfg)}, n.Claims(cfg), planner.Claims(cfg))
+	return slices.Concat([]offlimits.Claim{storage.Claim(cfg)}, n.Claims(cfg), planner.Claims(cfg), []offlimits.Claim{fleetClaim(cfg)})
 }
 
 // inside is the engine for tools that call other tools: they set the parents of their calls themselves, and wait for the

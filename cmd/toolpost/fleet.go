@@ -14,7 +14,6 @@ import (
 	"toolpost/cmd/toolpost/memory"
 	"toolpost/cmd/toolpost/tryout"
 	"toolpost/config"
-	"toolpost/config/offlimits"
 	"toolpost/engine/member"
 	"toolpost/fleet"
 	"toolpost/host/sandbox"
@@ -30,7 +29,7 @@ func (a *app) fleetCommand() *cobra.Command {
 			"command it lists the nodes, as the running server of this config sees them.",
 		Example: "  toolpost fleet init\n  toolpost fleet token --role worker --uses 3\n  toolpost fleet drain gpu-2",
 	}, func(l nodetools.Listed) {
-		columns("name role state version|- labels|- tools running since drift|-", cells[fleet.Status]{
+		columns("name role state version|- labels|- tools running since|- drift|-", cells[fleet.Status]{
 			"state": func(s fleet.Status) string { return strings.TrimSpace(s.State + " " + s.Refused) },
 		}).print(a, "nodes", l.Nodes)
 	})
@@ -100,17 +99,22 @@ func (a *app) foundFleet(ctx context.Context, name, listen string) error {
 	if cfg.Path == "" {
 		return tool.Errorf(tool.CodeInvalidInput, "a hub needs a config; `toolpost init --empty` writes one")
 	}
+	own, err := config.OpenOwn(cfg.Path)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	text := own.Text
+	if cfg.Section(fleet.Section().Name).Equal(config.Section{}) {
+		if text, err = config.AddSection(cfg.Path, own.Text, fleet.Section().Name, "listen", listen); err != nil {
+			return err
+		}
+	}
 	if err := node.FoundFleet(ctx, cfg, name); err != nil {
 		return err
 	}
-	if cfg.Section(fleet.Section().Name).Equal(config.Section{}) {
-		text, err := config.AddSection(cfg.Path, cfg.Text(), fleet.Section().Name, "listen", listen)
-		if err == nil {
-			err = offlimits.WriteOver(cfg.Path, string(text))
-		}
-		if err != nil {
-			return err
-		}
+	if err := own.Replace(text, own.Mode); err != nil {
+		return err
 	}
 	fmt.Fprintf(a.out, "%s  start it with `toolpost serve`; `toolpost fleet token --role worker` invites the first worker\n", a.out.green("this is a hub now"))
 	return nil

@@ -85,5 +85,5 @@ func (w *words) Tracef(format string, v ...any) { w.say(slog.LevelDebug, format,
 // Fatalf implements server.Logger.
 func (w *words) Fatalf(format string, v ...any) {
 	w.fatal.Store(fmt.Sprintf(format, v...))
-	w.log.Error(w.name + ": " + w.last())
+	w.say(slog.LevelError, format, v) // Start returns it too
 }
