@@ -148,9 +148,10 @@ func (n *Node) expel() {
 const gatherFor = rosterEvery + 3*time.Second
 
 // Ready reports why a hub that has just started should get no calls yet: it does not know the tools of all nodes. It waits for
-// hubs too, so that whoever restarts them one after the other can drain the next one here.
+// hubs too, so that whoever restarts them one after the other can drain the next one here. Once it was ready, a node that leaves
+// changes nothing.
 func (n *Node) Ready() error {
-	if n == nil || n.hub == nil || time.Since(n.since) > gatherFor {
+	if n == nil || n.hub == nil || n.gathered.Load() || time.Since(n.since) > gatherFor {
 		return nil
 	}
 	n.hub.mu.Lock()
@@ -162,6 +163,7 @@ func (n *Node) Ready() error {
 	if n.hub.stale || slices.ContainsFunc(n.roster.all(), missing) {
 		return tool.Errorf(tool.CodeUnavailable, "the hub waits for the other nodes").RetryAfter(time.Second)
 	}
+	n.gathered.Store(true)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -112,6 +113,8 @@ type Node struct {
 	roster *roster
 	nudge  chan struct{} // something to announce
 	lock   *os.File      // on the state folder: one program is this node
+
+	gathered atomic.Bool // of a hub: it has known all nodes
 
 	linking sync.Mutex // one connect at a time
 
