@@ -36,7 +36,9 @@ const remembered = 1 << 16
 
 // A host runs the calls of hubs on this node.
 type host struct {
-	run     string // of this program: a message for an earlier one is refused
+	id      string
+	journal Journal // nil: nothing is remembered
+	run     string  // of this program: a message for an earlier one is refused
 	machine Machine
 	orders  func(ctx context.Context, order order, out tool.Sink) ([]byte, error)
 	log     *slog.Logger
@@ -175,7 +177,7 @@ func (h *host) answer(ctx context.Context, subject string, s *stream, f frame) (
 	case kindCall:
 		return h.call(ctx, subject, s, f.body)
 	case kindTouches:
-		c, _, err := h.accept(subject, f.body)
+		c, _, _, err := h.accept(subject, f.body)
 		if err != nil {
 			return nil, err
 		}
@@ -194,27 +196,28 @@ func (h *host) answer(ctx context.Context, subject string, s *stream, f frame) (
 }
 
 // accept reads a request, and refuses one that is not for this program and this stream, or is for another definition of the
-// tool.
-func (h *host) accept(subject string, body []byte) (*tool.Call, time.Duration, error) {
+// tool. once means that the call must not run again.
+func (h *host) accept(subject string, body []byte) (c *tool.Call, once bool, left time.Duration, err error) {
 	var r request
 	raw, err := unpack(body, &r)
+	l := h.list.Load()
 	switch {
 	case err != nil:
-		return nil, 0, tool.BeforeRun(tool.Errorf(tool.CodeProtocol, "a call of a hub cannot be read: %w", err).Because(reasonLink))
+		return nil, false, 0, tool.BeforeRun(tool.Errorf(tool.CodeProtocol, "a call of a hub cannot be read: %w", err).Because(reasonLink))
 	case r.To != h.run:
-		return nil, 0, busy("has started again since its hub chose it")
+		return nil, false, 0, busy("has started again since its hub chose it")
 	case r.Reply != subject:
-		return nil, 0, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "this call belongs to another stream").Because(reasonLink))
-	case h.list.Load().tools[toolKey(r.Source, r.Tool)] != r.Digest:
-		return nil, 0, busy("has another definition of the tool %s now", r.Tool)
+		return nil, false, 0, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "this call belongs to another stream").Because(reasonLink))
+	case l.tools[toolKey(r.Source, r.Tool)] != r.Digest:
+		return nil, false, 0, busy("has another definition of the tool %s now", r.Tool)
 	}
-	c, err := r.call(at(raw, 0), at(raw, 1), at(raw, 2))
-	return c, r.Left, tool.BeforeRun(err)
+	c, err = r.call(at(raw, 0), at(raw, 1), at(raw, 2))
+	return c, l.once[toolKey(r.Source, r.Tool)], r.Left, tool.BeforeRun(err)
 }
 
 // call runs a call, and returns its result.
 func (h *host) call(ctx context.Context, subject string, s *stream, body []byte) ([]byte, error) {
-	c, left, err := h.accept(subject, body)
+	c, once, left, err := h.accept(subject, body)
 	if err != nil {
 		return nil, err
 	}
@@ -229,12 +232,19 @@ func (h *host) call(ctx context.Context, subject string, s *stream, body []byte)
 	if ctx.Err() != nil { // on its way here
 		return nil, tool.BeforeRun(tool.Ended(ctx))
 	}
-	r, err := h.machine.Invoke(ctx, c, &remoteSink{ctx: ctx, s: s, log: h.log})
-	if err != nil {
-		return nil, err
+	run := func() ([]byte, error) {
+		r, err := h.machine.Invoke(ctx, c, &remoteSink{ctx: ctx, s: s, log: h.log})
+		if err != nil {
+			return nil, err
+		}
+		h.keepQuestion(r)
+		return encodeResult(r)
 	}
-	h.keepQuestion(r)
-	return encodeResult(r)
+	if h.journal == nil || !once {
+		return run()
+	}
+	s.lasts.Store(true)
+	return h.once(ctx, c, run)
 }
 
 // mostQuestions bounds the questions that a node remembers; older ones are answered, or time out at their program.

@@ -211,7 +211,7 @@ func (s *stream) exchange(ctx context.Context, k kind, body []byte, out tool.Sin
 		}
 		switch {
 		case err == nil && f.kind == kindError:
-			return nil, ended(f.body)
+			return nil, answered{ended(f.body)}
 		case err == nil && f.kind == kindResult:
 			return f.body, nil
 		case err == nil:

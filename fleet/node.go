@@ -89,6 +89,7 @@ type Env struct {
 	Log      *slog.Logger
 	Machine  Machine
 	Register member.Register // of a hub
+	Journal  Journal         // may be nil
 	Changed  func()          // the sources of the fleet may have changed; of a hub
 	// Config returns the digests of the sections of the config that all hubs should share; of a hub.
 	Config func() map[string]string
@@ -146,7 +147,7 @@ func Start(ctx context.Context, env Env) (*Node, error) {
 	n.env.Places = cmp.Or(env.Places, 1024)
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.host = &host{
-		run: rand.Text(), machine: env.Machine, orders: n.obey, log: env.Log, life: n.life, places: n.env.Places,
+		id: env.Pass.ID, journal: env.Journal, run: rand.Text(), machine: env.Machine, orders: n.obey, log: env.Log, life: n.life, places: n.env.Places,
 		streams: map[string]*stream{}, seen: map[string]bool{}, resting: make(chan func()),
 		room: budget{most: mostHeld, full: busy("has more calls on their way to it than it can hold")},
 	}

@@ -94,6 +94,7 @@ type list struct {
 	packed []byte
 	digest string            // of packed
 	tools  map[string]string // the digests of the tools, by source and name
+	once   map[string]bool   // the tools whose calls are not repeated, likewise
 }
 
 // A listHead is the beginning of a list. The definitions follow.
@@ -103,7 +104,7 @@ type listHead struct {
 
 // newList writes what a node offers. A tool that cannot be written is left out: it must not hide the others.
 func newList(offers []Offer) (*list, error) {
-	l := &list{tools: map[string]string{}}
+	l := &list{tools: map[string]string{}, once: map[string]bool{}}
 	head := listHead{Why: map[int]json.RawMessage{}}
 	var raw [][]byte
 	for _, o := range offers {
@@ -115,7 +116,8 @@ func newList(offers []Offer) (*list, error) {
 		if o.Why != nil {
 			head.Why[len(raw)] = encodeError(o.Why)
 		}
-		l.tools[toolKey(o.Spec.Source, ownName(o.Spec))] = digest
+		key := toolKey(o.Spec.Source, ownName(o.Spec))
+		l.tools[key], l.once[key] = digest, !repeatable(o.Spec)
 		raw = append(raw, b)
 	}
 	var err error

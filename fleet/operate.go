@@ -18,6 +18,7 @@ type order struct {
 	Do       string    `json:"do"`
 	Question string    `json:"question,omitempty"` // of orderDrop
 	Node     string    `json:"node,omitempty"`     // of orderMembers
+	Call     string    `json:"call,omitempty"`     // of orderPast
 	About    *Question `json:"about,omitempty"`    // of orderAnswer
 }
 
@@ -29,6 +30,7 @@ const (
 	orderRotated = "rotated" // use the new key
 	orderMembers = "members" // to another hub: keys of members changed, or a node was evicted
 	orderAnswer  = "answer"  // a question about the node
+	orderPast    = "past"    // what does the node know of a call?
 )
 
 // obey carries out an order.
@@ -52,6 +54,12 @@ func (n *Node) obey(ctx context.Context, o order, out tool.Sink) ([]byte, error)
 			}
 		}
 		return n.env.Machine.Answer(ctx, *o.About, out)
+	case orderPast:
+		p, err := n.host.past(ctx, n.pass.ID, o.Call)
+		if err != nil {
+			return nil, err
+		}
+		return strictjson.Marshal(p)
 	case orderMembers:
 		if n.hub == nil {
 			break

@@ -188,6 +188,9 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		}
 		r, err := s.try(ctx, c, p, t.digest, n, out)
 		s.leave(p)
+		if !repeatable(c.Spec) && !errors.As(err, new(answered)) {
+			err = tool.Doubt(err)
+		}
 		e := tool.AsError(err)
 		broken := e != nil && e.Code == tool.CodeBreakerOpen
 		if e == nil || e.Reason != reasonGone && !broken || ctx.Err() != nil {
@@ -198,11 +201,19 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 			busy = err
 			continue
 		}
-		if begun++; begun == attempts || !c.Spec.Effects.ChangesNothing() && !c.Spec.Effects.Idempotent {
-			return nil, lost(c, p)
+		if begun++; begun == attempts || !repeatable(c.Spec) {
+			return nil, tool.Doubt(lost(c, p))
 		}
 	}
 }
+
+// repeatable reports whether a call of the tool may run again after its node is gone.
+func repeatable(s *tool.Spec) bool { return s.Effects.ChangesNothing() || s.Effects.Idempotent }
+
+// An answered is an error that a node gave as the outcome of a call.
+type answered struct{ error }
+
+func (a answered) Unwrap() error { return a.error }
 
 // lost is the error of a call whose node is gone for good.
 func lost(c *tool.Call, p *peer) error {

@@ -83,6 +83,8 @@ type stream struct {
 	counted  bool       // it is one of the calls of its node
 	over     *nats.Conn // of a node: what it came by
 	reply    string     // of a hub: the subject of the answers
+	// Of a node: the call goes on to its end if its hub took the node for gone, as it does if the hub is gone.
+	lasts atomic.Bool
 }
 
 func newStream(peer string, room *budget, put func([]byte) error) *stream {
@@ -157,7 +159,11 @@ func (s *stream) deliver(b []byte) bool {
 	case kindTaken:
 		return s.acknowledged(number)
 	case kindEnd:
-		s.fail(ended(body))
+		if err := ended(body); s.lasts.Load() && tool.AsError(err).Reason == reasonGone {
+			s.mute()
+		} else {
+			s.fail(err)
+		}
 		return true
 	}
 	if err := s.queue(frame{k, body}, number); err != nil {

@@ -43,6 +43,18 @@ func (m machine) Answer(ctx context.Context, q fleet.Question, out tool.Sink) ([
 	return r.Output, nil
 }
 
+// lateOutcome finds what became of a call on another machine of the fleet.
+func (n *Node) lateOutcome(ctx context.Context, call string) (*tool.Result, error) {
+	if n.Fleet() == nil {
+		return nil, nil
+	}
+	r, _, err := n.Fleet().Outcome(ctx, call)
+	if tool.CodeOf(err) == tool.CodeNotFound {
+		return nil, nil
+	}
+	return r, err
+}
+
 // cancelElsewhere cancels a call at another hub. One that does not answer may have it.
 func (n *Node) cancelElsewhere(p tool.Principal, whose, id string) error {
 	args, err := strictjson.Marshal(runningtools.CancelArgs{Call: id, Caller: whose})
@@ -114,10 +126,16 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 		Options: n.fleetOptions, Pass: pass, State: n.StateDir(), Version: n.o.Version, Log: n.o.Log, Machine: machine{n.engine, n.own},
 		Changed: n.Rebind, Stop: stop,
 	}
+	if pass.Role == member.Worker {
+		if env.Journal, n.endJournal, err = storage.OpenJournal(n.StateDir()); err != nil {
+			return err
+		}
+	}
 	if pass.Role == member.Hub {
 		if n.storage.DB == nil {
 			return errNoStore
 		}
+		env.Journal = n.storage.DB.Outcomes()
 		env.Config, env.Register, env.Alone = n.sharedSections, n.storage.DB.Fleet(), !n.storage.DB.Served()
 	}
 	if (pass.Role == member.Worker) != n.o.Worker {
@@ -170,6 +188,11 @@ func (n *Node) drainFleet(ctx context.Context, joined *fleet.Node) {
 func (n *Node) leaveFleet(ctx context.Context) {
 	if joined := n.fleet.Load(); joined != nil {
 		joined.Close(ctx)
+	}
+	if n.endJournal != nil {
+		if err := n.endJournal(); err != nil {
+			n.o.Log.Warn("the journal of this worker was not closed", "error", err)
+		}
 	}
 }
 

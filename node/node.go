@@ -144,7 +144,8 @@ type Node struct {
 
 	fleet        atomic.Pointer[fleet.Node] // this node's part of its fleet; nil if it is in none, or not yet
 	fleetOptions fleet.Options
-	leaves       atomic.Bool // it is about to end
+	endJournal   func() error // of a worker
+	leaves       atomic.Bool  // it is about to end
 }
 
 // Open opens every source of the config concurrently, each within its timeout. A source that fails does not affect the
@@ -165,7 +166,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}})
 	n.o.Log = slog.New(secret.Handler(n.calls.Handler(o.Log.Handler()), n.redactor)) // it writes no secrets
 	var err error
-	if n.storage, err = storage.New(cfg, !o.Worker, n.o.Log, n.redactor); err != nil {
+	if n.storage, err = storage.New(cfg, !o.Worker, n.o.Log, n.redactor, n.lateOutcome); err != nil {
 		return nil, err
 	}
 	n.storage.Faults.Once = o.Lazy || o.Own

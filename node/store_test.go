@@ -90,7 +90,7 @@ func TestMachinesWithTheKeyOfTheStoreSealAlike(t *testing.T) {
 	dir := t.TempDir()
 	kit.Files(t, dir, map[string]string{"a.key": strings.Repeat("1f", 16), "b.key": strings.Repeat("2f", 16), "short.key": "1f"})
 	sum := func(key string) (string, error) {
-		s := kit.Must(storage.New(parse(t, t.TempDir(), "store: {key: '"+filepath.Join(dir, key)+"'}"), true, slog.New(slog.DiscardHandler), new(secret.Redactor)))(t)
+		s := kit.Must(storage.New(parse(t, t.TempDir(), "store: {key: '"+filepath.Join(dir, key)+"'}"), true, slog.New(slog.DiscardHandler), new(secret.Redactor), nil))(t)
 		defer s.Close(t.Context())
 		sum, err := s.Keys.Sum("a purpose")
 		kit.Equal(t, tool.CodeOf(s.Problem()), tool.CodeOf(err))

@@ -27,7 +27,7 @@ const maxOutcomes = 100_000
 // Claim claims a key, by the digest of its scope, for the caller, or returns what is known of it. A key is kept for ttl
 // after its outcome. If its program is gone, the outcome is lost: the first caller that asks learns this, and it is
 // remembered from then on, so that no call runs again because no caller asked for a while.
-func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.Duration) (idempotency.Claim, error) {
+func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, call string, ttl time.Duration) (idempotency.Claim, error) {
 	var c idempotency.Claim
 	if err := o.sweep(); err != nil {
 		return c, err
@@ -40,9 +40,9 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, ttl time.
 		if c, err = o.have(t, scope, now, ttl); err != nil || !c.Mine {
 			return err
 		}
-		return t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET
-			input = excluded.input, owner = excluded.owner, at = excluded.at, expires_at = excluded.expires_at, result = NULL, lost_at = NULL`,
-			scope[:], input[:], o.db.Owner, now, now+ttl.Microseconds())
+		return t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, call) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET
+			input = excluded.input, owner = excluded.owner, at = excluded.at, expires_at = excluded.expires_at, call = excluded.call,
+			result = NULL, lost_at = NULL`, scope[:], input[:], o.db.Owner, now, now+ttl.Microseconds(), call)
 	}
 	err := o.db.Submit(&database.Write{Do: claim, Durable: true, Keys: outcomeKey(scope), Late: func() {
 		if c.Mine {
@@ -66,8 +66,8 @@ func (o *OutcomeTable) have(
 	var input []byte
 	var expires int64
 	var lost database.MicroTime
-	known, err := database.Row(t, `SELECT input, owner, expires_at, result, lost_at FROM outcome WHERE scope = ?`,
-		[]any{scope[:]}, &input, &owner, &expires, &c.Result, &lost)
+	known, err := database.Row(t, `SELECT input, owner, expires_at, result, lost_at, call FROM outcome WHERE scope = ?`,
+		[]any{scope[:]}, &input, &owner, &expires, &c.Result, &lost, &c.Call)
 	if err != nil {
 		return c, err
 	}
@@ -109,6 +109,30 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 		o.late.Store(scope, true)
 	}
 	return err
+}
+
+// Lose ends a claim of this program whose call may still run elsewhere, or has ended there: its outcome counts as lost.
+func (o *OutcomeTable) Lose(_ context.Context, scope [32]byte, ttl time.Duration) error {
+	return o.db.Do(true, func(t *database.Tx) error {
+		now, err := t.Now()
+		if err == nil {
+			err = t.Exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ? AND owner = ? AND result IS NULL`,
+				now, now+ttl.Microseconds(), scope[:], o.db.Owner)
+		}
+		return err
+	}, outcomeKey(scope)...)
+}
+
+// Known returns what is known of a key, without a claim to it.
+func (o *OutcomeTable) Known(_ context.Context, scope [32]byte, ttl time.Duration) (c idempotency.Claim, known bool, err error) {
+	err = o.db.Do(false, func(t *database.Tx) error {
+		now, err := t.Now()
+		if err == nil {
+			c, err = o.have(t, scope, now, ttl)
+		}
+		return err
+	}, outcomeKey(scope)...)
+	return c, !c.Mine, err
 }
 
 // Mark implements ask.Marks: an answered question is kept like an outcome, with who answered in place of the input.

@@ -160,6 +160,26 @@ type beforeRun struct{ error }
 
 func (b beforeRun) Unwrap() error { return b.error }
 
+// Doubt marks an error that does not show what the tool has done: it may have run to its end, or run still.
+func Doubt(err error) error {
+	if err == nil || NotRun(err) {
+		return err
+	}
+	e := *AsError(err)
+	e.Err = doubted{err}
+	return &e
+}
+
+// InDoubt reports whether an error is marked by Doubt.
+func InDoubt(err error) bool {
+	var mark doubted
+	return errors.As(err, &mark)
+}
+
+type doubted struct{ error }
+
+func (d doubted) Unwrap() error { return d.error }
+
 // MaxMessage is the maximum length in bytes of one of our error messages. A message may quote a caller's input, such as
 // a name of several megabytes.
 const MaxMessage = 16 << 10

@@ -1,9 +1,10 @@
-// Package nodes has the tools for the nodes of a fleet: listNodes, inviteNodes, drainNode, evictNode and rotateNodes. Only
-// operators may use them.
+// Package nodes has the tools for the nodes of a fleet: listNodes, inviteNodes, drainNode, evictNode, rotateNodes and showOutcome.
+// Only operators may use them.
 package nodes
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -36,6 +37,10 @@ func New(in func() *fleet.Node) *define.Set {
 			Name: "rotateNodes", Effects: tool.Effects{Writes: true}, Timeout: time.Minute,
 			Description: "Lets every connected node make itself another key, and refuses the old ones. For operators.",
 		}, define.ForOperators("rotate the keys of nodes", f.rotate)),
+		define.New(tool.Spec{
+			Name: "showOutcome", Effects: tool.Effects{Reads: true},
+			Description: "Asks the nodes of the fleet what became of a call that may have changed something, and whose hub lost sight of it. For operators.",
+		}, define.ForOperators("ask what became of calls", f.outcome)),
 	)
 }
 
@@ -142,4 +147,35 @@ func (f of) rotate(ctx context.Context, c *define.Call, _ struct{}) (Rotated, er
 	failed, err := n.Rotate(ctx)
 	c.Summary = "the nodes have new keys"
 	return Rotated{append([]string{}, failed...)}, err
+}
+
+// OutcomeArgs are the arguments of showOutcome.
+type OutcomeArgs struct {
+	Call string `json:"call" schema:"required minLength=1 maxLength=200" doc:"id of the call"`
+}
+
+// Outcome is the output of showOutcome.
+type Outcome struct {
+	Call   string          `json:"call"`
+	Node   string          `json:"node,omitempty" doc:"that began it"`
+	OK     bool            `json:"ok"`
+	Output json.RawMessage `json:"output,omitzero"`
+	Error  *tool.Error     `json:"error,omitzero" doc:"its outcome, or why none is known"`
+}
+
+func (f of) outcome(ctx context.Context, c *define.Call, a OutcomeArgs) (Outcome, error) {
+	n, err := f.fleet()
+	if err != nil {
+		return Outcome{}, err
+	}
+	r, node, err := n.Outcome(ctx, a.Call)
+	if err != nil && node == "" {
+		return Outcome{}, err
+	}
+	o := Outcome{Call: a.Call, Node: node, Error: tool.AsError(err)}
+	if r != nil {
+		o.OK, o.Output, o.Error = r.OK, r.Output, r.Failure
+	}
+	c.Summary = fmt.Sprintf("%s ran %s", node, a.Call)
+	return o, nil
 }

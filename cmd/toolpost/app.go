@@ -175,7 +175,7 @@ func (a *app) commands(root *cobra.Command, args []string) (made []*cobra.Comman
 			{"policy", a.policyCommand}, {"lease", a.leaseCommand}, {"token", a.tokenCommand}, {"callers", a.callersCommand},
 		}},
 		{"See what happens", []maker{
-			{"ps", a.psCommand}, {"top", a.topCommand}, {"logs", a.logsCommand}, {"sources", a.sourcesCommand},
+			{"ps", a.psCommand}, {"calls", a.callsCommand}, {"top", a.topCommand}, {"logs", a.logsCommand}, {"sources", a.sourcesCommand},
 			{"usage", a.usageCommand}, {"audit", a.auditCommand}, {"state", a.stateCommand}, {"store", a.storeCommand},
 		}},
 		{"About this program", []maker{{"version", a.versionCommand}, {"man", a.manCommand}}},

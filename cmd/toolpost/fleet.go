@@ -61,6 +61,23 @@ func (a *app) fleetCommand() *cobra.Command {
 	return c
 }
 
+func (a *app) callsCommand() *cobra.Command {
+	return group(&cobra.Command{
+		Use: "calls", Short: "Ask what became of a call that was lost",
+		Example: "  toolpost audit log --code unavailable --json\n  toolpost calls outcome 2fk3q0cz1s5hv",
+	}, over[nodetools.OutcomeArgs](a, own{"showOutcome", "ask what became of calls", 0}, "call", &cobra.Command{
+		Use: "outcome CALL", Short: "Ask the nodes of the fleet what became of a call",
+		Long: "A hub loses sight of a call if its node is cut off or dies, or if it dies itself. Nodes remember for a day what\n" +
+			"became of each call that may have changed something. Exit code 1: it failed.",
+	}, func(o nodetools.Outcome) {
+		head, text := a.out.green("ran"), string(o.Output)
+		if o.Error != nil {
+			head, text = a.out.red("failed"), o.Error.Message
+		}
+		fmt.Fprintf(a.out, "%s  %s: %s\n", head, clean(o.Node), clean(text))
+	}, func(o nodetools.Outcome) bool { return !o.OK }))
+}
+
 func (a *app) fleetInitCommand() *cobra.Command {
 	var name, listen string
 	c := &cobra.Command{

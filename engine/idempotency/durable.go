@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"toolpost/engine/persist"
@@ -15,14 +16,17 @@ type Claim struct {
 	Input  [32]byte // of the call that has the key
 	Result []byte   // its outcome, or nil if there is none yet
 	Lost   bool     // there will be no outcome: its process is gone
+	Call   string   // the id of the call that has the key
 }
 
 // Outcomes remembers outcomes beyond the life of this process.
 type Outcomes interface {
-	// Claim takes the scope of a key for this process, or returns the claim that exists.
-	Claim(ctx context.Context, scope, input [32]byte, ttl time.Duration) (Claim, error)
+	// Claim takes the scope of a key for a call of this process, or returns the claim that exists.
+	Claim(ctx context.Context, scope, input [32]byte, call string, ttl time.Duration) (Claim, error)
 	// Settle ends a claim of this process: with an outcome to remember, or with nil.
 	Settle(ctx context.Context, scope [32]byte, result []byte, ttl time.Duration) error
+	// Lose ends a claim of this process, without an outcome: the call may have had one elsewhere.
+	Lose(ctx context.Context, scope [32]byte, ttl time.Duration) error
 }
 
 // Unknown is the reason of a refusal: the process that ran the first call with the key ended while it ran.
@@ -37,14 +41,19 @@ const (
 // A durable is the memory that several processes share. Within this process the other one comes first.
 type durable struct {
 	Outcomes
-	ttl time.Duration
+	ttl  time.Duration
+	late Late
 }
+
+// A Late finds what became of a call on another machine, after this one has lost sight of it. It returns nothing if no other
+// machine can have run it.
+type Late func(ctx context.Context, call string) (*tool.Result, error)
 
 func (d *durable) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (*tool.Result, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		claim, err := d.Claim(ctx, e.scope, e.input, d.ttl)
+		claim, err := d.Claim(ctx, e.scope, e.input, c.ID, d.ttl)
 		switch {
 		case err != nil:
 			return nil, err
@@ -53,6 +62,9 @@ func (d *durable) run(
 		case claim.Input != e.input:
 			return nil, conflict(c)
 		case claim.Lost:
+			if r, err := d.found(ctx, claim.Call); r != nil || err != nil {
+				return r, err
+			}
 			return nil, tool.Errorf(tool.CodeConflict,
 				"the first call of %s with this idempotency key was interrupted, and its outcome is unknown; "+
 					"look before you call again with a new key", c.Tool).Because(Unknown)
@@ -71,6 +83,18 @@ func (d *durable) run(
 	}
 }
 
+// found returns what became of a call on another machine.
+func (d *durable) found(ctx context.Context, call string) (*tool.Result, error) {
+	if d.late == nil || call == "" {
+		return nil, nil
+	}
+	r, err := d.late(ctx, call)
+	if r != nil {
+		r = replay(r)
+	}
+	return r, err
+}
+
 // first runs the call that has the key. A claim that is not settled, as after a crash, refuses later calls: not running
 // is better than running twice.
 func (d *durable) first(
@@ -79,7 +103,11 @@ func (d *durable) first(
 	var keep []byte
 	defer func() {
 		settle := func() error { return d.Settle(context.WithoutCancel(ctx), e.scope, keep, d.ttl) }
-		if keep == nil {
+		switch {
+		case keep == nil && tool.InDoubt(err):
+			err = errors.Join(err, d.Lose(context.WithoutCancel(ctx), e.scope, d.ttl))
+			return
+		case keep == nil:
 			_ = settle() // if that fails, the store knows that no process runs it
 			return
 		}

@@ -26,7 +26,7 @@ type shared struct {
 	fail   error
 }
 
-func (s *shared) Claim(_ context.Context, scope, input [32]byte, _ time.Duration) (idempotency.Claim, error) {
+func (s *shared) Claim(_ context.Context, scope, input [32]byte, call string, _ time.Duration) (idempotency.Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.claims[scope]; have != nil {
@@ -35,7 +35,7 @@ func (s *shared) Claim(_ context.Context, scope, input [32]byte, _ time.Duration
 	if s.claims == nil {
 		s.claims = map[[32]byte]*idempotency.Claim{}
 	}
-	s.claims[scope] = &idempotency.Claim{Input: input}
+	s.claims[scope] = &idempotency.Claim{Input: input, Call: call}
 	return idempotency.Claim{Mine: true, Input: input}, s.fail
 }
 
@@ -47,6 +47,13 @@ func (s *shared) Settle(_ context.Context, scope [32]byte, result []byte, _ time
 		return s.fail
 	}
 	s.claims[scope].Result = result
+	return s.fail
+}
+
+func (s *shared) Lose(_ context.Context, scope [32]byte, _ time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claims[scope].Lost = true
 	return s.fail
 }
 
@@ -128,6 +135,40 @@ func TestACallThatWasInterruptedIsNotRunAgain(t *testing.T) {
 	}
 }
 
+// A call of which this machine has lost sight is not run again: another machine may know what became of it.
+func TestACallInDoubtIsNotRunAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		late idempotency.Late
+		want tool.Code
+	}{
+		"nobody knows": {nil, tool.CodeConflict},
+		"nobody there": {func(context.Context, string) (*tool.Result, error) { return nil, nil }, tool.CodeConflict},
+		"it failed":    {func(context.Context, string) (*tool.Result, error) { return nil, tool.Errorf(tool.CodeCrash, "x") }, tool.CodeCrash},
+		"it ran": {func(_ context.Context, call string) (*tool.Result, error) {
+			return &tool.Result{OK: true, Output: []byte(`"` + call + `"`)}, nil
+		}, ""},
+	} {
+		var runs atomic.Int64
+		stage := idempotency.New(idempotency.Options{Outcomes: &shared{}, Late: c.late}).For(nil)(tool.HandlerFunc(
+			func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+				runs.Add(1)
+				return nil, tool.Doubt(tool.Errorf(tool.CodeUnavailable, "the node is gone"))
+			}))
+		first := call("k", `{}`)
+		first.ID = "first"
+		kit.Refused(t, kit.Err(stage.Invoke(t.Context(), first, tool.Discard)), tool.CodeUnavailable, "the node is gone", what)
+		for range 2 {
+			r, err := stage.Invoke(t.Context(), call("k", `{}`), tool.Discard)
+			kit.Equal(t, tool.CodeOf(err), c.want, what)
+			if c.want == "" {
+				kit.Equal(t, string(r.Output), `"first"`, what)
+				kit.Equal(t, r.Trace.Details[idempotency.Hit], any(true), what)
+			}
+		}
+		kit.Equal(t, runs.Load(), 1, what)
+	}
+}
+
 func TestUnstoredOutcomeIsAnError(t *testing.T) {
 	var runs atomic.Int64
 	s := &shared{}
@@ -166,9 +207,11 @@ func TestInputDigestsAreKeyed(t *testing.T) {
 // digests records the scopes and inputs that are claimed.
 type digests [][2][32]byte
 
-func (d *digests) Claim(_ context.Context, scope, input [32]byte, _ time.Duration) (idempotency.Claim, error) {
+func (d *digests) Claim(_ context.Context, scope, input [32]byte, _ string, _ time.Duration) (idempotency.Claim, error) {
 	*d = append(*d, [2][32]byte{scope, input})
 	return idempotency.Claim{Mine: true}, nil
 }
 
 func (d *digests) Settle(context.Context, [32]byte, []byte, time.Duration) error { return nil }
+
+func (d *digests) Lose(context.Context, [32]byte, time.Duration) error { return nil }

@@ -31,6 +31,8 @@ type Options struct {
 	// Outcomes outlives this process and may be shared by several. If it is nil, outcomes are lost when the process
 	// ends.
 	Outcomes Outcomes
+	// Late finds the outcome of a call that a machine of a fleet has lost sight of; it may be nil.
+	Late Late
 	// Digests makes the digests by which calls are remembered, the same in all processes that share Outcomes; nil means
 	// a key that lasts as long as this process.
 	Digests *secret.Keyed
@@ -60,7 +62,7 @@ func New(o Options) *Calls {
 		digests: cmp.Or(o.Digests, secret.NewKeyed(nil)),
 	}
 	if o.Outcomes != nil {
-		s.durable = &durable{o.Outcomes, ttl}
+		s.durable = &durable{o.Outcomes, ttl, o.Late}
 	}
 	return s
 }

@@ -201,7 +201,7 @@ func TestAHubIsReadyOnceItKnowsTheOtherNodes(t *testing.T) {
 		kit.Eventually(t, "the hub is ready", func() bool { return ready(t.Context(), s.hubs[0]) })
 	}
 	kit.Equal(t, call(t.Context(), s.hubs[0], "quick", `{}`).said(), "one")
-	kit.OK(t, syscall.Kill(w.Pid(), syscall.SIGKILL))
+	w.Kill()
 	s.until(s.hubs[0], "one", "gone")
 	kit.Equal(t, ready(t.Context(), s.hubs[0]), true, "after a node has left")
 	s.run("hub-1", "fleet", "drain", "hub-2")

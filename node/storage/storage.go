@@ -51,6 +51,7 @@ type Storage struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	redactor *secret.Redactor
+	late     idempotency.Late
 	engine   config.Engine
 }
 
@@ -66,8 +67,9 @@ type assets interface {
 	assettools.Assets
 }
 
-// New makes the storage of a config. It opens nothing before the first use. Calls need Bind.
-func New(cfg *config.Config, lasting bool, log *slog.Logger, r *secret.Redactor) (*Storage, error) {
+// New makes the storage of a config. It opens nothing before the first use. Calls need Bind. late finds what became of a call on
+// another machine.
+func New(cfg *config.Config, lasting bool, log *slog.Logger, r *secret.Redactor, late idempotency.Late) (*Storage, error) {
 	o, err := optionsOf(cfg)
 	if !lasting {
 		o.URL = noStore
@@ -79,7 +81,7 @@ func New(cfg *config.Config, lasting bool, log *slog.Logger, r *secret.Redactor)
 	if err != nil {
 		return nil, err
 	}
-	s := &Storage{DB: db, Plans: new(plan.Executor), o: o, cfg: cfg, log: log, redactor: r}
+	s := &Storage{DB: db, Plans: new(plan.Executor), o: o, cfg: cfg, log: log, redactor: r, late: late}
 	_, name, _ := Place(o.URL)
 	s.Faults = &persist.Faults{Log: log, Store: name}
 	if db == nil {
@@ -107,8 +109,9 @@ func (s *Storage) keepInStore() {
 	window, files := s.window(), s.files()
 	s.Keys = secret.NewKeyed(s.key)
 	window.Digests = s.Keys
-	if s.o.Idempotency.Durable || s.DB.Served() {
-		window.Outcomes = s.DB.Outcomes()
+	inFleet := !s.cfg.Section("fleet").Equal(config.Section{}) // a call may go on without its hub
+	if s.o.Idempotency.Durable || s.DB.Served() || inFleet {
+		window.Outcomes, window.Late = s.DB.Outcomes(), s.late
 	}
 	s.Trail = audit.New(audit.Options{
 		Log: s.DB.Audit(), Redactor: s.redactor, Values: s.recorded(), Redact: s.o.Audit.Redact, Digests: s.Keys, Logger: s.log,

@@ -120,6 +120,15 @@ func openAt(cfg *config.Config, o *Options) (*store.DB, error) {
 	return kind.Open(address, options)
 }
 
+// OpenJournal opens the file in which a worker notes what became of calls, in a state folder.
+func OpenJournal(state string) (j *store.OutcomeTable, end func() error, err error) {
+	db, err := sqlite.Kind().Open(filepath.Join(state, "journal.db"), store.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return db.Outcomes(), db.Close, nil
+}
+
 // kinds lists the kinds of stores.
 func kinds() []store.Kind { return []store.Kind{sqlite.Kind(), postgres.Kind()} }
 

@@ -156,7 +156,7 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 	var key, input [32]byte
 	outcomes := db.Outcomes()
 	w.cutAt(t, func() error {
-		c, err := outcomes.Claim(context.Background(), key, input, time.Minute)
+		c, err := outcomes.Claim(context.Background(), key, input, "", time.Minute)
 		if err == nil && !c.Mine {
 			t.Errorf("a key that was claimed unheard is nobody's: %+v", c)
 		}

@@ -97,7 +97,7 @@ func TestKeysAreKeptByTheClockOfTheServer(t *testing.T) {
 	db := kit.Must(postgres.Open(address, store.Options{}))(t)
 	defer db.Close()
 	o, key := db.Outcomes(), [32]byte{1}
-	kit.Must(o.Claim(t.Context(), key, key, 2*time.Minute))(t)
+	kit.Must(o.Claim(t.Context(), key, key, "", 2*time.Minute))(t)
 	kit.OK(t, o.Settle(t.Context(), key, []byte(`1`), 2*time.Minute))
 	kit.Must(o.Mark(t.Context(), [32]byte{2}, key, 2*time.Minute))(t)
 	ticket := member.Ticket{Digest: strings.Repeat("ab", 32), Role: member.Worker, Uses: 1}
@@ -109,7 +109,7 @@ func TestKeysAreKeptByTheClockOfTheServer(t *testing.T) {
 	if kept != 3 {
 		t.Errorf("%d of 3 are kept for another program", kept)
 	}
-	if again := kit.Must(o.Claim(t.Context(), key, key, 2*time.Minute))(t); again.Mine || string(again.Result) != "1" {
+	if again := kit.Must(o.Claim(t.Context(), key, key, "", 2*time.Minute))(t); again.Mine || string(again.Result) != "1" {
 		t.Errorf("%+v", again)
 	}
 }

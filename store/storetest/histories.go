@@ -129,7 +129,7 @@ func (w *worker) actOnOutcomes() {
 		begun := time.Now()
 		key := name("%d", begun.UnixMilli()/500+rng.Int64N(3))
 		scope := sha256.Sum256([]byte(key))
-		c, err := outcomes.Claim(ctx, scope, scope, time.Hour)
+		c, err := outcomes.Claim(ctx, scope, scope, "", time.Hour)
 		switch w.works(err); {
 		case c.Lost:
 			w.did(begun, key, "claim", "lost")

@@ -99,11 +99,11 @@ func takenForDead(t *testing.T, k Kind) {
 	works(t, mine.Audit().Begin(t.Context(), r))
 	added(t, jobs, false)
 	accepted := begun(t, jobs)
-	must[idempotency.Claim](t)(outcomes.Claim(t.Context(), scope, scope, time.Minute))
+	must[idempotency.Claim](t)(outcomes.Claim(t.Context(), scope, scope, "", time.Minute))
 	run(t, k.Raw(t, address), `UPDATE audit_open SET owner = 'gone'`, `UPDATE job SET owner = 'gone'`,
 		`UPDATE outcome SET owner = 'gone'`) // as if it had been away for too long
 	equal(t, watch(t, other)(1, 1), 1, "calls are lost")
-	c := must[idempotency.Claim](t)(other.Outcomes().Claim(t.Context(), scope, scope, time.Minute))
+	c := must[idempotency.Claim](t)(other.Outcomes().Claim(t.Context(), scope, scope, "", time.Minute))
 	holds(t, c.Lost, "%+v", c)
 	r.Begun = true
 	gives(t, mine.Audit().Append(t.Context(), r, true), tool.CodeConflict, "a record")
@@ -117,7 +117,7 @@ func takenForDead(t *testing.T, k Kind) {
 
 // claim claims a key for a moment and waits.
 func (w *worker) claim() {
-	c, err := w.db.Outcomes().Claim(context.Background(), lostKey(), [32]byte{2}, time.Microsecond)
+	c, err := w.db.Outcomes().Claim(context.Background(), lostKey(), [32]byte{2}, "", time.Microsecond)
 	w.works(err)
 	w.say("claimed %v", c.Mine)
 	select {}
@@ -131,7 +131,7 @@ func lostOutcome(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	o := db.Outcomes()
 	claim := func(o *store.OutcomeTable, ttl time.Duration) idempotency.Claim {
-		return must[idempotency.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, ttl))
+		return must[idempotency.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, "", ttl))
 	}
 	p := start(t, "claim", address)
 	p.wait("claimed true")

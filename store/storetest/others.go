@@ -251,7 +251,7 @@ func outcomes(t *testing.T, k Kind) {
 	scope, input := [32]byte{1}, [32]byte{2}
 	claim := func(o *store.OutcomeTable) idempotency.Claim {
 		t.Helper()
-		return must[idempotency.Claim](t)(o.Claim(t.Context(), scope, input, time.Minute))
+		return must[idempotency.Claim](t)(o.Claim(t.Context(), scope, input, "", time.Minute))
 	}
 	isMine := func(o *store.OutcomeTable, what string) {
 		t.Helper()
@@ -267,10 +267,25 @@ func outcomes(t *testing.T, k Kind) {
 	works(t, other.Settle(t.Context(), scope, []byte(`1`), time.Microsecond))
 	time.Sleep(time.Millisecond)
 	isMine(o, "its time is over")
+	works(t, o.Settle(t.Context(), scope, nil, 0))
+	first := must[idempotency.Claim](t)(o.Claim(t.Context(), scope, input, "first", time.Minute))
+	holds(t, first.Mine, "it is free")
+	works(t, other.Lose(t.Context(), scope, time.Minute))
+	equal(t, claim(other), idempotency.Claim{Input: input, Call: "first"}, "another program cannot lose it")
+	works(t, o.Lose(t.Context(), scope, time.Minute))
+	equal(t, claim(other), idempotency.Claim{Input: input, Call: "first", Lost: true}, "it is lost")
+	c, known, err := other.Known(t.Context(), scope, time.Minute)
+	gives(t, err, success)
+	holds(t, known && c.Lost && c.Call == "first", "%+v", c)
+	_, known, err = other.Known(t.Context(), [32]byte{8}, time.Minute)
+	gives(t, err, success)
+	holds(t, !known, "nobody has claimed it")
+	scope = [32]byte{10}
+	isMine(o, "who asks does not claim")
 	gives(t, other.Settle(t.Context(), [32]byte{9}, []byte(`1`), time.Minute), tool.CodeUnavailable, "nobody's")
 	var mine atomic.Int64
 	together(32, func(i int) {
-		c, err := []*store.OutcomeTable{o, other}[i%2].Claim(context.Background(), [32]byte{7}, input, time.Minute)
+		c, err := []*store.OutcomeTable{o, other}[i%2].Claim(context.Background(), [32]byte{7}, input, "", time.Minute)
 		gives(t, err, success)
 		if c.Mine {
 			mine.Add(1)

@@ -285,7 +285,7 @@ func withoutMarks(t *testing.T, k Kind) {
 		`ALTER TABLE audit_head DROP COLUMN anchor_hash`, `DROP TABLE audit_anchor`,
 		`ALTER TABLE toolpost_schema DROP COLUMN reads`, `ALTER TABLE toolpost_schema DROP COLUMN writes`,
 		`CREATE VIEW calls AS SELECT seq FROM audit`,
-		`ALTER TABLE outcome DROP COLUMN lost_at`, `DELETE FROM toolpost_schema WHERE version > 2`)
+		`ALTER TABLE outcome DROP COLUMN lost_at`, `ALTER TABLE outcome DROP COLUMN call`, `DELETE FROM toolpost_schema WHERE version > 2`)
 	after := k.open(t, address).Sessions()
 	isAt(t, get(t, after, "s"), changes, model[changes])
 	for version := range changes + 1 {

@@ -1,0 +1,108 @@
+package fleet
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"toolpost/engine/idempotency"
+	"toolpost/internal/kit"
+	"toolpost/store"
+	"toolpost/store/sqlite"
+	"toolpost/tool"
+)
+
+// journal lets workers keep journals, each in a file of its own.
+func (f *fleetTest) journal() {
+	f.with = func(e *Env) {
+		if e.Pass.Role == roleWorker {
+			db := kit.Must(sqlite.Kind().Open(filepath.Join(e.State, "journal.db"), store.Options{}))(f.t)
+			f.t.Cleanup(func() { kit.OK(f.t, db.Close()) })
+			e.Journal = db.Outcomes()
+		}
+	}
+}
+
+// cut cuts the connection of a node, which connects again.
+func (f *fleetTest) cut(id string) {
+	f.hub.server.mu.Lock()
+	defer f.hub.server.mu.Unlock()
+	for cid, of := range f.hub.server.conns {
+		if of == id {
+			go func() { _ = f.hub.server.srv.DisconnectClientByID(cid) }()
+		}
+	}
+}
+
+// writes makes a call of the tool wait, which may change something.
+func (f *fleetTest) writes(id, args string) error {
+	specs := kit.Must(f.source().Tools(f.t.Context()))(f.t)
+	return kit.Err(f.source().Invoke(f.t.Context(), &tool.Call{ID: id, Tool: "wait", Spec: specs[0], Args: []byte(args)}, tool.Discard))
+}
+
+// A worker knows what became of a call that may change something, and of which its hub has lost sight.
+func TestAWorkerKnowsWhatBecameOfACall(t *testing.T) {
+	f := open(t)
+	f.journal()
+	b := block("one", tool.Effects{Writes: true})
+	n := f.work("one", b)
+	ended := make(chan error, 1)
+	go func() { ended <- f.writes("c1", `{}`) }()
+	kit.Receive(t, "the call", b.began)
+	f.cut(n.pass.ID)
+	err := kit.Receive(t, "the end of the call at the hub", ended)
+	kit.Refused(t, err, tool.CodeUnavailable, "whether the call had an effect is not known")
+	kit.Equal(t, tool.InDoubt(err), true)
+
+	var running error
+	kit.Eventually(t, "the worker is back", func() bool {
+		_, _, running = f.hub.Outcome(t.Context(), "c1")
+		return f.hub.hub.knows(n.pass.ID) && !strings.Contains(running.Error(), "cannot be asked")
+	})
+	kit.Refused(t, running, tool.CodeConflict, "the call c1 still runs at the node one; ask again later")
+	kit.Equal(t, tool.AsError(running).Reason, idempotency.Unknown)
+	close(b.leave)
+	kit.Eventually(t, "it has ended", func() bool { r, _, _ := f.hub.Outcome(t.Context(), "c1"); return r != nil })
+	r, node, err := f.hub.Outcome(t.Context(), "c1")
+	kit.OK(t, err)
+	kit.Equal(t, string(r.Output)+" "+node, `"one" one`)
+	kit.Refused(t, f.writes("c1", `{}`), tool.CodeConflict, "the call c1 has begun on this node before; it is not run again")
+	kit.Equal(t, len(b.began), 0)
+	_, _, err = f.hub.Outcome(t.Context(), "c2")
+	kit.Refused(t, err, tool.CodeNotFound, "no node of the fleet remembers the call c2")
+
+	late := func(id string) error { _, _, err := f.hub.Outcome(t.Context(), id); return err }
+	does := func(r *tool.Result, err error) {
+		b.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return r, err })
+	}
+	does(nil, tool.Errorf(tool.CodeCrash, "it broke"))
+	kit.Refused(t, f.writes("c3", `{}`), tool.CodeCrash, "it broke")
+	kit.Refused(t, late("c3"), tool.CodeCrash, "it broke")
+	does(&tool.Result{OK: true, Output: []byte(`"` + strings.Repeat("x", mostKept) + `"`)}, nil)
+	kit.OK(t, f.writes("c4", `{}`))
+	kit.Refused(t, late("c4"), tool.CodeUnsupported, "its outcome was too large to be kept")
+	does(nil, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "no")))
+	err = f.writes("c5", `{}`)
+	kit.Refused(t, err, tool.CodeAccessDenied, "no")
+	kit.Equal(t, tool.InDoubt(err), false)
+	kit.Refused(t, late("c5"), tool.CodeNotFound, "no node of the fleet remembers")
+
+	n.Close(t.Context())
+	kit.Eventually(t, "it is gone", func() bool { return !f.hub.hub.knows(n.pass.ID) })
+	kit.Refused(t, late("c1"), tool.CodeConflict, "is not known while these nodes cannot be asked: one")
+}
+
+// A worker that cannot write its journal begins nothing that may change something.
+func TestAWorkerWithoutItsJournalBeginsNothing(t *testing.T) {
+	f := open(t)
+	f.with = func(e *Env) {
+		e.Journal = kit.Must(sqlite.Kind().Open("/dev/null/journal.db", store.Options{}))(t).Outcomes()
+	}
+	b := block("one", tool.Effects{Writes: true})
+	f.work("one", b)
+	err := f.writes("c1", `{}`)
+	kit.Refused(t, err, tool.CodeUnavailable, "the node cannot write its journal")
+	kit.Equal(t, tool.NotRun(err), true)
+	kit.Equal(t, len(b.began), 0)
+}
