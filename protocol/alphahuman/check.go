@@ -126,7 +126,7 @@ func (f *findings) checkManifest(file string, m *Manifest, dir string) {
 		program = offlimits.Under(dir, program)
 	}
 	if _, err := exec.LookPath(program); err != nil {
-		f.errorf(file, "field runtime: %s cannot be run here", argv[0])
+		f.errorf(file, "field runtime: %s was not found, or is not executable; install it, or correct the command", argv[0])
 	}
 	if len(argv) > 1 && !strings.HasPrefix(argv[1], "-") && filepath.Ext(argv[1]) != "" &&
 		!exists(offlimits.Under(dir, argv[1])) {

@@ -264,5 +264,5 @@ func nested(dir, name string) string {
 	if strings.HasPrefix(name, ".") || !isSkill(filepath.Join(dir, name)) {
 		return ""
 	}
-	return fmt.Sprintf("%s in it is one; name %s with `skills` in a source of its own", jsonrpc.Clip(name), dir)
+	return fmt.Sprintf("%s in it is one: name that folder or, in a source, `skills: %s`", jsonrpc.Clip(name), dir)
 }

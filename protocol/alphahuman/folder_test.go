@@ -259,7 +259,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	}{
 		{"good", "---\nname: good\ndescription: d\n---\nbody", ``, nil},
 		{"good", "---\nname: good\ndescription: d\n---\nbody", `{"runtime":"python","entry":"x.py"}`, []string{"error: x.py: missing"}},
-		{"x", "", `{"runtime":{"type":"subprocess","command":"no-such-program"}}`, []string{"error: SKILL.md: missing", "error: manifest.json: field runtime: no-such-program cannot be run here"}},
+		{"x", "", `{"runtime":{"type":"subprocess","command":"no-such-program"}}`, []string{"error: SKILL.md: missing", "error: manifest.json: field runtime: no-such-program was not found, or is not executable"}},
 		{"x", "body", `{}`, []string{"error: SKILL.md: field name: missing", "error: SKILL.md: field description: missing", "error: manifest.json: field runtime: missing"}},
 		{"x", "---\nname: Big Name\ndescription: " + strings.Repeat("d", 1025) + "\ncompatibility: " + strings.Repeat("c", 501) + "\nodd: 1\n---\n", ``, []string{
 			"error: SKILL.md: field name: \"Big Name\"", "error: SKILL.md: field description: 1025", "error: SKILL.md: field compatibility: 501",

@@ -259,7 +259,7 @@ func (f *form) check() (err error) {
 	}
 	for _, name := range f.Stdin.names() {
 		if name != everything && f.about[name] == nil {
-			return tool.Errorf(tool.CodeInvalidInput, "stdin: {%s} is no argument; declare it under arguments", name)
+			return tool.Errorf(tool.CodeInvalidInput, "stdin: {%s} is not an argument; declare it under arguments", name)
 		}
 	}
 	if err := f.checkAssets(); err != nil {
@@ -281,7 +281,7 @@ func (f *form) checkAssets() error {
 		}
 		for _, p := range w.parts {
 			if p.name != "" && (f.about[p.name] == nil || p.only) {
-				return tool.Errorf(tool.CodeInvalidInput, "assets: {%s} in %q is no argument", p.name, w)
+				return tool.Errorf(tool.CodeInvalidInput, "assets: {%s} in %q is not an argument", p.name, w)
 			}
 		}
 	}

@@ -173,7 +173,7 @@ func (p Piece) check(about map[string]*argument) error {
 	}
 	for _, name := range names {
 		if about[name] == nil {
-			return tool.Errorf(tool.CodeInvalidInput, "{%s} is no argument; declare it under arguments, or write {{%s}} for the text",
+			return tool.Errorf(tool.CodeInvalidInput, "{%s} is not an argument; declare it under arguments, or write {{%s}} for the text",
 				name, name)
 		}
 	}
