@@ -84,6 +84,9 @@ func badListen(listen, why string) error {
 
 func (f *Front) listen(ctx context.Context) (net.Listener, error) {
 	ln, err := f.o.Sockets.listen(ctx, f.o.Listen, f.o.Mode)
+	if op, ok := err.(*net.OpError); ok {
+		err = op.Err // without the address, which the message below names
+	}
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeUnavailable,
 			"cannot serve HTTP on %s: %w; choose another address with `toolpost serve --listen ADDRESS` or in the config, as `listen` "+

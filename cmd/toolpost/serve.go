@@ -135,18 +135,16 @@ func whyNot(ctx context.Context, err error, cfg *config.Config, listen string) e
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findWithin)
 	defer cancel()
-	first, _ := answering(ctx, cfg)
-	why := ""
-	switch {
+	message := tool.AsError(err).Message
+	switch first, _ := answering(ctx, cfg); {
 	case first != nil:
-		why = "a server of this config runs already: `toolpost serve --replace` takes over from it"
+		message = "a server of this config runs already: `toolpost serve --replace` takes over from it; " + message
 	case errors.Is(err, syscall.EADDRINUSE) && isToolpost(ctx, cfg, listen):
-		why = "it is the Toolpost server of another config"
-	}
-	if why == "" {
+		message += "; it is the Toolpost server of another config"
+	default:
 		return err
 	}
-	return tool.Errorf(tool.CodeUnavailable, "%s; %s", tool.AsError(err).Message, why)
+	return tool.Errorf(tool.CodeUnavailable, "%s", message)
 }
 
 // isToolpost reports whether a Toolpost answers at an address, or at that of a config. It needs no token for a refusal.
