@@ -30,8 +30,8 @@ const TokenFile = "http-token"
 const minToken = 16
 
 // TokenHint explains where to get a token.
-const TokenHint = "the first `toolpost serve` printed the owner's, unless its variable TOOLPOST_TOKEN holds it; " +
-	"if it is lost, `toolpost token new-owner` replaces it, in the folder of the server's config"
+const TokenHint = "the first `toolpost serve` printed the owner's, unless TOOLPOST_TOKEN was set there; " +
+	"if it is lost, run `toolpost token new-owner` in the folder of the server's config"
 
 // StaticToken admits callers that know the token.
 func StaticToken(token string) (Gate, error) {
