@@ -240,7 +240,7 @@ func (a *app) showReload(did reload.Report) {
 		if f.Stays {
 			state = "its files are not taken, its tools stay as they were: "
 		}
-		fmt.Fprintf(a.out, "%-16s %s%s\n", clean(f.Source), a.out.red(state), clean(f.Error))
+		fmt.Fprintf(a.out, "%-16s %s%s\n", clean(f.Source), a.out.red(state), cleanLines(f.Error))
 	}
 	for _, part := range did.Restart {
 		fmt.Fprintf(a.out, "%-16s %s\n", clean(part), a.out.amber("changed; start the server again to apply it"))
