@@ -419,7 +419,7 @@ func (a *app) note(text string) {
 }
 
 // builtInOnly explains that there are only the built-in tools, because there is no config.
-const builtInOnly = nowhere + ", so its tools are the built-in ones"
+const builtInOnly = nowhere + ", so its tools are the built-in ones, read-only"
 
 // unconfigured reports whether commands run here without a config.
 func (a *app) unconfigured() bool {

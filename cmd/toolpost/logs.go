@@ -159,6 +159,6 @@ func (a *app) followOwn(ctx context.Context, f following, each func(tool.Log) (i
 // alone notes that the output is about this process only, if no server is named.
 func (a *app) alone() {
 	if a.server.url == "" && !a.json {
-		fmt.Fprintln(a.err, "showing this process only; use --server URL for a running server")
+		fmt.Fprintln(a.err, "showing this process only; start `toolpost serve`, or name a running server with --server URL")
 	}
 }
