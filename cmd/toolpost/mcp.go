@@ -373,7 +373,7 @@ func (q *mcpAdding) try(ctx context.Context, e *mcpadd.Edit, s *mcpadd.Server) (
 			message += "\n  " + hint
 		}
 	}
-	return one, tool.Errorf(tool.CodeOf(one.err), "%s\n  --no-try writes it all the same", message)
+	return one, tool.Errorf(tool.CodeOf(one.err), "%s\n  --no-try writes it anyway", message)
 }
 
 // show prints what would be written.
@@ -416,6 +416,14 @@ func (a *app) showTrial(tried trial) {
 	}).print(a, "tools", tried.Tools)
 }
 
+// networkOf says which hosts a server may reach.
+func networkOf(s *mcpadd.Server) string {
+	if len(s.Network) == 0 {
+		return "has no network"
+	}
+	return "reaches " + strings.Join(s.Network, ", ")
+}
+
 func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 	switch {
 	case tried.err != nil:
@@ -429,9 +437,9 @@ func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 		fmt.Fprintf(q.out, "container: it has nothing of this machine and %s network; -v and --network all give more\n",
 			map[bool]string{true: "no", false: "a"}[len(s.Network) == 0])
 	case s.URL == "":
-		fmt.Fprintf(q.out, "walls: it reads %s, writes %s and reaches %s; --read, --write and --network give more\n",
+		fmt.Fprintf(q.out, "walls: it reads %s, writes %s and %s; --read, --write and --network give more\n",
 			strings.Join(append([]string{"its own folder"}, s.Read...), ", "), cmp.Or(strings.Join(s.Write, ", "), "nothing"),
-			cmp.Or(strings.Join(s.Network, ", "), "nothing"))
+			networkOf(s))
 	}
 	if len(tried.Tools) > 0 {
 		call := tried.Tools[max(0, slices.IndexFunc(tried.Tools, func(t triedTool) bool { return t.plain }))].example

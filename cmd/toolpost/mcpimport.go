@@ -166,15 +166,15 @@ func (q *mcpImporting) show(e *mcpadd.Edit, all []*importedServer) {
 	for _, one := range all {
 		switch {
 		case one.Source == "":
-			fmt.Fprintf(q.out, "%s %s: %s\n", q.out.red("not taken"), clean(one.Name), clean(one.Problem))
+			fmt.Fprintf(q.out, "%s %s: %s\n", q.out.red("not imported"), clean(one.Name), clean(one.Problem))
 		case q.Dry:
-			fmt.Fprintf(q.out, "would take %s:\n%s\n", clean(one.Name), cleanLines(one.server.Source().String()))
+			fmt.Fprintf(q.out, "would import %s:\n%s\n", clean(one.Name), cleanLines(one.server.Source().String()))
 		case one.Problem != "":
-			fmt.Fprintf(q.out, "%s %s as %s, but %s\n", q.out.amber("took"), clean(one.Name), one.Source, clean(one.Problem))
+			fmt.Fprintf(q.out, "%s %s as %s, but %s\n", q.out.amber("imported"), clean(one.Name), one.Source, clean(one.Problem))
 		case q.noTry:
-			fmt.Fprintf(q.out, "%s %s as %s: not started\n", q.out.green("took"), clean(one.Name), one.Source)
+			fmt.Fprintf(q.out, "%s %s as %s: not started\n", q.out.green("imported"), clean(one.Name), one.Source)
 		default:
-			fmt.Fprintf(q.out, "%s %s as %s: %s\n", q.out.green("took"), clean(one.Name), one.Source, define.Count(one.Tools, "tool"))
+			fmt.Fprintf(q.out, "%s %s as %s: %s\n", q.out.green("imported"), clean(one.Name), one.Source, define.Count(one.Tools, "tool"))
 		}
 		for _, note := range one.Notes {
 			if note != "" {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"os"
 	"path"
@@ -182,8 +183,11 @@ func shortName(name string) string {
 	return slug(cmp.Or(short, name))
 }
 
-// hostName returns a short name for an address.
+// hostName returns a short name for an address: "server" for an IP address, whose parts name nothing.
 func hostName(u *url.URL) string {
+	if _, err := netip.ParseAddr(u.Hostname()); err == nil {
+		return "server"
+	}
 	labels := strings.Split(u.Hostname(), ".")
 	if len(labels) > 1 {
 		labels = labels[:len(labels)-1]
