@@ -283,7 +283,11 @@ func durationVar(c *cobra.Command, d *time.Duration, name, usage string) {
 // complain reports an error: in words on stderr, or with --json as JSON on stdout.
 func (a *app) complain(err error) {
 	e := *tool.AsError(err)
-	if s := a.server; s.context != "" && s.url != "" && strings.Contains(e.Message, s.url) {
+	switch s := a.server; {
+	case s.url == "" || !strings.Contains(e.Message, s.url):
+	case s.byVar:
+		e.Message += "; TOOLPOST_URL names it: unset it to call the tools of this folder"
+	case s.context != "":
 		e.Message += "; it is the server of the context " + s.context
 	}
 	e.Message = a.here(e.Message)

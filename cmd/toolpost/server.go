@@ -28,6 +28,7 @@ type server struct {
 
 	located bool
 	flags   string // as they were given
+	byVar   bool   // TOOLPOST_URL names it
 	found   bool   // it is the running server of this config, at its socket
 }
 
@@ -64,7 +65,7 @@ func (a *app) locate(ctx context.Context) error {
 	case s.context != "":
 		return s.use(s.context)
 	case !here && variable != "":
-		s.url, s.token = variable, cmp.Or(s.token, token)
+		s.url, s.token, s.byVar = variable, cmp.Or(s.token, token), true
 		return nil
 	case !here && os.Getenv("TOOLPOST_CONFIG") == "":
 		if err := s.use(""); err != nil || s.url != "" {
