@@ -260,8 +260,8 @@ sources:
 	}
 	p.write("app/app.ai", "spec is \"1.0\"\n\ntool \"fir")
 	p.write("skills/one/manifest.json", `{"runtime": {"type": "subpro`)
-	p.says("files of a source changed and are not taken", "source=app")
-	p.says("files of a source changed and are not taken", "source=skills", "manifest.json")
+	p.says("files of a source changed and are not used", "source=app")
+	p.says("files of a source changed and are not used", "source=skills", "manifest.json")
 	p.gives("first", `{}`, `{"is":"first"}`)
 	p.gives("say", `{}`, `"one"`)
 	p.gives("tell", `{}`, `"two"`)
@@ -362,7 +362,7 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 		}
 		kit.Check(t, call(p.n, "stuck"), "its old tools")
 		time.Sleep(11 * time.Second)
-		if p.lines("are not taken", "source=stuck", "did not open within 10s") != 1 || call(p.n, "stuck") != nil {
+		if p.lines("are not used", "source=stuck", "did not open within 10s") != 1 || call(p.n, "stuck") != nil {
 			t.Error(p.logged)
 		}
 		hangs.Store(false) // without any notice

@@ -232,13 +232,13 @@ func (a *app) showReload(did reload.Report) {
 	for _, c := range did.Changes {
 		fmt.Fprintf(a.out, "%-16s %s\n", clean(c.Source), clean(c.String()))
 	}
-	if len(did.Changes) == 0 {
+	if len(did.Changes)+len(did.Failed) == 0 {
 		fmt.Fprintln(a.out, "the same tools")
 	}
 	for _, f := range did.Failed {
 		state := "unavailable: "
 		if f.Stays {
-			state = "its files are not taken, its tools stay as they were: "
+			state = "its changed files are not used, its tools stay as they were: "
 		}
 		fmt.Fprintf(a.out, "%-16s %s%s\n", clean(f.Source), a.out.red(state), cleanLines(f.Error))
 	}

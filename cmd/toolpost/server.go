@@ -109,7 +109,7 @@ func (a *app) findRunning(ctx context.Context) error {
 		}
 	}
 	if running != cfg.Digest() && running != "" {
-		a.note("the running server has not taken the current " + cfg.Path + "; `toolpost config show` says why, and --local " +
+		a.note("the running server has not loaded the current " + cfg.Path + "; `toolpost config show` says why, and --local " +
 			"uses the file as it is")
 	}
 	a.server = server{url: socketOf(cfg), found: true, located: true, flags: a.server.flags}

@@ -137,7 +137,7 @@ func (c *Catalogue) Health(ctx context.Context, p tool.Principal) []healthtools.
 		case s.Err != nil:
 			one.State, one.Error = healthtools.StateFailed, message(s.Err)
 		case s.Stale != nil:
-			one.Error = "its files changed and are not taken: " + message(s.Stale)
+			one.Error = "its changed files are not used: " + message(s.Stale)
 		case s.Lacks != nil:
 			one.Error = message(s.Lacks)
 		case one.Unavailable > 0:

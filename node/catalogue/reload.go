@@ -158,7 +158,7 @@ func (c *Catalogue) settle(s *source, o opened, unfinished bool) (did tool.Chang
 		c.env.Log.Warn("a source is still not available", "source", s.Name, "error", message(o.err))
 	case o.err != nil:
 		s.stale, s.retries = o.err, 0
-		c.env.Log.Warn("the files of a source changed and are not taken; its tools stay as they were", "source", s.Name,
+		c.env.Log.Warn("the files of a source changed and are not used; its tools stay as they were", "source", s.Name,
 			"error", message(o.err))
 	default:
 		return c.take(s, o, dead)
