@@ -209,7 +209,8 @@ func (p *appParser) statement(words string) error {
 	case words == "output:":
 		return p.block(&p.tool.Output)
 	default:
-		return p.errorf("tool %q has an unknown line: %.80s", p.tool.Name, words)
+		return p.errorf("tool %q has an unknown line: %.80s; known are `implemented using`, `description is`, `purity is`, "+
+			"`timeout_seconds is`, `input:` and `output:`", p.tool.Name, words)
 	}
 	return nil
 }

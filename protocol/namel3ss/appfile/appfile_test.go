@@ -96,7 +96,7 @@ func TestMistakesInAppAINameTheLine(t *testing.T) {
 		{"\ntool \"a\":\n  input:\n  output:\n", `app.ai:2:1: tool "a" has no implementation; add a line such as`},
 		{"tool \"a\":\n  implemented using python\n  output:\n", "app.ai:1:1: tool \"a\" has no `input:` block"},
 		{"tool \"a\":\n  implemented using python\n  input:\n    n is text\n", "app.ai:1:1: tool \"a\" has no `output:` block"},
-		{"tool \"a\":\n  implemented using python\n    retries is 3\n", `app.ai:3:5: tool "a" has an unknown line: retries is 3`},
+		{"tool \"a\":\n  implemented using python\n    retries is 3\n", "app.ai:3:5: tool \"a\" has an unknown line: retries is 3; known are `implemented using`"},
 		{"tool \"a\":\n  kind is \"python\"\n", `app.ai:2:3: tool "a" has an unknown line`},
 		{"tool \"a\":\n\tinput:", `app.ai:2:2: indented with a tab`},
 	} {
