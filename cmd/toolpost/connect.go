@@ -182,7 +182,7 @@ func (q *connecting) clients(ids []string) (found []connect.Client, err error) {
 	for _, id := range ids {
 		c, ok := connect.Find(id)
 		if !ok {
-			return nil, tool.Errorf(tool.CodeInvalidInput, "no client is called %q%s", id,
+			return nil, tool.Errorf(tool.CodeInvalidInput, "no known agent is named %q%s", id,
 				nearest.Suggest(id, known, "; known are "+strings.Join(known, ", ")))
 		}
 		found = append(found, c)
