@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -144,7 +145,7 @@ func (q *connecting) check(ids []string) (err error) {
 	q.name = cmp.Or(q.name, q.source, "toolpost")
 	switch {
 	case q.file != "" && len(ids) != 1:
-		return tool.Errorf(tool.CodeInvalidInput, "--file is the file of one client: name it, such as `toolpost connect "+
+		return tool.Errorf(tool.CodeInvalidInput, "--file is the file of one agent: name it, such as `toolpost connect "+
 			"cursor --file .cursor/mcp.json`")
 	case q.url != "" && !q.http:
 		return tool.Errorf(tool.CodeInvalidInput, "--url goes with --http")
@@ -251,10 +252,10 @@ func (q *connecting) one(ctx context.Context, c connect.Client) (connection, err
 		q.say("left as it is")
 		return told, nil
 	}
-	if err := q.apply(ctx, c, &ch, s); err != nil {
+	if err := q.apply(ctx, c, &ch, &s); err != nil {
 		return told, err
 	}
-	q.done(ctx, &told, ch, s.URL)
+	q.done(ctx, &told, ch, s)
 	return told, nil
 }
 
@@ -265,7 +266,7 @@ func (q *connecting) say(format string, args ...any) {
 	}
 }
 
-func (q *connecting) done(ctx context.Context, told *connection, ch *connect.Change, at string) {
+func (q *connecting) done(ctx context.Context, told *connection, ch *connect.Change, s connect.Server) {
 	if told.Did = didWrite; q.undo {
 		told.Did = didRemove
 		q.say("%s %s", q.out.green("removed it from"), ch.File)
@@ -279,8 +280,7 @@ func (q *connecting) done(ctx context.Context, told *connection, ch *connect.Cha
 	if told.Backup != "" {
 		q.say("  as it was before: %s", told.Backup)
 	}
-	if at != "" && !answers(ctx, at) {
-		told.First = "run `toolpost serve`: nothing answers at " + at + " yet"
+	if told.First = unready(ctx, s.URL, s.Token); told.First != "" {
 		q.say("  first: %s", told.First)
 	}
 	q.say("  next: %s", told.Then)
@@ -337,7 +337,36 @@ func (q *connecting) address() (connect.Server, error) {
 		return connect.Server{}, tool.Errorf(tool.CodeInvalidInput, "%s would carry the token in clear over the network; use "+
 			"https, or an address of this machine", at)
 	}
-	return connect.Server{Name: q.name, URL: at, Token: unissued}, nil
+	if u.Path == "" || u.Path == "/" { // as `toolpost serve` prints it
+		u.Path = "/mcp"
+	}
+	return connect.Server{Name: q.name, URL: u.String(), Token: unissued}, nil
+}
+
+// unready says what to do before the client can call the address with its token, or "".
+func unready(ctx context.Context, at, token string) string {
+	if at == "" {
+		return ""
+	}
+	if !answers(ctx, at) {
+		return "run `toolpost serve`: nothing answers at " + at + " yet"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodHead, at, nil)
+	if err != nil {
+		return ""
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil { // the client may trust other certificates than this program
+		return ""
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusUnauthorized {
+		return ""
+	}
+	return "run `toolpost serve` with this config, on a port of its own: the server at " + at + " refuses this token"
 }
 
 // answers reports whether a server listens at the address that the client will call.
@@ -368,7 +397,7 @@ func (q *connecting) live(ctx context.Context, token string) (bool, error) {
 }
 
 // apply makes the agreed change. A token is issued for the entry and revoked with it.
-func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.Change, s connect.Server) (err error) {
+func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.Change, s *connect.Server) (err error) {
 	old := connect.TokenOf((*ch).Entry)
 	secret := s.Token != ""
 	if s.Token == unissued {
@@ -383,7 +412,7 @@ func (q *connecting) apply(ctx context.Context, c connect.Client, ch **connect.C
 			}
 		}()
 		(*ch).Close()
-		if *ch, err = connect.Connect(c, cmp.Or(q.file, c.File(q.machine)), s); err != nil {
+		if *ch, err = connect.Connect(c, cmp.Or(q.file, c.File(q.machine)), *s); err != nil {
 			return err
 		}
 	}
