@@ -31,12 +31,12 @@ func (a *app) mcpImportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "import FILE [flags]", Short: "Import the MCP servers from another program's settings", Args: words(1, 1),
 		DisableFlagsInUseLine: true,
-		Long: "Reads the servers in a file such as mcp.json, claude_desktop_config.json, .vscode/mcp.json, Zed's\n" +
-			"settings or Codex's config.toml, and makes each one a source. Tokens in headers and values of `env`\n" +
+		Long: "Reads the servers in a file such as ~/.claude.json, mcp.json, claude_desktop_config.json, .vscode/mcp.json,\n" +
+			"Zed's settings or Codex's config.toml, and makes each one a source. Tokens in headers and values of `env`\n" +
 			"become secrets, which are kept in files in the state folder and never shown; paths, and URLs without\n" +
 			"credentials, are written to the config. Servers that are run with npx, uvx or docker are fetched once.\n" +
 			"Servers that cannot be imported are reported with the reason. The file is not changed.",
-		Example: "  toolpost mcp import ~/.cursor/mcp.json --dry-run\n  toolpost mcp import .vscode/mcp.json --only github",
+		Example: "  toolpost mcp import ~/.claude.json --dry-run\n  toolpost mcp import .vscode/mcp.json --only github",
 		RunE:    func(c *cobra.Command, args []string) error { return q.run(c.Context(), args[0]) },
 	}
 	f := c.Flags()
@@ -192,6 +192,6 @@ func (q *mcpImporting) show(e *mcpadd.Edit, all []*importedServer) {
 		fmt.Fprintf(q.out, "nothing was written to %s\n", e.Config.Path)
 	case len(e.Added) > 0:
 		fmt.Fprintf(q.out, "wrote %s; %s\n", e.Config.Path, cmp.Or(map[bool]string{true: "see whether they start: toolpost mcp list"}[q.noTry],
-			"`toolpost mcp list` shows them, and `toolpost connect` lets your agents use them"))
+			"`toolpost connect` lets your agents use them; then remove them from "+q.File+", or agents have them twice"))
 	}
 }

@@ -61,15 +61,40 @@ func Servers(path string, text []byte) ([]Listed, error) {
 			all, key = servers(inner)
 		}
 	}
-	if all == nil {
+	list := ofProjects(doc, listedAll(all, key))
+	if all == nil && len(list) == 0 {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "%s lists no MCP servers; expected one of %s", path,
 			strings.Join(keys(), ", "))
 	}
-	var list []Listed
+	return list, nil
+}
+
+func listedAll(all map[string]any, key string) (list []Listed) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		list = append(list, listed(name, all[name], key))
 	}
-	return list, nil
+	return list
+}
+
+// ofProjects adds the servers that Claude Code starts in one project, which is where `claude mcp add` writes them unless told
+// otherwise. A server that several projects have is added once.
+func ofProjects(doc map[string]any, list []Listed) []Listed {
+	projects, _ := doc["projects"].(map[string]any)
+	for _, folder := range slices.Sorted(maps.Keys(projects)) {
+		project, _ := projects[folder].(map[string]any)
+		all, _ := project["mcpServers"].(map[string]any)
+		for _, l := range listedAll(all, "mcpServers") {
+			same := func(o Listed) bool { return o.Name == l.Name && o.URL == l.URL && slices.Equal(o.Command, l.Command) }
+			if slices.ContainsFunc(list, same) {
+				continue
+			}
+			if l.Dir == "" && l.URL == "" {
+				l.Dir = folder
+			}
+			list = append(list, l)
+		}
+	}
+	return list
 }
 
 func keys() []string { return []string{"mcpServers", "servers", "mcp_servers", "context_servers"} }
