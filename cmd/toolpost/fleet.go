@@ -85,7 +85,9 @@ func (a *app) fleetInitCommand() *cobra.Command {
 		Long: "Makes the keys of a fleet in the state folder, and writes the section `fleet` into the config. The server is\n" +
 			"a hub from its next start on. Further hubs share its store, which then has to be a PostgreSQL.",
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return a.foundFleet(c.Context(), name, listen) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.foundFleet(c.Context(), name, listen, c.Flags().Changed("listen"))
+		},
 	}
 	c.Flags().StringVar(&name, "name", "", "name of this node (default: that of the machine)")
 	c.Flags().StringVar(&listen, "listen", fleet.DefaultListen, "address for other nodes")
@@ -108,7 +110,7 @@ func (a *app) fleetTryCommand() *cobra.Command {
 	}
 }
 
-func (a *app) foundFleet(ctx context.Context, name, listen string) error {
+func (a *app) foundFleet(ctx context.Context, name, listen string, given bool) error {
 	cfg, err := a.load()
 	if err != nil {
 		return err
@@ -126,6 +128,8 @@ func (a *app) foundFleet(ctx context.Context, name, listen string) error {
 		if text, err = config.AddSection(cfg.Path, own.Text, fleet.Section().Name, "listen", listen); err != nil {
 			return err
 		}
+	} else if given {
+		return tool.Errorf(tool.CodeInvalidInput, "the config has a section `fleet` already: write `listen: %q` there instead of --listen", listen)
 	}
 	if err := node.FoundFleet(ctx, cfg, name); err != nil {
 		return err
