@@ -363,7 +363,7 @@ func (q *mcpAdding) try(ctx context.Context, e *mcpadd.Edit, s *mcpadd.Server) (
 			hints = append(hints, fmt.Sprintf("its walls hide %s, which its command or a variable names: --read %[1]s lets it look, "+
 				"--write %[1]s also change what is there", format.ShellWord(path)))
 		}
-		hints = append(hints, mcpadd.WallsHint(one.Error, path, true))
+		hints = append(hints, cmp.Or(s.AbsentHint(one.Error), mcpadd.WallsHint(one.Error, path, true)))
 	}
 	if s.URL == "" && s.Bare() {
 		hints = append(hints, "it gets no variables but PATH, HOME, LANG and TMPDIR; --env and --secret give it more")

@@ -159,7 +159,7 @@ func (q *mcpImporting) noteWalls(e *mcpadd.Edit, one *importedServer) {
 			"add to the source %s: `walls: %s`; `write` lets it change that, too", path, one.Source,
 			config.Fields{{Name: "read", Value: []string{path}}}.Flow()))
 	}
-	one.Notes = append(one.Notes, mcpadd.WallsHint(one.Problem, path, false))
+	one.Notes = append(one.Notes, cmp.Or(one.server.AbsentHint(one.Problem), mcpadd.WallsHint(one.Problem, path, false)))
 }
 
 func (q *mcpImporting) show(e *mcpadd.Edit, all []*importedServer) {

@@ -4,7 +4,9 @@ package mcpadd
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"net/url"
@@ -263,6 +265,17 @@ func (s *Server) Contained() bool { return s.box != nil }
 
 // Bare reports whether the program gets no variables of its own.
 func (s *Server) Bare() bool { return len(s.secrets)+len(s.env) == 0 }
+
+// AbsentHint says that a file of the command is not there, if the message is about it, or returns "". The walls would look
+// like the reason, because they hide files too.
+func (s *Server) AbsentHint(message string) string {
+	for _, word := range s.command[min(1, len(s.command)):] {
+		if _, err := os.Stat(word); filepath.IsAbs(word) && strings.Contains(message, word) && errors.Is(err, fs.ErrNotExist) {
+			return "this machine has no " + word + ": check the path"
+		}
+	}
+	return ""
+}
 
 // WallsHint names the option that a server may need after it failed behind its walls: a flag of `mcp add`, or else a line of
 // its source. It returns "" if the message does not tell, or tells of files and the hidden one is known.
