@@ -72,14 +72,17 @@ func parseHost(text string) (host, error) {
 			"network: %q %s; a host is written like api.example.com, *.example.com, api.example.com:8443 or "+
 				"10.0.0.7:80", text, why)
 	}
+	if strings.Contains(text, "://") {
+		return bad("is a URL")
+	}
 	name, port := text, uint16(0)
 	if _, err := netip.ParseAddr(text); err != nil && strings.ContainsRune(text, ':') {
 		var digits string
 		if name, digits, err = net.SplitHostPort(text); err != nil {
-			return bad("is no host")
+			return bad("is not a host")
 		}
 		if port, err = parsePort(digits); err != nil {
-			return bad("has a port that is none")
+			return bad("has an invalid port")
 		}
 	}
 	h := newHost(name, port)
@@ -89,9 +92,9 @@ func parseHost(text string) (host, error) {
 		return bad("is an address of one interface")
 	case h.addr.IsValid():
 	case !isName(h.name):
-		return bad("is no name of a host")
+		return bad("is not a valid host name")
 	case isNumber(labels[len(labels)-1]):
-		return bad("is a number that some programs take for an address, and is none")
+		return bad("is a number, which some programs read as an address")
 	}
 	return h, nil
 }

@@ -71,6 +71,8 @@ func TestInvalidHostsAreErrors(t *testing.T) {
 		h, err := parseHost(text)
 		kit.Refused(t, err, tool.CodeInvalidInput, "api.example.com", text, h)
 	}
+	_, err := parseHost("https://api.example.com/v1")
+	kit.Refused(t, err, tool.CodeInvalidInput, "is a URL")
 }
 
 func TestAnEntryCoversItsNamesAndPorts(t *testing.T) {
