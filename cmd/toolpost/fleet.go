@@ -147,8 +147,8 @@ func (a *app) workerCommand() *cobra.Command {
 		Use: "worker", Short: "Run the tools of this config for the hubs of a fleet",
 		Long: "Runs calls that come from hubs, until SIGINT or SIGTERM or `toolpost fleet drain`; running calls may end first.\n" +
 			"A worker has the sources and the walls of its config, and no door, no store and no model. It connects to\n" +
-			"every hub, so it may be behind a NAT. --join is needed once: the state folder keeps the membership, and from\n" +
-			"then on --join and --name are ignored. The config is read only at the start.",
+			"every hub, so it may be behind a NAT. --join is needed once: the state folder keeps the membership and the\n" +
+			"name, and from then on --join is ignored. The config is read only at the start.",
 		Example: "  toolpost worker --config sources.yaml --join 'tp://hub-1:7422#TOKEN'",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
