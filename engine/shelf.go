@@ -362,7 +362,7 @@ func told(p tool.Principal, why error) error {
 func whyUnavailable(name string, why error) *tool.Error {
 	e := *tool.AsError(why)
 	e.Message = name + " is unavailable: " + e.Message
-	if e.Code == tool.CodeInternal {
+	if e.Code == tool.CodeInternal || e.Code == tool.CodeInvalidInput { // the config's input, and not the caller's
 		e.Code = tool.CodeUnavailable
 	}
 	return &e

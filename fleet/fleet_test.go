@@ -80,7 +80,7 @@ func openWith(t testing.TB, files Files, log ...*slog.Logger) *fleetTest {
 	t.Cleanup(func() { kit.OK(t, db.Close()) })
 	f := &fleetTest{t: t, store: db, log: append(log, slog.New(slog.DiscardHandler))[0]}
 	state := t.TempDir()
-	pass := kit.Must(Found(t.Context(), db.Fleet(), "hub", state, files))(t)
+	pass := kit.Must(Found(t.Context(), db.Fleet(), "hub", state, Options{TLS: files, Advertise: "localhost"}))(t)
 	if files != (Files{}) {
 		f.with = func(e *Env) { e.TLS, e.Advertise = files, "localhost" }
 	}

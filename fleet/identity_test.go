@@ -96,7 +96,7 @@ func TestAServerLetsANodeUseItsOwnSubjectsAlone(t *testing.T) {
 		kit.Fails(t, err, "Authorization", "user", user)
 	}
 	key := kit.Must(p.public())(t)
-	p.Seed = kit.Must(Found(t.Context(), open(t).store.Fleet(), "another", t.TempDir(), Files{}))(t).Seed
+	p.Seed = kit.Must(Found(t.Context(), open(t).store.Fleet(), "another", t.TempDir(), Options{}))(t).Seed
 	kit.Fails(t, kit.Err(raw(t, f.hub, p)), "Authorization", "a key that no member has")
 	_, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(), nats.NoReconnect(),
 		nats.Nkey(key, p.sign))

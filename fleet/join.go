@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
@@ -58,6 +59,9 @@ func joinAt(ctx context.Context, hub string, i Invitation, name string, role mem
 	switch {
 	case errors.Is(err, errForeign):
 		return nil, errForeign
+	case errors.As(err, new(x509.HostnameError)):
+		return nil, tool.Errorf(tool.CodeAccessDenied, "the hub at %s shows a certificate for other hosts: %w; use the line as `toolpost fleet token` "+
+			"printed it, or have the certificate name this host", hub, err)
 	case errors.Is(err, nats.ErrAuthorization):
 		return nil, tool.Errorf(tool.CodeUnavailable, "too many nodes ask to join at the hub %s; try again in %v", hub, joinWithin)
 	case err != nil:
@@ -166,13 +170,13 @@ func newID() string {
 	return hex.EncodeToString(b)
 }
 
-// Found makes the first hub of a new fleet, with an authority of its own, or with that of files.
-func Found(ctx context.Context, register member.Register, name, state string, files Files) (*Pass, error) {
+// Found makes the first hub of a new fleet, with an authority of its own, or with that of o.
+func Found(ctx context.Context, register member.Register, name, state string, o Options) (*Pass, error) {
 	if p, err := LoadPass(state); p != nil || err != nil {
 		return nil, errors.Join(err, tool.Errorf(tool.CodeConflict, "this machine belongs to a fleet already; `toolpost fleet` shows it"))
 	}
-	p := &Pass{ID: newID(), Name: name, Role: roleHub, Named: files != Files{}}
-	err := p.certify(files)
+	p := &Pass{ID: newID(), Name: name, Role: roleHub, Named: o.TLS != Files{}}
+	err := p.certify(o)
 	if err != nil {
 		return nil, err
 	}
@@ -187,10 +191,14 @@ func Found(ctx context.Context, register member.Register, name, state string, fi
 }
 
 // certify notes the authority of a new fleet.
-func (p *Pass) certify(files Files) error {
+func (p *Pass) certify(o Options) error {
 	if p.Named {
-		ca, err := files.authority()
-		if err == nil {
+		ca, err := o.TLS.authority()
+		if err != nil {
+			return err
+		}
+		host, _ := o.advertised()
+		if _, err = o.TLS.server(host, ca); err == nil {
 			p.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}))
 		}
 		return err

@@ -142,6 +142,10 @@ func always(c *tls.Certificate) getCertificate {
 
 // certificate returns what the server of a hub shows: a certificate of its operator, or one that the fleet's authority makes now.
 func (n *Node) certificate() (getCertificate, error) {
+	if !n.pass.Named && n.env.TLS != (Files{}) {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "this fleet makes its own certificates, since fleet.tls was not set at `toolpost fleet init`: "+
+			"remove it, or found a new fleet")
+	}
 	if !n.pass.Named {
 		a, err := n.pass.authority()
 		if err != nil {

@@ -79,7 +79,7 @@ func TestAFleetHasTheCertificatesOfItsOperator(t *testing.T) {
 	kit.Fails(t, err, "not localhost")
 	i := invite([]string{address}, ca.certificate.Raw)
 	_, err = Join(t.Context(), i, "lured", member.Worker)
-	kit.Fails(t, err, "not localhost")
+	kit.Refused(t, err, tool.CodeAccessDenied, "shows a certificate for other hosts")
 }
 
 func TestACertificateThatNodesWouldRefuse(t *testing.T) {
@@ -99,8 +99,18 @@ func TestACertificateThatNodesWouldRefuse(t *testing.T) {
 		_, err := Start(t.Context(), Env{Options: c.o, Pass: p, State: state, Log: f.log, Machine: reference(t), Register: f.store.Fleet(), Changed: func() {}})
 		kit.Refused(t, err, tool.CodeInvalidInput, c.says, what)
 	}
-	_, err := Found(t.Context(), f.store.Fleet(), "x", t.TempDir(), Files{"a", "b", "/none"})
-	kit.Refused(t, err, tool.CodeInvalidInput, "fleet.tls.ca cannot be read")
+	for says, files := range map[string]Files{
+		"fleet.tls.ca cannot be read": {"a", "b", "/none"}, "is not one that nodes would accept for localhost": issue(t, ca, t.TempDir(), "elsewhere"),
+	} {
+		_, err := Found(t.Context(), f.store.Fleet(), "x", t.TempDir(), Options{TLS: files, Advertise: "localhost"})
+		kit.Refused(t, err, tool.CodeInvalidInput, says)
+	}
+	own := open(t)
+	_, err := Start(t.Context(), Env{
+		Options: Options{TLS: issue(t, ca, t.TempDir(), "localhost"), Advertise: "localhost", Listen: "127.0.0.1:0"},
+		Pass:    own.join("hub2", member.Hub), State: t.TempDir(), Log: f.log, Machine: reference(t), Register: own.store.Fleet(), Changed: func() {},
+	})
+	kit.Refused(t, err, tool.CodeInvalidInput, "this fleet makes its own certificates")
 	for _, o := range []Options{{TLS: Files{Cert: "a"}}, {TLS: Files{"a", "b", "c"}}, {Listen: "7422"}, {Listen: "a:x"}} {
 		kit.Refused(t, o.Check(), tool.CodeInvalidInput, "fleet.")
 	}

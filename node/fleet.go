@@ -256,25 +256,28 @@ func FoundFleet(ctx context.Context, cfg *config.Config, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fleet.Found(ctx, db.Fleet(), chosenName(cfg, name), cfg.StateDir(), o.TLS)
+	_, err = fleet.Found(ctx, db.Fleet(), chosenName(cfg, name), cfg.StateDir(), o)
 	return err
 }
 
-// JoinFleet makes this machine a member of a fleet, by the line of an invitation.
+// JoinFleet makes this machine a member of a fleet, by the line of an invitation; without a line it stays what it is.
 func JoinFleet(ctx context.Context, cfg *config.Config, line, name string, role member.Role) error {
-	invitation, err := fleet.ParseInvitation(line)
-	if err != nil {
-		return err
-	}
 	before, err := fleet.LoadPass(cfg.StateDir())
 	if err != nil {
 		return err
 	}
+	if before != nil && name != "" && name != before.Name {
+		return tool.Errorf(tool.CodeConflict, "this node is called %s in its fleet, and keeps its name; to join as %s, evict it, remove "+
+			"fleet.json from %s, and use a new token", before.Name, name, cfg.StateDir())
+	}
+	if line == "" {
+		return nil
+	}
+	invitation, err := fleet.ParseInvitation(line)
+	if err != nil {
+		return err
+	}
 	if before != nil { // a unit file that names a token must start again after a restart
-		if name != "" && name != before.Name {
-			return tool.Errorf(tool.CodeConflict, "this node is called %s in its fleet, and keeps its name; to join as %s, evict it, remove "+
-				"fleet.json from %s, and use a new token", before.Name, name, cfg.StateDir())
-		}
 		return before.Renew(invitation, cfg.StateDir())
 	}
 	pass, err := fleet.Join(ctx, invitation, chosenName(cfg, name), role)

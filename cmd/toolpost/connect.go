@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -280,7 +278,7 @@ func (q *connecting) done(ctx context.Context, told *connection, ch *connect.Cha
 	if told.Backup != "" {
 		q.say("  as it was before: %s", told.Backup)
 	}
-	if told.First = unready(ctx, s.URL, s.Token); told.First != "" {
+	if told.First = connect.Unready(ctx, s.URL, s.Token); told.First != "" {
 		q.say("  first: %s", told.First)
 	}
 	q.say("  next: %s", told.Then)
@@ -341,46 +339,6 @@ func (q *connecting) address() (connect.Server, error) {
 		u.Path = "/mcp"
 	}
 	return connect.Server{Name: q.name, URL: u.String(), Token: unissued}, nil
-}
-
-// unready says what to do before the client can call the address with its token, or "".
-func unready(ctx context.Context, at, token string) string {
-	if at == "" {
-		return ""
-	}
-	if !answers(ctx, at) {
-		return "run `toolpost serve`: nothing answers at " + at + " yet"
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodHead, at, nil)
-	if err != nil {
-		return ""
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	answer, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil { // the client may trust other certificates than this program
-		return ""
-	}
-	_ = answer.Body.Close()
-	if answer.StatusCode != http.StatusUnauthorized {
-		return ""
-	}
-	return "run `toolpost serve` with this config, on a port of its own: the server at " + at + " refuses this token"
-}
-
-// answers reports whether a server listens at the address that the client will call.
-func answers(ctx context.Context, at string) bool {
-	u, err := url.Parse(at)
-	if err != nil {
-		return false
-	}
-	port := cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80")
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
-	if err != nil {
-		return false
-	}
-	return conn.Close() == nil
 }
 
 func isLoopback(host string) bool {

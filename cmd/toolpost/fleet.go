@@ -171,7 +171,7 @@ func joins(c *cobra.Command, line, name *string) {
 
 // join makes this machine a member of a fleet, if a line says so.
 func (a *app) join(ctx context.Context, line, name string, role member.Role) error {
-	if line = cmp.Or(line, os.Getenv("TOOLPOST_JOIN")); line == "" {
+	if line = cmp.Or(line, os.Getenv("TOOLPOST_JOIN")); line == "" && name == "" {
 		return nil
 	}
 	cfg, err := a.load()

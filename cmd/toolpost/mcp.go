@@ -416,14 +416,6 @@ func (a *app) showTrial(tried trial) {
 	}).print(a, "tools", tried.Tools)
 }
 
-// networkOf says which hosts a server may reach.
-func networkOf(s *mcpadd.Server) string {
-	if len(s.Network) == 0 {
-		return "has no network"
-	}
-	return "reaches " + strings.Join(s.Network, ", ")
-}
-
 func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 	switch {
 	case tried.err != nil:
@@ -439,7 +431,7 @@ func (q *mcpAdding) tellNext(s *mcpadd.Server, tried trial) {
 	case s.URL == "":
 		fmt.Fprintf(q.out, "walls: it reads %s, writes %s and %s; --read, --write and --network give more\n",
 			strings.Join(append([]string{"its own folder"}, s.Read...), ", "), cmp.Or(strings.Join(s.Write, ", "), "nothing"),
-			networkOf(s))
+			s.Reach())
 	}
 	if len(tried.Tools) > 0 {
 		call := tried.Tools[max(0, slices.IndexFunc(tried.Tools, func(t triedTool) bool { return t.plain }))].example

@@ -76,7 +76,7 @@ func listedAll(all map[string]any, key string) (list []Listed) {
 	return list
 }
 
-// ofProjects adds the servers that Claude Code starts in one project, which is where `claude mcp add` writes them unless told
+// ofProjects adds the servers that Claude Code starts in one project, the default of `claude mcp add` unless told
 // otherwise. A server that several projects have is added once.
 func ofProjects(doc map[string]any, list []Listed) []Listed {
 	projects, _ := doc["projects"].(map[string]any)

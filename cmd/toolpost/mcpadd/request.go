@@ -199,3 +199,11 @@ func fromConfig(cfg *config.Config, full string) string {
 	}
 	return full
 }
+
+// Reach says which hosts the server may reach.
+func (s *Server) Reach() string {
+	if len(s.Network) == 0 {
+		return "has no network"
+	}
+	return "reaches " + strings.Join(s.Network, ", ")
+}
