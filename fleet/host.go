@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -61,8 +62,16 @@ type host struct {
 	idle     chan struct{} // closed once it drains and no call is left
 }
 
+func newHost(n *Node) *host {
+	return &host{
+		id: n.pass.ID, journal: n.env.Journal, run: rand.Text(), machine: n.env.Machine, orders: n.obey, log: n.env.Log, life: n.life, places: n.env.Places,
+		streams: map[string]*stream{}, seen: map[string]bool{}, resting: make(chan func()),
+		room: budget{most: mostHeld, full: busy("has more calls on their way to it than it can hold")},
+	}
+}
+
 // take gets a message of a hub, from any of the links. It never blocks.
-func (h *host) take(nc *nats.Conn, m *nats.Msg) {
+func (h *host) take(nc connection, m *nats.Msg) {
 	h.mu.Lock()
 	s := h.streams[m.Reply]
 	if s == nil && h.opens(m) {
@@ -112,7 +121,7 @@ func (h *host) rest() (task func()) {
 }
 
 // unheard lets the calls of a connection that has ended go on without their hub, which has forgotten them.
-func (h *host) unheard(nc *nats.Conn) {
+func (h *host) unheard(nc connection) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.streams {

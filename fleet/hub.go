@@ -32,7 +32,7 @@ type hub struct {
 	id      string
 	run     string        // of this program: the names of streams begin with it
 	opened  atomic.Uint64 // streams
-	nc      *nats.Conn
+	nc      connection
 	log     *slog.Logger
 	changed func() // the tools of the fleet may have changed
 	roster  *roster
@@ -82,15 +82,14 @@ type announcement struct {
 	Since    time.Time         `json:"since"` // when it started, by its own clock
 }
 
-func newHub(n *Node) (*hub, error) {
+func newHub(n *Node) *hub {
 	full := tool.Errorf(tool.CodeUnavailable, "the nodes of the fleet send more than %d MiB at once to this hub; call again later", mostHeld>>20)
-	h := &hub{
+	return &hub{
 		id: n.pass.ID, run: rand.Text(), nc: n.nc, log: n.env.Log, changed: n.env.Changed, roster: n.roster, routes: n.env.Routes,
 		room:  budget{most: mostHeld, full: full.Because(reasonLink)},
 		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
 		dirty: make(chan struct{}, 1), heard: map[string]int{}, stray: map[string]int{}, bar: n.server.bar,
 	}
-	return h, subscribe(h.nc, map[string]nats.MsgHandler{subjectUp + "*": h.announced, subjectStreams + h.id + ".*.*": h.answered})
 }
 
 // maxAnnouncement bounds the bytes of an announcement.

@@ -34,7 +34,9 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 	if n.nc, err = n.server.dial(accountFleet, nats.NoCallbacksAfterClientClose()); err != nil {
 		return err
 	}
-	if n.hub, err = newHub(n); err != nil {
+	n.hub = newHub(n)
+	err = subscribe(n.nc, map[string]nats.MsgHandler{subjectUp + "*": n.hub.announced, subjectStreams + n.pass.ID + ".*.*": n.hub.answered})
+	if err != nil {
 		return err
 	}
 	if n.system, err = n.server.dial(accountSystem); err != nil {

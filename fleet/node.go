@@ -8,7 +8,6 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"maps"
@@ -146,11 +145,7 @@ func Start(ctx context.Context, env Env) (*Node, error) {
 	n := &Node{env: env, lock: lock, links: map[string]*link{}, pass: *env.Pass, since: time.Now(), nudge: make(chan struct{}, 1)}
 	n.env.Places = cmp.Or(env.Places, 1024)
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	n.host = &host{
-		id: env.Pass.ID, journal: env.Journal, run: rand.Text(), machine: env.Machine, orders: n.obey, log: env.Log, life: n.life, places: n.env.Places,
-		streams: map[string]*stream{}, seen: map[string]bool{}, resting: make(chan func()),
-		room: budget{most: mostHeld, full: busy("has more calls on their way to it than it can hold")},
-	}
+	n.host = newHost(n)
 	if err := n.listTools(ctx); err != nil {
 		_ = lock.Close()
 		return nil, err

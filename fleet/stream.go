@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nats-io/nats.go"
-
 	"toolpost/tool"
 )
 
@@ -59,6 +57,12 @@ func (b *budget) take(bytes int) bool {
 	return fits
 }
 
+// A connection is what streams use of a *nats.Conn.
+type connection interface {
+	Publish(subject string, data []byte) error
+	PublishRequest(subject, reply string, data []byte) error
+}
+
 // A stream is one exchange between a hub and a node, such as a call. Both ends send at once.
 type stream struct {
 	peer    string // the name of the node, for messages
@@ -81,7 +85,7 @@ type stream struct {
 	consumed uint32     // used by the receiving goroutine alone, like the next
 	used     int        // bytes of the last message
 	counted  bool       // it is one of the calls of its node
-	over     *nats.Conn // of a node: what it came by
+	over     connection // of a node: what it came by
 	reply    string     // of a hub: the subject of the answers
 	// Of a node: the call goes on to its end if its hub took the node for gone, as it does if the hub is gone.
 	lasts atomic.Bool
