@@ -175,16 +175,17 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		return nil, tool.Ended(ctx)
 	}
 	var tried []*peer
-	var busy error // of the node that refused it last
+	var busy error   // of the node that refused it last
+	var unsure error // of the node that was gone last after it may have run it: no later refusal means that it did not run
 	begun := 0
 	for n := 1; ; n++ {
 		t, err := s.judged(c)
 		if err != nil {
-			return nil, cmp.Or(busy, err)
+			return nil, cmp.Or(unsure, busy, err)
 		}
 		p, err := s.choose(t, c, tried)
 		if err != nil {
-			return nil, cmp.Or(busy, err)
+			return nil, cmp.Or(unsure, busy, err)
 		}
 		r, err := s.try(ctx, c, p, t.digest, n, out)
 		s.leave(p)
@@ -194,6 +195,9 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		e := tool.AsError(err)
 		broken := e != nil && e.Code == tool.CodeBreakerOpen
 		if e == nil || e.Reason != reasonGone && !broken || ctx.Err() != nil {
+			if tool.NotRun(err) {
+				err = cmp.Or(unsure, err)
+			}
 			return r, err
 		}
 		tried, busy = append(tried, p), nil
@@ -201,8 +205,9 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 			busy = err
 			continue
 		}
+		unsure = lost(c, p)
 		if begun++; begun == attempts || !repeatable(c.Spec) {
-			return nil, tool.Doubt(lost(c, p))
+			return nil, tool.Doubt(unsure)
 		}
 	}
 }
