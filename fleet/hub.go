@@ -268,7 +268,7 @@ func (h *hub) answered(m *nats.Msg) {
 	}
 	switch {
 	case s != nil && len(m.Data) == 0 && m.Header.Get("Status") == "503": // the node does not read its subject any more
-		s.fail(goneError(s.peer, true))
+		s.fail(goneError(s.peer, !s.heard()))
 	case s != nil && s.deliver(m.Data) || ending != nil:
 	default:
 		h.strayed(h.sender(m.Subject))

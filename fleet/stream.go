@@ -200,6 +200,14 @@ func (s *stream) queue(f frame, number uint32) error {
 	return nil
 }
 
+// heard reports whether a numbered frame came. A hub that got one has sent its whole message, and since then only what is not
+// numbered: if that finds nobody, the node may have begun the call.
+func (s *stream) heard() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got > 0
+}
+
 // release gives bytes back to the budget.
 func (s *stream) release(bytes int) {
 	s.mu.Lock()
