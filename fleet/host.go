@@ -142,6 +142,9 @@ func busy(format string, args ...any) error {
 	return tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the node "+format, args...).Because(reasonGone))
 }
 
+// wholeWithin is how long the first message of a hub may take to arrive, which may be large.
+const wholeWithin = 5 * time.Minute
+
 // serve answers one stream.
 func (h *host) serve(subject string, s *stream) {
 	ctx, stop := context.WithCancelCause(h.life)
@@ -149,7 +152,9 @@ func (h *host) serve(subject string, s *stream) {
 	defer s.forget()
 	defer h.forget(subject)
 	s.stops(stop)
-	f, err := s.message(ctx, nil)
+	whole, late := context.WithTimeout(ctx, wholeWithin)
+	f, err := s.message(whole, nil)
+	late()
 	if err != nil { // the hub is gone, or asked nothing that can be answered, or this node leaves
 		_ = s.finish(ctx, nil, busy("leaves"))
 		return

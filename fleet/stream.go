@@ -143,12 +143,13 @@ func (s *stream) one(ctx context.Context, k kind, body []byte) error {
 // errUnheard means that the connection to the other end was lost.
 var errUnheard = tool.Errorf(tool.CodeUnavailable, "the connection to the hub was lost").Because(reasonLink)
 
-// mute sends nothing more.
+// mute sends nothing more, and waits for nothing more.
 func (s *stream) mute() {
 	s.mu.Lock()
 	s.muted = true
 	s.mu.Unlock()
 	signal(s.moved)
+	signal(s.arrived)
 }
 
 // deliver takes a frame from the connection, and reports whether it was of use. It never blocks. The other end learns of a frame
@@ -300,11 +301,14 @@ func (s *stream) receive(ctx context.Context) (frame, error) {
 func (s *stream) next() (f frame, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.in) == 0 {
-		return f, false, s.err
+	switch {
+	case len(s.in) > 0:
+		f, s.in = s.in[0], s.in[1:]
+		return f, true, nil
+	case s.err == nil && s.muted:
+		return f, false, errUnheard
 	}
-	f, s.in = s.in[0], s.in[1:]
-	return f, true, nil
+	return f, false, s.err
 }
 
 func (s *stream) took(f frame) frame {
