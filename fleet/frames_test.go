@@ -108,8 +108,8 @@ func TestUsedBytesAreFree(t *testing.T) {
 	kit.Equal(t, room.held.Load(), 0)
 }
 
-// A hostile is a worker that answers each stream as a test wants, after it got the first frame.
-func (f *fleetTest) hostile(name string, answer func(put func(k kind, number uint32, body []byte))) {
+// hostile lets a worker join that answers each stream as a test wants, after it got the first frame.
+func (f *fleetTest) hostile(name string, answer func(put func(k kind, number uint32, body []byte))) *Pass {
 	f.t.Helper()
 	p := f.join(name, member.Worker)
 	nc := kit.Must(raw(f.t, f.hub, p))(f.t)
@@ -128,6 +128,7 @@ func (f *fleetTest) hostile(name string, answer func(put func(k kind, number uin
 	}))(f.t)
 	f.announce(nc, announcement{ID: p.ID, Run: name, Link: linkVersion, Digest: l.digest, Places: 1})
 	kit.Eventually(f.t, "the hub knows the tools of "+name, func() bool { return f.has(name) })
+	return p
 }
 
 // announce announces a node until the test ends.
@@ -142,6 +143,17 @@ func (f *fleetTest) announce(nc *nats.Conn, a announcement) {
 		}
 	}()
 	f.t.Cleanup(func() { stop(); <-done })
+}
+
+// A node that has lost its connection sends no outcome of the calls that came by it, and the hub may not have noticed the loss.
+func TestCallsOfAnEarlierConnectionEnd(t *testing.T) {
+	f, began, outcome := open(t), make(chan bool, 1), make(chan error, 1)
+	p := f.hostile("again", func(func(kind, uint32, []byte)) { began <- true })
+	go func() { outcome <- kit.Err(f.call(t.Context(), "wait", `{}`)) }()
+	kit.Receive(t, "the call", began)
+	nc := kit.Must(raw(t, f.hub, p))(t)
+	f.announce(nc, announcement{ID: p.ID, Run: "again", Link: linkVersion, Places: 1})
+	kit.Refused(t, kit.Receive(t, "the outcome", outcome), tool.CodeUnavailable, "whether the call had an effect is not known")
 }
 
 // A node whose messages belong to no call is cut off, and refused for a while. Its hub has time for the others.

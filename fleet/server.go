@@ -56,6 +56,7 @@ type natsServer struct {
 	conns  map[uint64]string    // the members of connections, by the ids of these
 	joins  int                  // connections of the last joinWithin that ask to join
 	barred map[string]time.Time // when members were cut off that flooded the hub
+	gone   func(id string)      // tells the hub that the connection of a member has ended; nil until there is one
 }
 
 // startServer listens on an address such as :7422.
@@ -129,19 +130,25 @@ func (s *natsServer) Check(c server.ClientAuthentication) bool {
 // admit notes the connection of a member. A member has one: an earlier one is of a program that ended without a word, or of a thief.
 func (s *natsServer) admit(cid uint64, m member.Member) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if time.Since(s.barred[m.ID]) < barFor {
+		s.mu.Unlock()
 		return false
 	}
 	delete(s.barred, m.ID)
+	var gone func(id string)
 	for other, of := range s.conns {
 		if of == m.ID {
+			gone = s.gone
 			s.log.Warn("a node has connected again, so its earlier connection is cut; if this repeats, its key was copied: evict it", "node", m.Name)
 			delete(s.conns, other)
 			go func() { _ = s.srv.DisconnectClientByID(other) }()
 		}
 	}
 	s.conns[cid] = m.ID
+	s.mu.Unlock()
+	if gone != nil { // before it says a word: it may be the same program, which sends no outcome of calls of the earlier connection
+		gone(m.ID)
+	}
 	return true
 }
 
@@ -204,8 +211,11 @@ func only(publish, subscribe []string) *server.Permissions {
 	}
 }
 
-// disconnected calls gone with the id of each member whose connection ends.
+// disconnected calls gone with the id of each member whose connection ends, or who has another one.
 func (s *natsServer) disconnected(nc *nats.Conn, gone func(id string)) error {
+	s.mu.Lock()
+	s.gone = gone
+	s.mu.Unlock()
 	_, err := nc.Subscribe("$SYS.ACCOUNT."+accountFleet+".DISCONNECT", func(m *nats.Msg) {
 		var said struct {
 			Client struct {
