@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -154,6 +155,37 @@ func TestCallsOfAnEarlierConnectionEnd(t *testing.T) {
 	nc := kit.Must(raw(t, f.hub, p))(t)
 	f.announce(nc, announcement{ID: p.ID, Run: "again", Link: linkVersion, Places: 1})
 	kit.Refused(t, kit.Receive(t, "the outcome", outcome), tool.CodeUnavailable, "whether the call had an effect is not known")
+}
+
+// If nobody reads what a hub sends on a stream, the call was not begun, unless its node has sent something before.
+func TestACallOfWhichAnythingCameIsInDoubt(t *testing.T) {
+	for name, events := range map[string]int{"silent": 0, "heard": 1} {
+		f, began, outcome := open(t), make(chan bool, 1), make(chan error, 1)
+		f.hostile(name, func(put func(kind, uint32, []byte)) {
+			if events > 0 {
+				put(kindEvent, 1, kit.Must(pack(&event{Kind: tool.KindLog}, []byte(`{}`)))(t))
+			}
+			began <- true
+		})
+		go func() { outcome <- kit.Err(f.call(t.Context(), "wait", `{}`)) }()
+		kit.Receive(t, "the call", began)
+		h := f.hub.hub
+		kit.Eventually(t, "the event comes", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			for _, s := range h.streams {
+				return s.heard() == (events > 0)
+			}
+			return false
+		})
+		h.mu.Lock()
+		subjects := slices.Collect(maps.Keys(h.streams))
+		h.mu.Unlock()
+		for _, s := range subjects {
+			h.answered(&nats.Msg{Subject: s, Header: nats.Header{"Status": {"503"}}})
+		}
+		kit.Equal(t, tool.NotRun(kit.Receive(t, "the outcome", outcome)), events == 0, name)
+	}
 }
 
 // A node whose messages belong to no call is cut off, and refused for a while. Its hub has time for the others.
