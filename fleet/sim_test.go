@@ -35,7 +35,7 @@ type sim struct {
 
 	mu      sync.Mutex // held for a moment, and never while the fleet's own code runs
 	chaos   bool       // a hostile link: single messages are lost, doubled and overtaken, as NATS never does
-	hostile bool       // it is so now
+	hostile bool       // it is so now, until all is well
 	workers []*simWorker
 	hubs    []*simHub
 	lines   []*simLine
@@ -63,6 +63,7 @@ func (s *sim) note(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf("%9.4f ", time.Since(s.began).Seconds())+fmt.Sprintf(format, args...))
 }
 
+// fail notes what is wrong. The caller holds mu, or is the last one.
 func (s *sim) fail(format string, args ...any) {
 	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
 }
@@ -406,7 +407,11 @@ func (h *simHub) start(ctx context.Context) {
 	}
 	hub := newHub(n)
 	hub.nc = &simServer{h, hub}
-	hub.bar = func(node string) { h.s.fail("%s floods %s", node, h.id) }
+	hub.bar = func(node string) {
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		h.s.fail("%s floods %s", node, h.id)
+	}
 	life, stop := context.WithCancel(ctx)
 	h.s.mu.Lock()
 	h.hub, h.life, h.stop = hub, life, stop
@@ -810,7 +815,8 @@ func simulate(t *testing.T, seed uint64, p plant) *sim {
 	return s
 }
 
-// Whatever the link does, a call has one outcome that is true, and nothing is left of it.
+// Whatever the link does, a call has one outcome that is true, and nothing is left of it. TOOLPOST_SEED=N go test -v -run TestSimSchedules
+// shows what happens in one schedule.
 func TestSimSchedules(t *testing.T) {
 	if only, err := strconv.ParseUint(os.Getenv("TOOLPOST_SEED"), 10, 64); err == nil {
 		s := simulate(t, only, plant{})
