@@ -139,7 +139,7 @@ func (h *hub) announced(m *nats.Msg) {
 	p.asking = p.asking || ask
 	h.mu.Unlock()
 	if ask {
-		go h.list(p, a.Digest)
+		go h.list(p)
 	}
 }
 
@@ -161,7 +161,7 @@ func incompatible(link int) string {
 }
 
 // list asks a node for its tools. A list that breaks the rules is refused as a whole, and asked for again when it has changed.
-func (h *hub) list(p *peer, digest string) {
+func (h *hub) list(p *peer) {
 	ctx, stop := context.WithTimeout(context.Background(), askWithin)
 	defer stop()
 	body, err := h.ask(ctx, p, kindList, nil, tool.Discard)
@@ -179,7 +179,7 @@ func (h *hub) list(p *peer, digest string) {
 		h.log.Warn("a node gets no calls: "+refused, "node", p.Name)
 	}
 	h.mu.Lock()
-	p.asking, p.listed, p.tools, p.refused = false, digest, map[string]*offered{}, refused
+	p.asking, p.listed, p.tools, p.refused = false, digestBytes(body), map[string]*offered{}, refused
 	for _, o := range all {
 		p.tools[toolKey(o.Spec.Source, o.Spec.Name)] = o
 	}

@@ -206,9 +206,9 @@ func TestAListThatBreaksTheRulesIsRefused(t *testing.T) {
 		"half a list":           {listed(spec("std", "x"))[:20], "ends too early"},
 		"nothing":               {nil, "ends too early"},
 	} {
-		liar.host.list.Store(&list{packed: c.list, digest: what})
+		liar.host.list.Store(&list{packed: c.list, digest: digestBytes(c.list)})
 		signal(liar.nudge)
-		kit.Eventually(t, what, func() bool { return f.peer("liar").listed == what })
+		kit.Eventually(t, what, func() bool { return f.peer("liar").listed == digestBytes(c.list) })
 		p := f.peer("liar")
 		kit.Contains(t, p.refused, c.says, what)
 		kit.Equal(t, len(p.tools), 0, what)
