@@ -826,7 +826,7 @@ func TestSimSchedules(t *testing.T) {
 		}
 		return
 	}
-	for seed := range uint64(rounds.Of(40, 5000)) {
+	for seed := range uint64(rounds.Of(20, 5000)) {
 		if s := simulate(t, seed, plant{}); len(s.wrong) > 0 {
 			t.Errorf("TOOLPOST_SEED=%d, %s: %s", seed, s.log[0], strings.Join(s.wrong, "\n"))
 		}
