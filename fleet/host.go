@@ -191,11 +191,11 @@ func (h *host) answer(ctx context.Context, subject string, s *stream, f frame) (
 	case kindCall:
 		return h.call(ctx, subject, s, f.body)
 	case kindTouches:
-		c, _, _, err := h.accept(subject, f.body)
+		a, err := h.accept(subject, f.body)
 		if err != nil {
 			return nil, err
 		}
-		t, err := h.machine.Touches(ctx, c)
+		t, err := h.machine.Touches(ctx, a.Call)
 		return encodeTouches(t, err)
 	case kindList:
 		return h.list.Load().packed, nil
@@ -209,56 +209,61 @@ func (h *host) answer(ctx context.Context, subject string, s *stream, f frame) (
 	return nil, s.garbled("a message of the unknown kind %q; is one of the nodes much older than the other?", f.kind)
 }
 
+// An accepted is a call that this node takes from a hub.
+type accepted struct {
+	*tool.Call
+	once bool          // it must not run again
+	left time.Duration // its time; 0: no limit
+}
+
 // accept reads a request, and refuses one that is not for this program and this stream, or is for another definition of the
-// tool. once means that the call must not run again.
-func (h *host) accept(subject string, body []byte) (c *tool.Call, once bool, left time.Duration, err error) {
+// tool.
+func (h *host) accept(subject string, body []byte) (a accepted, err error) {
 	var r request
 	raw, err := unpack(body, &r)
-	l := h.list.Load()
+	l, key := h.list.Load(), toolKey(r.Source, r.Tool)
 	switch {
 	case err != nil:
-		return nil, false, 0, tool.BeforeRun(tool.Errorf(tool.CodeProtocol, "a call of a hub cannot be read: %w", err).Because(reasonLink))
+		return a, tool.BeforeRun(tool.Errorf(tool.CodeProtocol, "a call of a hub cannot be read: %w", err).Because(reasonLink))
 	case r.To != h.run:
-		return nil, false, 0, busy("has started again since its hub chose it")
+		return a, busy("has started again since its hub chose it")
 	case r.Reply != subject:
-		return nil, false, 0, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "this call belongs to another stream").Because(reasonLink))
-	case l.tools[toolKey(r.Source, r.Tool)] != r.Digest:
-		return nil, false, 0, busy("has another definition of the tool %s now", r.Tool)
+		return a, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "this call belongs to another stream").Because(reasonLink))
+	case l.tools[key] != r.Digest:
+		return a, busy("has another definition of the tool %s now", r.Tool)
 	}
-	c, err = r.call(at(raw, 0), at(raw, 1), at(raw, 2))
-	return c, l.once[toolKey(r.Source, r.Tool)], r.Left, tool.BeforeRun(err)
+	c, err := r.call(at(raw, 0), at(raw, 1), at(raw, 2))
+	return accepted{c, l.once[key], r.Left}, tool.BeforeRun(err)
 }
 
 // call runs a call, and returns its result.
 func (h *host) call(ctx context.Context, subject string, s *stream, body []byte) ([]byte, error) {
-	c, once, left, err := h.accept(subject, body)
+	a, err := h.accept(subject, body)
 	if err != nil {
 		return nil, err
 	}
 	if err := h.begin(s); err != nil {
 		return nil, err
 	}
-	if left > 0 {
+	if a.left > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, left, tool.Errorf(tool.CodeTimeout, "%s ran longer than it may", c.Tool))
+		ctx, stop = context.WithTimeoutCause(ctx, a.left, tool.Errorf(tool.CodeTimeout, "%s ran longer than it may", a.Tool))
 		defer stop()
 	}
 	if ctx.Err() != nil { // on its way here
 		return nil, tool.BeforeRun(tool.Ended(ctx))
 	}
-	run := func() ([]byte, error) {
-		r, err := h.machine.Invoke(ctx, c, &remoteSink{ctx: ctx, s: s, log: h.log})
-		if err != nil {
-			return nil, err
-		}
-		h.keepQuestion(r)
-		return encodeResult(r)
+	runs := tool.Handler(h.machine)
+	if h.journal != nil && a.once {
+		s.lasts.Store(true)
+		runs = journaled{h}
 	}
-	if h.journal == nil || !once {
-		return run()
+	r, err := runs.Invoke(ctx, a.Call, &remoteSink{ctx: ctx, s: s, log: h.log})
+	if err != nil {
+		return nil, err
 	}
-	s.lasts.Store(true)
-	return h.once(ctx, c, run)
+	h.keepQuestion(r)
+	return encodeResult(r)
 }
 
 // mostQuestions bounds the questions that a node remembers; older ones are answered, or time out at their program.

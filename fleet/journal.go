@@ -46,39 +46,45 @@ func page(node, call string) [32]byte {
 	return sha256.Sum256([]byte("fleet call\x00" + node + "\x00" + call))
 }
 
-// once runs a call that may change something, unless it has begun here before, and notes what becomes of it: before it runs that it
-// begins, and before the answer is sent what it is.
-func (h *host) once(ctx context.Context, c *tool.Call, run func() ([]byte, error)) ([]byte, error) {
-	claim, err := h.journal.Claim(ctx, page(h.id, c.ID), sha256.Sum256(c.Args), c.ID, journalFor)
+// A journaled runs calls that may change something, unless they have begun here before, and notes what becomes of each: before it
+// runs that it begins, and before the answer is sent what it is.
+type journaled struct{ *host }
+
+func (j journaled) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	claim, err := j.journal.Claim(ctx, page(j.id, c.ID), sha256.Sum256(c.Args), c.ID, journalFor)
 	switch {
 	case err != nil:
 		return nil, busy("cannot write its journal: %w", err)
 	case !claim.Mine:
 		return nil, tool.Errorf(tool.CodeConflict, "the call %s has begun on this node before; it is not run again", c.ID).Because(reasonLink)
 	}
-	answer, failed := run()
-	if err := h.note(ctx, c, answer, failed); err != nil {
-		h.log.Warn("the outcome of a call cannot be written to the journal: if its hub does not get it now, it is lost", "call", c.ID, "error", err)
+	r, failed := j.machine.Invoke(ctx, c, out)
+	keep, err := keptOf(c, r, failed)
+	if err == nil {
+		err = j.journal.Settle(context.WithoutCancel(ctx), page(j.id, c.ID), keep, journalFor)
 	}
-	return answer, failed
+	if err != nil {
+		j.log.Warn("the outcome of a call cannot be written to the journal: if its hub does not get it now, it is lost", "call", c.ID, "error", err)
+	}
+	return r, failed
 }
 
-// note writes what became of a call. One that was refused has not begun.
-func (h *host) note(ctx context.Context, c *tool.Call, answer []byte, failed error) (err error) {
-	var keep []byte
-	if !tool.NotRun(failed) {
-		p := past{State: callEnded, Kind: kindResult, Body: answer}
-		if failed != nil {
-			p.Kind, p.Body = kindError, encodeError(failed)
-		}
-		if len(p.Body) > mostKept {
-			p.Kind, p.Body = kindError, encodeError(tool.Errorf(tool.CodeUnsupported, "%s has ended, and its outcome was too large to be kept", c.Tool))
-		}
-		if keep, err = strictjson.Marshal(p); err != nil {
-			return err
-		}
+// keptOf returns what the journal keeps of an outcome: nothing of a call that was refused, which has not begun, or that asks a
+// question, which has not ended.
+func keptOf(c *tool.Call, r *tool.Result, failed error) ([]byte, error) {
+	if tool.NotRun(failed) || failed == nil && r.Ask != nil {
+		return nil, nil
 	}
-	return h.journal.Settle(context.WithoutCancel(ctx), page(h.id, c.ID), keep, journalFor)
+	p, err := past{State: callEnded, Kind: kindResult}, error(nil)
+	if failed != nil {
+		p.Kind, p.Body = kindError, encodeError(failed)
+	} else if p.Body, err = encodeResult(r); err != nil {
+		return nil, err
+	}
+	if len(p.Body) > mostKept {
+		p.Kind, p.Body = kindError, encodeError(tool.Errorf(tool.CodeUnsupported, "%s has ended, and its outcome was too large to be kept", c.Tool))
+	}
+	return strictjson.Marshal(p)
 }
 
 // past returns what the journal of this node knows of a call at a node: this one, or another hub.
@@ -138,7 +144,6 @@ func (p past) outcome(node, call string) (*tool.Result, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "what the node %s knows of the call %s cannot be read: %w", node, call, err).Because(reasonLink)
 	}
-	r.Ask = nil // nobody there waits for the answer any more
 	return r, nil
 }
 

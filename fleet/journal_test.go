@@ -88,6 +88,11 @@ func TestAWorkerKnowsWhatBecameOfACall(t *testing.T) {
 	kit.Equal(t, tool.InDoubt(err), false)
 	kit.Refused(t, late("c5"), tool.CodeNotFound, "no node of the fleet remembers")
 
+	does(&tool.Result{Ask: &tool.Ask{ID: "q"}}, nil)
+	for range 2 { // the answer to a question comes with the same id
+		kit.OK(t, f.writes("c6", `{}`))
+	}
+
 	n.Close(t.Context())
 	kit.Eventually(t, "it is gone", func() bool { return !f.hub.hub.knows(n.pass.ID) })
 	kit.Refused(t, late("c1"), tool.CodeConflict, "is not known while these nodes cannot be asked: one")

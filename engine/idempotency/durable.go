@@ -83,6 +83,9 @@ func (d *durable) run(
 	}
 }
 
+// lostFor is how long a key counts as lost whose call may still run on another machine: as long as that one remembers it.
+const lostFor = 24 * time.Hour
+
 // found returns what became of a call on another machine.
 func (d *durable) found(ctx context.Context, call string) (*tool.Result, error) {
 	if d.late == nil || call == "" {
@@ -105,7 +108,7 @@ func (d *durable) first(
 		settle := func() error { return d.Settle(context.WithoutCancel(ctx), e.scope, keep, d.ttl) }
 		switch {
 		case keep == nil && tool.InDoubt(err):
-			err = errors.Join(err, d.Lose(context.WithoutCancel(ctx), e.scope, d.ttl))
+			err = errors.Join(err, d.Lose(context.WithoutCancel(ctx), e.scope, max(d.ttl, lostFor)))
 			return
 		case keep == nil:
 			_ = settle() // if that fails, the store knows that no process runs it

@@ -1,0 +1,116 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"toolpost/engine/member"
+	"toolpost/tool"
+)
+
+// A roster is the members of a fleet as the store had them last: a hub admits nodes while the store is away.
+type roster struct {
+	register member.Register
+	log      *slog.Logger
+	looking  sync.Mutex // one look at the store at a time
+
+	mu      sync.Mutex
+	members []member.Member
+	evicted map[string]bool // that the store may not show yet: no membership begins again
+	read    time.Time
+}
+
+// refresh reads the members. Looks at the store follow one another, so that none brings back what a later one has seen.
+func (r *roster) refresh(ctx context.Context) error {
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	return r.look(ctx)
+}
+
+func (r *roster) look(ctx context.Context) error {
+	began := time.Now()
+	all, err := r.register.Members(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.members, r.read = r.without(all), began
+	return nil
+}
+
+// evict notes that a member was evicted.
+func (r *roster) evict(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.evicted[id] = true
+	r.members = r.without(slices.Clone(r.members))
+}
+
+func (r *roster) without(all []member.Member) []member.Member {
+	for i := range all {
+		if r.evicted[all[i].ID] {
+			all[i].Evicted = time.Now()
+		}
+	}
+	return all
+}
+
+func (r *roster) all() []member.Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.members
+}
+
+func (r *roster) byID(id string) (member.Member, bool) {
+	return r.find(func(m member.Member) bool { return m.ID == id })
+}
+
+// find returns the first member that is wanted.
+func (r *roster) find(wanted func(member.Member) bool) (m member.Member, ok bool) {
+	all := r.all()
+	if i := slices.IndexFunc(all, wanted); i >= 0 {
+		return all[i], true
+	}
+	return m, false
+}
+
+// known returns the member with a key. One that joined a moment ago is looked up in the store, for all that ask meanwhile at
+// once: a stranger must not keep the store busy.
+func (r *roster) known(key string) (member.Member, bool) {
+	has := func(m member.Member) bool { return m.Key == key && m.Evicted.IsZero() }
+	if m, ok := r.find(has); ok {
+		return m, true
+	}
+	asked := time.Now()
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	r.mu.Lock()
+	read := r.read
+	r.mu.Unlock()
+	if read.Before(asked) {
+		ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
+		defer stop()
+		tool.Sleep(ctx, lookEvery-time.Since(read))
+		if err := r.look(ctx); err != nil {
+			r.log.Warn("the members of the fleet cannot be read", "error", err)
+		}
+	}
+	return r.find(has)
+}
+
+// lookEvery is the least time between two looks at the store for an unknown key.
+const lookEvery = 50 * time.Millisecond
+
+// named returns the member with a name or an id, which may have joined a moment ago.
+func (r *roster) named(ctx context.Context, name string) (member.Member, error) {
+	_ = r.refresh(ctx) // else those that were read last count
+	m, ok := r.find(func(m member.Member) bool { return m.Evicted.IsZero() && (m.Name == name || m.ID == name) })
+	if !ok {
+		return m, tool.Errorf(tool.CodeNotFound, "the fleet has no node %q; `toolpost fleet` lists them", name)
+	}
+	return m, nil
+}
