@@ -69,7 +69,7 @@ func later() audit.Table {
 		audit.Column{
 			Name: "zone", Stored: "place", Part: audit.Row, Since: 7, Value: func(r *tool.Record) any { return &r.Run },
 		},
-		audit.Column{Name: "hint", Since: 13, Value: func(r *tool.Record) any { return &r.Asked }})
+		audit.Column{Name: "hint", Since: 14, Value: func(r *tool.Record) any { return &r.Asked }})
 }
 
 func moreColumns(t *testing.T, k Kind) {
