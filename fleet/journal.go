@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"crypto/sha256"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -106,26 +107,27 @@ func (h *host) past(ctx context.Context, node, call string) (p past, err error) 
 	return p, strictjson.Unmarshal(claim.Result, &p)
 }
 
-// Outcome asks all nodes what became of a call of which its hub has lost sight. It returns its outcome, or why none is known:
-// not_found if no node has begun it.
-func (n *Node) Outcome(ctx context.Context, call string) (r *tool.Result, node string, err error) {
+// Outcome asks the nodes what became of a call of which its hub has lost sight. It returns its outcome, or why none is known:
+// not_found if no node has begun it. If the tool is given, only nodes that may run it are believed: another one must not make up the
+// outcomes of calls that it would never get.
+func (n *Node) Outcome(ctx context.Context, call string, of *tool.Spec) (r *tool.Result, node string, err error) {
 	ctx, stop := context.WithTimeout(ctx, askWithin)
 	defer stop()
-	all, silent := n.pasts(ctx, call)
-	for _, state := range []string{callEnded, callRuns, callDied} {
-		for name, p := range all {
-			if p.State == state {
-				r, err := p.outcome(name, call)
-				return r, name, err
-			}
-		}
+	all, silent := n.pasts(ctx, call, of)
+	names := slices.Sorted(maps.Keys(all))
+	switch {
+	case len(names) == 1:
+		r, err := all[names[0]].outcome(names[0], call)
+		return r, names[0], err
+	case len(names) > 1:
+		err = tool.Errorf(tool.CodeConflict, "several nodes say that they have begun the call %s, of which one may lie: %s", call, strings.Join(names, ", "))
+	case len(silent) > 0:
+		err = tool.Errorf(tool.CodeConflict, "what became of the call %s is not known while these nodes cannot be asked: %s", call, strings.Join(silent, ", "))
+	default:
+		return nil, "", tool.Errorf(tool.CodeNotFound, "no node of the fleet remembers the call %s: it is older than a day, or could not change "+
+			"anything, or ran at its hub; `toolpost audit log` has those that ended", call)
 	}
-	if len(silent) > 0 {
-		return nil, "", tool.Errorf(tool.CodeConflict, "what became of the call %s is not known while these nodes cannot be asked: %s",
-			call, strings.Join(silent, ", ")).Because(idempotency.Unknown)
-	}
-	return nil, "", tool.Errorf(tool.CodeNotFound, "no node of the fleet remembers the call %s: it is older than a day, or could not change "+
-		"anything, or ran at its hub; `toolpost audit log` has those that ended", call)
+	return nil, "", tool.AsError(err).Because(idempotency.Unknown)
 }
 
 // outcome returns the result of a call, or why there is none.
@@ -147,14 +149,14 @@ func (p past) outcome(node, call string) (*tool.Result, error) {
 	return r, nil
 }
 
-// pasts asks all members at once, and returns what those know that have begun the call, and who cannot be asked. What hubs know is
+// pasts asks members at once, and returns what those know that have begun the call, and who cannot be asked. What hubs know is
 // in the store that they share.
-func (n *Node) pasts(ctx context.Context, call string) (all map[string]past, silent []string) {
+func (n *Node) pasts(ctx context.Context, call string, of *tool.Spec) (all map[string]past, silent []string) {
 	all = map[string]past{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, m := range n.roster.all() {
-		if !m.Evicted.IsZero() && time.Since(m.Evicted) > journalFor {
+		if !m.Evicted.IsZero() && time.Since(m.Evicted) > journalFor || of != nil && n.hub.lacks(m.ID, of) {
 			continue
 		}
 		asking.Go(func() {
@@ -171,6 +173,18 @@ func (n *Node) pasts(ctx context.Context, call string) (all map[string]past, sil
 	asking.Wait()
 	slices.Sort(silent)
 	return all, silent
+}
+
+// lacks reports that a connected node does not have a tool as the hub knows it.
+func (h *hub) lacks(node string, of *tool.Spec) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.peers[node]
+	if p == nil || p.listed == "" {
+		return false
+	}
+	o := p.tools[toolKey(of.Source, ownName(of))]
+	return o == nil || o.digest != of.Digest
 }
 
 func (n *Node) pastAt(ctx context.Context, m member.Member, call string) (p past, err error) {

@@ -57,22 +57,22 @@ func TestAWorkerKnowsWhatBecameOfACall(t *testing.T) {
 
 	var running error
 	kit.Eventually(t, "the worker is back", func() bool {
-		_, _, running = f.hub.Outcome(t.Context(), "c1")
+		_, _, running = f.hub.Outcome(t.Context(), "c1", nil)
 		return f.hub.hub.knows(n.pass.ID) && !strings.Contains(running.Error(), "cannot be asked")
 	})
 	kit.Refused(t, running, tool.CodeConflict, "the call c1 still runs at the node one; ask again later")
 	kit.Equal(t, tool.AsError(running).Reason, idempotency.Unknown)
 	close(b.leave)
-	kit.Eventually(t, "it has ended", func() bool { r, _, _ := f.hub.Outcome(t.Context(), "c1"); return r != nil })
-	r, node, err := f.hub.Outcome(t.Context(), "c1")
+	kit.Eventually(t, "it has ended", func() bool { r, _, _ := f.hub.Outcome(t.Context(), "c1", nil); return r != nil })
+	r, node, err := f.hub.Outcome(t.Context(), "c1", nil)
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output)+" "+node, `"one" one`)
 	kit.Refused(t, f.writes("c1", `{}`), tool.CodeConflict, "the call c1 has begun on this node before; it is not run again")
 	kit.Equal(t, len(b.began), 0)
-	_, _, err = f.hub.Outcome(t.Context(), "c2")
+	_, _, err = f.hub.Outcome(t.Context(), "c2", nil)
 	kit.Refused(t, err, tool.CodeNotFound, "no node of the fleet remembers the call c2")
 
-	late := func(id string) error { _, _, err := f.hub.Outcome(t.Context(), id); return err }
+	late := func(id string) error { _, _, err := f.hub.Outcome(t.Context(), id, nil); return err }
 	does := func(r *tool.Result, err error) {
 		b.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return r, err })
 	}
@@ -110,4 +110,36 @@ func TestAWorkerWithoutItsJournalBeginsNothing(t *testing.T) {
 	kit.Refused(t, err, tool.CodeUnavailable, "the node cannot write its journal")
 	kit.Equal(t, tool.NotRun(err), true)
 	kit.Equal(t, len(b.began), 0)
+}
+
+// A worker makes up no outcome of a call of a tool that it does not have, and none beside that of the worker that ran it.
+func TestAWorkerMakesUpNoOutcome(t *testing.T) {
+	f := open(t)
+	f.journal()
+	b := block("one", tool.Effects{Writes: true})
+	close(b.leave)
+	f.work("one", b)
+	kit.OK(t, f.writes("c1", `{}`))
+	spec := kit.Must(f.source().Tools(t.Context()))(t)[0]
+	r, node, err := f.hub.Outcome(t.Context(), "c1", spec)
+	kit.OK(t, err)
+	kit.Equal(t, string(r.Output)+node, `"one"one`)
+
+	other := func(name string, effects tool.Effects) {
+		liar := f.work(name, block(name, effects))
+		for _, call := range []string{"c1", "c2"} {
+			forged := kit.Must(keptOf(&tool.Call{}, &tool.Result{OK: true, Output: []byte(`"forged"`)}, nil))(t)
+			kit.Must(liar.host.journal.Claim(t.Context(), page(liar.pass.ID, call), [32]byte{}, call, journalFor))(t)
+			kit.OK(t, liar.host.journal.Settle(t.Context(), page(liar.pass.ID, call), forged, journalFor))
+		}
+	}
+	other("stranger", tool.Effects{Reads: true}) // its tool has another definition
+	r, _, err = f.hub.Outcome(t.Context(), "c1", spec)
+	kit.OK(t, err)
+	kit.Equal(t, string(r.Output), `"one"`)
+	_, _, err = f.hub.Outcome(t.Context(), "c2", spec)
+	kit.Refused(t, err, tool.CodeNotFound, "no node of the fleet remembers the call c2")
+	other("twin", tool.Effects{Writes: true})
+	_, _, err = f.hub.Outcome(t.Context(), "c1", spec)
+	kit.Refused(t, err, tool.CodeConflict, "several nodes say that they have begun the call c1, of which one may lie: one, twin")
 }

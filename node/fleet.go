@@ -44,11 +44,11 @@ func (m machine) Answer(ctx context.Context, q fleet.Question, out tool.Sink) ([
 }
 
 // lateOutcome finds what became of a call on another machine of the fleet.
-func (n *Node) lateOutcome(ctx context.Context, call string) (*tool.Result, error) {
-	if n.Fleet() == nil {
+func (n *Node) lateOutcome(ctx context.Context, call string, of *tool.Spec) (*tool.Result, error) {
+	if n.Fleet() == nil || of == nil {
 		return nil, nil
 	}
-	r, _, err := n.Fleet().Outcome(ctx, call)
+	r, _, err := n.Fleet().Outcome(ctx, call, of)
 	if tool.CodeOf(err) == tool.CodeNotFound {
 		return nil, nil
 	}

@@ -168,7 +168,7 @@ func (f of) outcome(ctx context.Context, c *define.Call, a OutcomeArgs) (Outcome
 	if err != nil {
 		return Outcome{}, err
 	}
-	r, node, err := n.Outcome(ctx, a.Call)
+	r, node, err := n.Outcome(ctx, a.Call, nil)
 	if err != nil && node == "" {
 		return Outcome{}, err
 	}
