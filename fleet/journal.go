@@ -76,11 +76,13 @@ func keptOf(c *tool.Call, r *tool.Result, failed error) ([]byte, error) {
 	if tool.NotRun(failed) || failed == nil && r.Ask != nil {
 		return nil, nil
 	}
-	p, err := past{State: callEnded, Kind: kindResult}, error(nil)
-	if failed != nil {
-		p.Kind, p.Body = kindError, encodeError(failed)
-	} else if p.Body, err = encodeResult(r); err != nil {
-		return nil, err
+	p := past{State: callEnded, Kind: kindError, Body: encodeError(failed)}
+	if failed == nil {
+		body, err := encodeResult(r)
+		if err != nil {
+			return nil, err
+		}
+		p.Kind, p.Body = kindResult, body
 	}
 	if len(p.Body) > mostKept {
 		p.Kind, p.Body = kindError, encodeError(tool.Errorf(tool.CodeUnsupported, "%s has ended, and its outcome was too large to be kept", c.Tool))
