@@ -338,12 +338,14 @@ type simMachine struct {
 	n *Node
 }
 
-var simEffects = map[string]tool.Effects{"read": {Reads: true}, "set": {Writes: true, Idempotent: true}, "change": {Writes: true}}
+func simEffects() map[string]tool.Effects {
+	return map[string]tool.Effects{"read": {Reads: true}, "set": {Writes: true, Idempotent: true}, "change": {Writes: true}}
+}
 
 func (m *simMachine) Offers(context.Context) (all []Offer) {
 	m.w.s.mu.Lock()
 	defer m.w.s.mu.Unlock()
-	for name, effects := range simEffects {
+	for name, effects := range simEffects() {
 		all = append(all, Offer{Spec: &tool.Spec{Name: name, Source: "std", Protocol: "go", Effects: effects, Description: strconv.Itoa(m.w.version)}})
 	}
 	return all
@@ -706,7 +708,7 @@ func (s *sim) run(ctx context.Context) {
 		time.Sleep(wholeWithin)
 	}
 	for _, h := range s.hubs {
-		for name := range simEffects {
+		for name := range simEffects() {
 			c := &simCall{id: "last." + h.id + "." + name, tool: name, takes: time.Millisecond, left: 5 * time.Second}
 			if s.make(ctx, h, c); c.err != nil || c.result == nil {
 				s.fail("%s fails, though all is well: %v", c.id, c.err)

@@ -145,8 +145,13 @@ func BeforeRun(err error) error {
 	if err == nil {
 		return nil
 	}
+	return marked(err, beforeRun{err})
+}
+
+// marked returns the error with a mark that errors.As finds.
+func marked(err, mark error) error {
 	e := *AsError(err)
-	e.Err = beforeRun{err}
+	e.Err = mark
 	return &e
 }
 
@@ -165,9 +170,7 @@ func Doubt(err error) error {
 	if err == nil || NotRun(err) {
 		return err
 	}
-	e := *AsError(err)
-	e.Err = doubted{err}
-	return &e
+	return marked(err, doubted{err})
 }
 
 // InDoubt reports whether an error is marked by Doubt.

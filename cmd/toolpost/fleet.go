@@ -64,7 +64,7 @@ func (a *app) fleetCommand() *cobra.Command {
 func (a *app) callsCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "calls", Short: "Ask what became of a call that was lost",
-		Example: "  toolpost audit log --code unavailable --json\n  toolpost calls outcome 2fk3q0cz1s5hv",
+		Example: "  toolpost audit log --code unavailable --json\n  toolpost calls outcome 01a1f246-68ee-7131-9f8c-06e848f7a7ee",
 	}, over[nodetools.OutcomeArgs](a, own{"showOutcome", "ask what became of calls", 0}, "call", &cobra.Command{
 		Use: "outcome CALL", Short: "Ask the nodes of the fleet what became of a call",
 		Long: "A hub loses sight of a call if its node is cut off or dies, or if it dies itself. Nodes remember for a day what\n" +
