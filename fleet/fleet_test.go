@@ -65,6 +65,7 @@ type fleetTest struct {
 	log   *slog.Logger
 	with  func(*Env)            // changes what the next node is made of, if set
 	ended atomic.Pointer[error] // why the last node was told to stop
+	late  chan *tool.Record     // outcomes that came late
 }
 
 // open starts a hub with an SQLite store, and a log if one is given.
@@ -78,7 +79,7 @@ func openWith(t testing.TB, files Files, log ...*slog.Logger) *fleetTest {
 	t.Helper()
 	db := kit.Must(sqlite.Kind().Open(filepath.Join(t.TempDir(), "fleet.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }}))(t)
 	t.Cleanup(func() { kit.OK(t, db.Close()) })
-	f := &fleetTest{t: t, store: db, log: append(log, slog.New(slog.DiscardHandler))[0]}
+	f := &fleetTest{t: t, store: db, late: make(chan *tool.Record, 9), log: append(log, slog.New(slog.DiscardHandler))[0]}
 	state := t.TempDir()
 	pass := kit.Must(Found(t.Context(), db.Fleet(), "hub", state, Options{TLS: files, Advertise: "localhost"}))(t)
 	if files != (Files{}) {
@@ -93,6 +94,7 @@ func (f *fleetTest) start(p *Pass, state string, m Machine) *Node {
 	env := Env{
 		Options: Options{Listen: "127.0.0.1:0"}, Pass: p, State: state, Log: f.log, Machine: m, Register: f.store.Fleet(),
 		Changed: func() {}, Stop: func(err error) { f.ended.Store(&err) },
+		Late: func(_ context.Context, r *tool.Record) error { f.late <- r; return nil },
 	}
 	if f.with != nil {
 		f.with(&env)

@@ -35,6 +35,7 @@ type hub struct {
 	nc      connection
 	log     *slog.Logger
 	changed func() // the tools of the fleet may have changed
+	doubted func(r *tool.Record, code tool.Code)
 	roster  *roster
 	routes  []Route
 	room    budget // of the streams
@@ -85,7 +86,7 @@ type announcement struct {
 func newHub(n *Node) *hub {
 	full := tool.Errorf(tool.CodeUnavailable, "the nodes of the fleet send more than %d MiB at once to this hub; call again later", mostHeld>>20)
 	return &hub{
-		id: n.pass.ID, run: rand.Text(), nc: n.nc, log: n.env.Log, changed: n.env.Changed, roster: n.roster, routes: n.env.Routes,
+		id: n.pass.ID, run: rand.Text(), nc: n.nc, log: n.env.Log, changed: n.env.Changed, doubted: n.Doubted, roster: n.roster, routes: n.env.Routes,
 		room:  budget{most: mostHeld, full: full.Because(reasonLink)},
 		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
 		dirty: make(chan struct{}, 1), heard: map[string]int{}, stray: map[string]int{}, bar: n.server.bar,

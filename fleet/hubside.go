@@ -54,6 +54,7 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 	n.tasks.Go(func() { n.hub.watch(n.life) })
 	n.tasks.Go(func() { n.hub.follow(n.life) })
 	n.tasks.Go(n.watchRoster)
+	n.tasks.Go(n.settleDoubts)
 	n.env.Log.Info("the fleet is open", "address", n.address())
 	return n.roster.refresh(ctx)
 }

@@ -38,7 +38,9 @@ func (f *fleetTest) cut(id string) {
 // writes makes a call of the tool wait, which may change something.
 func (f *fleetTest) writes(id, args string) error {
 	specs := kit.Must(f.source().Tools(f.t.Context()))(f.t)
-	return kit.Err(f.source().Invoke(f.t.Context(), &tool.Call{ID: id, Tool: "wait", Spec: specs[0], Args: []byte(args)}, tool.Discard))
+	c := &tool.Call{ID: id, Tool: "wait", Spec: specs[0], Args: []byte(args)}
+	c.Record = &tool.Record{Call: id, Tool: specs[0].Name, Source: specs[0].Source}
+	return kit.Err(f.source().Invoke(f.t.Context(), c, tool.Discard))
 }
 
 // A worker knows what became of a call that may change something, and of which its hub has lost sight.
@@ -67,26 +69,28 @@ func TestAWorkerKnowsWhatBecameOfACall(t *testing.T) {
 	r, node, err := f.hub.Outcome(t.Context(), "c1", nil)
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output)+" "+node, `"one" one`)
+	late := kit.Receive(t, "the outcome for the record", f.late)
+	kit.Equal(t, strings.Join([]string{late.Parent, late.Kind, string(late.Outcome), late.Node}, " "), "c1 late ok one")
 	kit.Refused(t, f.writes("c1", `{}`), tool.CodeConflict, "the call c1 has begun on this node before; it is not run again")
 	kit.Equal(t, len(b.began), 0)
 	_, _, err = f.hub.Outcome(t.Context(), "c2", nil)
 	kit.Refused(t, err, tool.CodeNotFound, "no node of the fleet remembers the call c2")
 
-	late := func(id string) error { _, _, err := f.hub.Outcome(t.Context(), id, nil); return err }
+	past := func(id string) error { _, _, err := f.hub.Outcome(t.Context(), id, nil); return err }
 	does := func(r *tool.Result, err error) {
 		b.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return r, err })
 	}
 	does(nil, tool.Errorf(tool.CodeCrash, "it broke"))
 	kit.Refused(t, f.writes("c3", `{}`), tool.CodeCrash, "it broke")
-	kit.Refused(t, late("c3"), tool.CodeCrash, "it broke")
+	kit.Refused(t, past("c3"), tool.CodeCrash, "it broke")
 	does(&tool.Result{OK: true, Output: []byte(`"` + strings.Repeat("x", mostKept) + `"`)}, nil)
 	kit.OK(t, f.writes("c4", `{}`))
-	kit.Refused(t, late("c4"), tool.CodeUnsupported, "its outcome was too large to be kept")
+	kit.Refused(t, past("c4"), tool.CodeUnsupported, "its outcome was too large to be kept")
 	does(nil, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "no")))
 	err = f.writes("c5", `{}`)
 	kit.Refused(t, err, tool.CodeAccessDenied, "no")
 	kit.Equal(t, tool.InDoubt(err), false)
-	kit.Refused(t, late("c5"), tool.CodeNotFound, "no node of the fleet remembers")
+	kit.Refused(t, past("c5"), tool.CodeNotFound, "no node of the fleet remembers")
 
 	does(&tool.Result{Ask: &tool.Ask{ID: "q"}}, nil)
 	for range 2 { // the answer to a question comes with the same id
@@ -95,7 +99,7 @@ func TestAWorkerKnowsWhatBecameOfACall(t *testing.T) {
 
 	n.Close(t.Context())
 	kit.Eventually(t, "it is gone", func() bool { return !f.hub.hub.knows(n.pass.ID) })
-	kit.Refused(t, late("c1"), tool.CodeConflict, "is not known while these nodes cannot be asked: one")
+	kit.Refused(t, past("c1"), tool.CodeConflict, "is not known while these nodes cannot be asked: one")
 }
 
 // A worker that cannot write its journal begins nothing that may change something.

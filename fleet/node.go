@@ -92,7 +92,8 @@ type Env struct {
 	Changed  func()          // the sources of the fleet may have changed; of a hub
 	// Config returns the digests of the sections of the config that all hubs should share; of a hub.
 	Config func() map[string]string
-	Alone  bool // no other hub can use its store
+	Late   func(context.Context, *tool.Record) error // adds the outcome of a call that was lost to the record; of a hub
+	Alone  bool                                      // no other hub can use its store
 	// Stop ends the program that the node is a part of: without an error once an operator drains it, otherwise because it
 	// cannot be a member any more.
 	Stop func(why error)
@@ -121,6 +122,8 @@ type Node struct {
 	mu    sync.Mutex
 	links map[string]*link // by address
 	pass  Pass
+
+	doubts []*doubt // of a hub
 }
 
 // Sources are those of the fleet, for the catalogue of a hub, in the order of their names.

@@ -168,9 +168,18 @@ func (s *Source) foresee(c *tool.Call) (p *peer, touches tool.Touches, err error
 	return p, touches, err
 }
 
-// Invoke implements tool.Handler. A call is sent to another node if its node is gone, or its breaker there is open, provided that
-// nothing was begun, or that it may be repeated.
+// Invoke implements tool.Handler.
 func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+	r, err := s.send(ctx, c, out)
+	if tool.InDoubt(err) {
+		s.hub.doubted(c.Record, tool.CodeOf(err))
+	}
+	return r, err
+}
+
+// send sends a call to a node, and to another one if its node is gone, or its breaker there is open, provided that nothing was
+// begun, or that it may be repeated.
+func (s *Source) send(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	if ctx.Err() != nil {
 		return nil, tool.Ended(ctx)
 	}

@@ -55,6 +55,13 @@ func (n *Node) lateOutcome(ctx context.Context, call string, of *tool.Spec) (*to
 	return r, err
 }
 
+// doubt lets the fleet look for the outcomes of calls whose hub has ended.
+func (n *Node) doubt(lost []*tool.Record) {
+	for _, r := range lost {
+		n.Fleet().Doubted(r, r.Code)
+	}
+}
+
 // cancelElsewhere cancels a call at another hub. One that does not answer may have it.
 func (n *Node) cancelElsewhere(p tool.Principal, whose, id string) error {
 	args, err := strictjson.Marshal(runningtools.CancelArgs{Call: id, Caller: whose})
@@ -136,6 +143,7 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 			return errNoStore
 		}
 		env.Journal = n.storage.DB.Outcomes()
+		env.Late = func(ctx context.Context, r *tool.Record) error { return n.storage.DB.Audit().Append(ctx, r, true) }
 		env.Config, env.Register, env.Alone = n.sharedSections, n.storage.DB.Fleet(), !n.storage.DB.Served()
 	}
 	if (pass.Role == member.Worker) != n.o.Worker {

@@ -171,6 +171,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	}
 	n.storage.Faults.Once = o.Lazy || o.Own
 	n.storage.Trail.Name(n.nodeName)
+	n.storage.Lost = n.doubt
 	n.Catalogue = catalogue.New(ctx, catalogue.Env{
 		Config: cfg, Protocols: o.Protocols, Log: n.o.Log, Redactor: n.redactor, Pins: n.storage.Pins,
 		Watch: o.Watch, Own: o.Own, Offline: o.Offline, Lazy: o.Lazy, Early: o.Early,

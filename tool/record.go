@@ -51,7 +51,7 @@ type Record struct {
 	In       int64
 	Out      int64
 	Lost     int    // how many calls before this one could not be recorded
-	Kind     string // OperatorCall, or empty
+	Kind     string // OperatorCall, LateOutcome, or empty
 	Node     string // the name of the node of the fleet that ran it, or refused it; empty without a fleet
 
 	// Of a call that had to be approved: the approval, its result, and who decided, when and why.
@@ -66,6 +66,10 @@ type Record struct {
 // OperatorCall is the kind of calls that only look at what Toolpost does; see Spec.Looks. They are recorded, and count in no
 // statistics of calls.
 const OperatorCall = "operator"
+
+// LateOutcome is the kind of rows that are no calls: each has the outcome of the call Parent, which the row of that call does not
+// have, since its node was cut off or its hub had ended.
+const LateOutcome = "late"
 
 // ReasonNulls marks a call whose null arguments were left out: they are optional and may not be null.
 const ReasonNulls = "nulls_left_out"

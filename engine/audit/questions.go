@@ -20,8 +20,9 @@ type Filter struct {
 	Parent  string       `json:"parent,omitzero" doc:"only calls made by the call with this id, such as a plan"`
 	Outcome tool.Outcome `json:"outcome,omitzero" schema:"enum=ok|failed|asked|refused|error|lost" doc:"only calls with this outcome"`
 	Code    tool.Code    `json:"code,omitzero" doc:"only calls that ended with this error code"`
-	Kind    string       `json:"kind,omitzero" schema:"enum=call|operator|all" doc:"kind of calls: operator (read-only calls of Toolpost's own tools, such as those of the console), call (all others) or all; default: call, or all if tool or source is given"`
+	Kind    string       `json:"kind,omitzero" schema:"enum=call|operator|late|all" doc:"kind of rows: operator (read-only calls of Toolpost's own tools, such as those of the console), late (outcomes that came after the row of their call, which is the parent), call (all but operator) or all; default: call, or all if tool or source is given"`
 	Limit   int          `json:"limit,omitzero" schema:"minimum=0" doc:"maximum number of rows; 0: all"`
+	Counts  bool         `json:"-"` // only rows that are counted: late outcomes are of calls that have a row already
 	After   int64        `json:"-"` // in a log: only rows after the one with this number; 0 means from its start
 }
 
@@ -41,6 +42,12 @@ func (f Filter) Counted() Filter {
 
 // fitsKind reports whether the filter selects calls of a kind.
 func (f *Filter) fitsKind(kind string) bool {
+	switch {
+	case f.Counts && kind == tool.LateOutcome:
+		return false
+	case f.Kind == tool.LateOutcome:
+		return kind == tool.LateOutcome
+	}
 	return f.Kind == "" || f.Kind == AllKinds || (f.Kind == tool.OperatorCall) == (kind == tool.OperatorCall)
 }
 

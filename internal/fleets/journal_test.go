@@ -12,6 +12,7 @@ import (
 	"toolpost/internal/pg"
 	"toolpost/internal/served"
 	"toolpost/tool/tooltest"
+	"toolpost/wire/strictjson"
 )
 
 // A call with a key runs once, and has one outcome, whether its hub is killed, its worker is cut off for a while, or its worker is
@@ -69,4 +70,31 @@ func TestAKeyHasOneOutcomeWhateverDies(t *testing.T) {
 	s.hubs = s.hubs[1:]
 	s.start(w)
 	until("worker-killed", "the node one ended while it ran the call")
+
+	// What is known by now is in the record, beside the rows of the calls that were lost, and what is not known is not.
+	type row struct {
+		Tool    string `json:"tool"`
+		Outcome string `json:"outcome"`
+		Node    string `json:"node"`
+		Parent  string `json:"parent"`
+	}
+	var late []row
+	kit.Until(t, func() error {
+		rows := s.run("hub-2", "audit", "export", "--kind", "late")
+		late = late[:0]
+		for line := range strings.Lines(rows) {
+			late = append(late, row{})
+			kit.OK(t, strictjson.Unmarshal([]byte(line), &late[len(late)-1]))
+		}
+		if len(late) < 2 {
+			return errors.New(rows)
+		}
+		return nil
+	})
+	kit.Equal(t, len(late), 2)
+	all := s.run("hub-2", "audit", "export")
+	for _, r := range late {
+		kit.Equal(t, r.Tool+" "+r.Outcome+" "+r.Node, "mark ok one")
+		kit.Equal(t, strings.Contains(all, `"call":"`+r.Parent+`"`), true, r.Parent)
+	}
 }

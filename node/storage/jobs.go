@@ -135,8 +135,9 @@ func (s *Storage) housekeeping(ctx context.Context) {
 	for {
 		lost, err := s.DB.Audit().Recover(ctx)
 		complain("calls that were interrupted cannot be recorded", err)
-		if lost > 0 {
-			s.log.Warn("calls were interrupted when a program ended; their outcome is unknown", "calls", lost)
+		if len(lost) > 0 {
+			s.log.Warn("calls were interrupted when a program ended; their outcome is unknown", "calls", len(lost))
+			s.Lost(lost)
 		}
 		complain("plans that were interrupted cannot be gone on with", s.recoverPlans(ctx))
 		s.Trail.Flush(ctx)

@@ -46,6 +46,7 @@ type Storage struct {
 	Jobs        *job.Queue    // nil if there is no DB; made by Bind
 	Plans       *plan.Executor
 	Faults      *persist.Faults
+	Lost        func([]*tool.Record) // gets the records of calls whose program has ended meanwhile
 
 	o        Options
 	cfg      *config.Config

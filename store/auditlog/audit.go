@@ -416,20 +416,21 @@ func (a *Table) removeStray(t *database.Tx) error {
 	return nil
 }
 
-// Recover adds a record for every call that had begun in a program which is gone, and returns their number.
-func (a *Table) Recover(ctx context.Context) (int, error) {
+// Recover adds a record for every call that had begun in a program which is gone, and returns these records.
+func (a *Table) Recover(ctx context.Context) (lost []*tool.Record, err error) {
 	left, err := a.orphans(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, e := range left {
 		if err := a.db.Submit(&database.Write{
 			Batch: a.records, Item: e, Keys: a.keys(database.OwnerKey(e.owner)), Durable: true,
 		}); err != nil {
-			return 0, err
+			return lost, err
 		}
+		lost = append(lost, e.Record)
 	}
-	return len(left), nil
+	return lost, nil
 }
 
 // orphans returns the records of calls whose program is gone.

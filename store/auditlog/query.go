@@ -342,7 +342,7 @@ func (q *query) findKinds() error {
 	f := &q.f
 	of := audit.Filter{ // the part of the filter that kinds decide
 		Tool: f.Tool, Source: f.Source, Caller: f.Caller, Door: f.Door, Outcome: f.Outcome, Code: f.Code,
-		Kind: f.Kind,
+		Kind: f.Kind, Counts: f.Counts,
 	}
 	for id, k := range all {
 		if of.Fits(k) {
@@ -362,10 +362,13 @@ func (q *query) findKinds() error {
 		}
 	}
 	switch f.Kind {
-	case tool.OperatorCall:
-		where = append(where, `class = '`+tool.OperatorCall+`'`)
+	case tool.OperatorCall, tool.LateOutcome:
+		where = append(where, `class = '`+f.Kind+`'`)
 	case audit.OnlyCalls:
 		where = append(where, `class <> '`+tool.OperatorCall+`'`)
+	}
+	if f.Counts {
+		where = append(where, `class <> '`+tool.LateOutcome+`'`)
 	}
 	q.in = ` AND kind IN (SELECT id FROM audit_kind WHERE ` + strings.Join(where, ` AND `) + `)`
 	return nil
@@ -388,6 +391,7 @@ func (l *layout) readAllKinds(r *database.Reader) (map[int64]*tool.Record, error
 func addUp[V any](
 	ctx context.Context, a *Table, f audit.Filter, t tally[V], visit func(k *tool.Record, key sumKey, sum V),
 ) error {
+	f.Counts = true
 	return a.span(ctx, f, func(q *query) error {
 		s := newSums()
 		from, to, err := q.apart(func(id int64, r *tool.Record, doc string) (err error) {

@@ -18,6 +18,7 @@ import (
 // the number of steps and not on that of the calls. Neither database computes percentiles without sorting all rows;
 // these are accurate to within an eighth, as everywhere. Steps of whole days use the sums that the log has anyway.
 func (a *Table) Series(ctx context.Context, f audit.Filter, now time.Time, most int) (*audit.Series, error) {
+	f.Counts = true
 	since, until, err := f.Since, f.Until, error(nil)
 	if until.IsZero() {
 		until = now

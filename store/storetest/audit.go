@@ -226,6 +226,32 @@ func questions(t *testing.T, k Kind) {
 	ofRun := audit.Filter{Limit: 3, Run: "a%b"}
 	err = db.Audit().Log(t.Context(), ofRun, true, func(*tool.Record) error { some++; return nil })
 	holds(t, err == nil && some == 3, "three of a run: %d, %v", some, err)
+
+	late := *all[0]
+	late.Kind = tool.LateOutcome
+	add(t, db, &late)
+	for _, f := range []audit.Filter{{}, {Kind: audit.OnlyCalls}, {Kind: audit.AllKinds, Tool: late.Tool, Since: late.Time}, {Session: late.Session}} {
+		counts(t, db, all, f) // it is no call
+	}
+	equal(t, len(logOf(t, db, audit.Filter{})), len(all)+1, "rows with the late outcome")
+	equal(t, len(logOf(t, db, audit.Filter{Kind: tool.LateOutcome})), 1, "late outcomes")
+	equal(t, len(logOf(t, db, audit.Filter{Kind: tool.OperatorCall})), 0, "calls of operators")
+}
+
+// counts compares sums for a filter with the results of counting.
+func counts(t *testing.T, db *store.DB, all []*tool.Record, f audit.Filter) {
+	t.Helper()
+	want, sum := int64(0), int64(0)
+	for _, r := range all {
+		if keep(f, r) {
+			want++
+		}
+	}
+	for _, u := range must[[]audit.Use](t)(db.Audit().Uses(t.Context(), f, audit.ByTool)) {
+		sum += u.Calls
+	}
+	equal(t, sum, want, fmt.Sprintf("calls of %+v", f))
+	series(t, db, all, f)
 }
 
 // A reader that follows the log sees every row of every program once, in the order of the log, and is woken by the rows

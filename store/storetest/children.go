@@ -298,7 +298,7 @@ func kills(t *testing.T, k Kind) {
 			a.note(t, p.so())
 		}
 		if n%25 == 24 || n == tries-1 {
-			must[int](t)(db.Audit().Recover(t.Context()))
+			must[[]*tool.Record](t)(db.Audit().Recover(t.Context()))
 			sound(t, db)
 		}
 	}
@@ -423,7 +423,7 @@ func lostCalls(t *testing.T, k Kind) {
 	works(t, db.Audit().Begin(t.Context(), mine))
 	p := start(t, "begin", address)
 	p.wait("begun")
-	equal(t, must[int](t)(db.Audit().Recover(t.Context())), 0, "calls are lost while their programs live")
+	equal(t, len(must[[]*tool.Record](t)(db.Audit().Recover(t.Context()))), 0, "calls are lost while their programs live")
 	p.end()
 	until(t, func() bool {
 		together(4, func(int) { // if several find it, one records it

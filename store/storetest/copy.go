@@ -18,7 +18,7 @@ func Copies(t *testing.T, first, second Kind, listTables string) {
 	ctx := t.Context()
 	from := first.version5(t)
 	db := first.open(t, from)
-	until(t, func() bool { return must[int](t)(db.Audit().Recover(ctx)) > 0 })
+	until(t, func() bool { return len(must[[]*tool.Record](t)(db.Audit().Recover(ctx))) > 0 })
 	works(t, db.Pins().Change(ctx, []pin.Change{{Pin: pinOf(t, "echo", "says it again")}}))
 	must[string](t)(db.Tokens().Issue(ctx, identity.Token{Grant: identity.Grant{Caller: "ci"}}, 0))
 	works(t, db.Fleet().Found(ctx, node("first")))

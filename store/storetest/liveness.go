@@ -75,7 +75,7 @@ func lost(job.Job) (state string, outcome []byte) { return "lost", []byte(`{"err
 func watch(t *testing.T, db *store.DB) func(calls, jobs int) int {
 	return func(calls, jobs int) int {
 		t.Helper()
-		found := must[int](t)(db.Audit().Recover(t.Context()))
+		found := len(must[[]*tool.Record](t)(db.Audit().Recover(t.Context())))
 		needs(t, calls < 0 || found == calls, "%d calls are lost while their programs live", found)
 		n := must[int](t)(db.Jobs().Recover(t.Context(), lost, resumed))
 		needs(t, jobs < 0 || n == jobs, "%d jobs are lost while their programs live", n)

@@ -49,7 +49,7 @@ func earlierLog(t *testing.T, k Kind) {
 		r.Code, r.Reason, r.Lost, r.Duration, r.Time.Format("15:04:05.000000"), strings.Count(r.Digest, "ab"))
 	want := `21 file.read {"path":"it's \\ \"a\"\n"} 32 12 l1 k1 true true true no_network tool_error ValueError 5 579.182ms 13:02:03.000004 32` + "\n"
 	equal(t, got, want)
-	until(t, func() bool { return must[int](t)(db.Audit().Recover(t.Context())) > 0 })
+	until(t, func() bool { return len(must[[]*tool.Record](t)(db.Audit().Recover(t.Context()))) > 0 })
 	lost := logOf(t, db, audit.Filter{Outcome: tool.OutcomeLost})
 	holds(t, len(lost) == 1 && lost[0].Call == "open" && lost[0].Caller == "ada" && lost[0].DryRun &&
 		len(lost[0].Touches.Writes) == 1, "the call that was running: %+v", lost)

@@ -1,0 +1,119 @@
+package fleet
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"toolpost/tool"
+)
+
+// Calls whose outcome this hub does not know. They are few, unless a node hangs; of more, the newest are left out.
+const (
+	mostDoubts = 4096
+	doubtEvery = 5 * time.Second // looks at what the nodes know
+	doubtRests = 5 * time.Minute // at most, between two looks for one call
+)
+
+// A doubt is a call that may have run to its end, or run still, though it has ended here.
+type doubt struct {
+	of     tool.Record
+	code   tool.Code // with which it ended here
+	asked  time.Duration
+	next   time.Time
+	giveUp time.Time
+}
+
+// Doubted notes a call whose outcome nobody here knows: this hub has lost sight of it, or its own hub has ended. Once its node can be
+// asked, the outcome becomes a row of the record: rows are not altered, and the one of the call stays as it is.
+func (n *Node) Doubted(r *tool.Record, code tool.Code) {
+	if n == nil || n.hub == nil || r == nil || r.Call == "" || r.ReadOnly {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.doubts) < mostDoubts {
+		now := time.Now()
+		n.doubts = append(n.doubts, &doubt{of: *r, code: code, asked: doubtEvery, next: now.Add(doubtEvery), giveUp: now.Add(journalFor)})
+	}
+}
+
+// settleDoubts looks for the outcomes of such calls, until the node ends.
+func (n *Node) settleDoubts() {
+	for tool.Sleep(n.life, doubtEvery) {
+		now := time.Now()
+		n.mu.Lock()
+		all := slices.Clone(n.doubts)
+		n.mu.Unlock()
+		for _, d := range all {
+			if now.Before(d.next) || n.life.Err() != nil {
+				continue
+			}
+			d.asked = min(2*d.asked, doubtRests)
+			d.next = now.Add(d.asked)
+			if n.settle(n.life, d) || now.After(d.giveUp) {
+				n.mu.Lock()
+				n.doubts = slices.DeleteFunc(n.doubts, func(one *doubt) bool { return one == d })
+				n.mu.Unlock()
+			}
+		}
+	}
+}
+
+// settle looks for the outcome of one call, and reports whether there is nothing more to look for.
+func (n *Node) settle(ctx context.Context, d *doubt) bool {
+	spec := n.hub.specOf(&d.of)
+	if spec == nil { // its nodes are gone, or it ran at a hub
+		return false
+	}
+	ctx, stop := context.WithTimeout(ctx, askWithin)
+	defer stop()
+	all, silent := n.pasts(ctx, d.of.Call, spec)
+	for node, p := range all {
+		if len(all) == 1 && p.State == callEnded {
+			return n.late(ctx, d, node, p)
+		}
+		return p.State != callRuns || len(all) > 1 // it died, or one of several nodes lies
+	}
+	return len(silent) == 0
+}
+
+// late adds the outcome of a call to the record, unless that has it, and reports whether it is there.
+func (n *Node) late(ctx context.Context, d *doubt, node string, p past) bool {
+	r, err := p.outcome(node, d.of.Call)
+	if err != nil && tool.CodeOf(err) == d.code {
+		return true
+	}
+	of := &d.of
+	row := tool.Record{
+		Time: time.Now(), Call: tool.NewID(), Parent: of.Call, Trace: of.Trace, Tool: of.Tool, Source: of.Source, Protocol: of.Protocol,
+		Tier: of.Tier, Door: of.Door, Caller: of.Caller, Session: of.Session, Run: of.Run, Key: of.Key, Node: node, Kind: tool.LateOutcome,
+	}
+	row.Outcome, row.Code, row.Reason = tool.OutcomeOf(r, err)
+	if r != nil {
+		row.Out = int64(len(r.Output))
+	}
+	if err := n.env.Late(ctx, &row); err != nil {
+		return false
+	}
+	n.env.Log.Info("the outcome of a call that was lost is known now", "call", of.Call, "tool", of.Tool, "node", node, "outcome", row.Outcome)
+	return true
+}
+
+// specOf returns the tool of a call as the nodes define it, or nil.
+func (h *hub) specOf(r *tool.Record) *tool.Spec {
+	h.mu.Lock()
+	s := h.sources[r.Source]
+	h.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	for name, t := range *s.tools.Load() {
+		if r.Tool == name || r.Tool == r.Source+"."+name {
+			spec := *t.Spec
+			spec.Digest = t.digest
+			return &spec
+		}
+	}
+	return nil
+}
