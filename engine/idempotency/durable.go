@@ -21,7 +21,8 @@ type Claim struct {
 
 // Outcomes remembers outcomes beyond the life of this process.
 type Outcomes interface {
-	// Claim takes the scope of a key for a call of this process, or returns the claim that exists.
+	// Claim takes the scope of a key for a call of this process, or returns the claim that exists. One whose process is gone counts
+	// as lost for ttl.
 	Claim(ctx context.Context, scope, input [32]byte, call string, ttl time.Duration) (Claim, error)
 	// Settle ends a claim of this process: with an outcome to remember, or with nil.
 	Settle(ctx context.Context, scope [32]byte, result []byte, ttl time.Duration) error
@@ -53,7 +54,7 @@ func (d *durable) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (*tool.Result, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		claim, err := d.Claim(ctx, e.scope, e.input, c.ID, d.ttl)
+		claim, err := d.Claim(ctx, e.scope, e.input, c.ID, max(d.ttl, lostFor))
 		switch {
 		case err != nil:
 			return nil, err
@@ -83,7 +84,8 @@ func (d *durable) run(
 	}
 }
 
-// lostFor is how long a key counts as lost whose call may still run on another machine: as long as that one remembers it.
+// lostFor is how long a key counts as lost, whatever ended its process: another machine may still run the call, and remembers it as
+// long.
 const lostFor = 24 * time.Hour
 
 // found returns what became of a call on another machine.

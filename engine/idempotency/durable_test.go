@@ -24,11 +24,13 @@ type shared struct {
 	mu     sync.Mutex
 	claims map[[32]byte]*idempotency.Claim
 	fail   error
+	lost   time.Duration // how long a claim whose process is gone would count as lost
 }
 
-func (s *shared) Claim(_ context.Context, scope, input [32]byte, call string, _ time.Duration) (idempotency.Claim, error) {
+func (s *shared) Claim(_ context.Context, scope, input [32]byte, call string, ttl time.Duration) (idempotency.Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lost = ttl
 	if have := s.claims[scope]; have != nil {
 		return *have, s.fail
 	}
@@ -133,6 +135,7 @@ func TestACallThatWasInterruptedIsNotRunAgain(t *testing.T) {
 	if e := tool.AsError(err); runs.Load() != 1 || e == nil || e.Code != tool.CodeConflict || e.Reason != idempotency.Unknown {
 		t.Errorf("%d runs, %v", runs.Load(), err)
 	}
+	kit.Equal(t, s.lost, 24*time.Hour, "its worker may run it still, and knows of it for a day")
 }
 
 // A call of which this machine has lost sight is not run again: another machine may know what became of it.
