@@ -123,7 +123,7 @@ func (f *fleetTest) hostile(name string, answer func(put func(k kind, number uin
 		switch kind(m.Data[0]) {
 		case kindList:
 			put(kindResult, 1, l.packed)
-		case kindCall:
+		case kindCall, kindOrder:
 			answer(put)
 		}
 	}))(f.t)

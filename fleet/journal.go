@@ -1,8 +1,11 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -38,6 +41,7 @@ const (
 // A past is what a node knows of a call.
 type past struct {
 	State string `json:"state"`
+	Whose []byte `json:"whose,omitempty"`
 	Kind  kind   `json:"kind,omitempty"` // of the last message of the call: kindResult or kindError
 	Body  []byte `json:"body,omitempty"`
 }
@@ -47,12 +51,18 @@ func page(node, call string) [32]byte {
 	return sha256.Sum256([]byte("fleet call\x00" + node + "\x00" + call))
 }
 
+// whose identifies the caller of a call and its key. Callers may choose the ids of their calls: a repeat gets the outcome of its own
+// alone, and a node that never had the call cannot tell whose it was.
+func whose(c *tool.Call) [32]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q", []string{c.Caller.ID, c.Session, c.Key}))
+}
+
 // A journaled runs calls that may change something, unless they have begun here before, and notes what becomes of each: before it
 // runs that it begins, and before the answer is sent what it is.
 type journaled struct{ *host }
 
 func (j journaled) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	claim, err := j.journal.Claim(ctx, page(j.id, c.ID), sha256.Sum256(c.Args), c.ID, journalFor)
+	claim, err := j.journal.Claim(ctx, page(j.id, c.ID), whose(c), c.ID, journalFor)
 	switch {
 	case err != nil:
 		return nil, busy("cannot write its journal: %w", err)
@@ -102,20 +112,23 @@ func (h *host) past(ctx context.Context, node, call string) (p past, err error) 
 	case !known:
 		return past{State: callUnknown}, nil
 	case claim.Lost:
-		return past{State: callDied}, nil
+		p.State = callDied
 	case claim.Result == nil:
-		return past{State: callRuns}, nil
+		p.State = callRuns
+	default:
+		err = strictjson.Unmarshal(claim.Result, &p)
 	}
-	return p, strictjson.Unmarshal(claim.Result, &p)
+	p.Whose = claim.Input[:]
+	return p, err
 }
 
 // Outcome asks the nodes what became of a call of which its hub has lost sight. It returns its outcome, or why none is known:
-// not_found if no node has begun it. If the tool is given, only nodes that may run it are believed: another one must not make up the
-// outcomes of calls that it would never get.
-func (n *Node) Outcome(ctx context.Context, call string, of *tool.Spec) (r *tool.Result, node string, err error) {
+// not_found if no node has begun it. For a call that repeats it, only nodes are believed that have its tool, and know whose it is:
+// another one must not make up the outcomes of calls that it would never get.
+func (n *Node) Outcome(ctx context.Context, call string, again *tool.Call) (r *tool.Result, node string, err error) {
 	ctx, stop := context.WithTimeout(ctx, askWithin)
 	defer stop()
-	all, silent := n.pasts(ctx, call, of)
+	all, silent := n.pasts(ctx, call, again)
 	names := slices.Sorted(maps.Keys(all))
 	switch {
 	case len(names) == 1:
@@ -132,6 +145,18 @@ func (n *Node) Outcome(ctx context.Context, call string, of *tool.Spec) (r *tool
 	return nil, "", tool.AsError(err).Because(idempotency.Unknown)
 }
 
+// Late implements idempotency.Late.
+func (n *Node) Late(ctx context.Context, call string, again *tool.Call) (*tool.Result, error) {
+	if n == nil || again.Spec == nil {
+		return nil, nil
+	}
+	r, node, err := n.Outcome(ctx, call, again)
+	if node == "" && tool.CodeOf(err) == tool.CodeNotFound {
+		return nil, nil
+	}
+	return r, err
+}
+
 // outcome returns the result of a call, or why there is none.
 func (p past) outcome(node, call string) (*tool.Result, error) {
 	switch {
@@ -141,10 +166,13 @@ func (p past) outcome(node, call string) (*tool.Result, error) {
 	case p.State == callDied:
 		return nil, tool.Errorf(tool.CodeConflict, "the node %s ended while it ran the call %s: whether it had an effect is not known; look "+
 			"before you call again with a new key", node, call).Because(idempotency.Unknown)
-	case p.Kind == kindError:
+	case p.Kind == kindError && !tool.NotRun(ended(p.Body)):
 		return nil, ended(p.Body)
 	}
 	r, _, err := decodeResult(p.Body)
+	if err == nil && r.Ask != nil {
+		err = errors.New("it asks a question")
+	}
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeProtocol, "what the node %s knows of the call %s cannot be read: %w", node, call, err).Because(reasonLink)
 	}
@@ -153,16 +181,16 @@ func (p past) outcome(node, call string) (*tool.Result, error) {
 
 // pasts asks members at once, and returns what those know that have begun the call, and who cannot be asked. What hubs know is
 // in the store that they share.
-func (n *Node) pasts(ctx context.Context, call string, of *tool.Spec) (all map[string]past, silent []string) {
+func (n *Node) pasts(ctx context.Context, call string, again *tool.Call) (all map[string]past, silent []string) {
 	all = map[string]past{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, m := range n.roster.all() {
-		if !m.Evicted.IsZero() && time.Since(m.Evicted) > journalFor || of != nil && n.hub.lacks(m.ID, of) {
+		if !m.Evicted.IsZero() && time.Since(m.Evicted) > journalFor {
 			continue
 		}
 		asking.Go(func() {
-			p, err := n.pastAt(ctx, m, call)
+			p, err := n.pastAt(ctx, m, call, again)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -177,25 +205,37 @@ func (n *Node) pasts(ctx context.Context, call string, of *tool.Spec) (all map[s
 	return all, silent
 }
 
-// lacks reports that a connected node does not have a tool as the hub knows it.
-func (h *hub) lacks(node string, of *tool.Spec) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p := h.peers[node]
-	if p == nil || p.listed == "" {
-		return false
+func (n *Node) pastAt(ctx context.Context, m member.Member, call string, again *tool.Call) (p past, err error) {
+	if has, err := n.hub.has(m, again); !has {
+		return past{State: callUnknown}, err
 	}
-	o := p.tools[toolKey(of.Source, ownName(of))]
-	return o == nil || o.digest != of.Digest
-}
-
-func (n *Node) pastAt(ctx context.Context, m member.Member, call string) (p past, err error) {
 	if m.Role == roleHub {
-		return n.host.past(ctx, m.ID, call)
+		p, err = n.host.past(ctx, m.ID, call)
+	} else {
+		var answer []byte
+		if answer, err = n.order(ctx, m, order{Do: orderPast, Call: call}, tool.Discard); err == nil {
+			err = strictjson.Unmarshal(answer, &p)
+		}
 	}
-	answer, err := n.order(ctx, m, order{Do: orderPast, Call: call}, tool.Discard)
-	if err == nil {
-		err = strictjson.Unmarshal(answer, &p)
+	if again != nil {
+		if w := whose(again); !bytes.Equal(p.Whose, w[:]) {
+			p.State = callUnknown
+		}
 	}
 	return p, err
+}
+
+// has reports whether a worker has the tool of a call, as the hub knows it. What hubs say is in the store.
+func (h *hub) has(m member.Member, c *tool.Call) (bool, error) {
+	if c == nil || m.Role == roleHub {
+		return true, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.peers[m.ID]
+	if p == nil || p.listed == "" {
+		return false, tool.Errorf(tool.CodeUnavailable, "the node %s has not said which tools it has", m.Name)
+	}
+	o := p.tools[toolKey(c.Spec.Source, ownName(c.Spec))]
+	return o != nil && o.digest == c.Spec.Digest, nil
 }

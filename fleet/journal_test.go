@@ -6,11 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"toolpost/engine/idempotency"
+	"toolpost/engine/member"
 	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // journal lets workers keep journals, each in a file of its own.
@@ -124,8 +128,8 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 	close(b.leave)
 	f.work("one", b)
 	kit.OK(t, f.writes("c1", `{}`))
-	spec := kit.Must(f.source().Tools(t.Context()))(t)[0]
-	r, node, err := f.hub.Outcome(t.Context(), "c1", spec)
+	again := &tool.Call{Spec: kit.Must(f.source().Tools(t.Context()))(t)[0]}
+	r, node, err := f.hub.Outcome(t.Context(), "c1", again)
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output)+node, `"one"one`)
 
@@ -133,17 +137,92 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 		liar := f.work(name, block(name, effects))
 		for _, call := range []string{"c1", "c2"} {
 			forged := kit.Must(keptOf(&tool.Call{}, &tool.Result{OK: true, Output: []byte(`"forged"`)}, nil))(t)
-			kit.Must(liar.host.journal.Claim(t.Context(), page(liar.pass.ID, call), [32]byte{}, call, journalFor))(t)
+			kit.Must(liar.host.journal.Claim(t.Context(), page(liar.pass.ID, call), whose(again), call, journalFor))(t)
 			kit.OK(t, liar.host.journal.Settle(t.Context(), page(liar.pass.ID, call), forged, journalFor))
 		}
 	}
 	other("stranger", tool.Effects{Reads: true}) // its tool has another definition
-	r, _, err = f.hub.Outcome(t.Context(), "c1", spec)
+	r, _, err = f.hub.Outcome(t.Context(), "c1", again)
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output), `"one"`)
-	_, _, err = f.hub.Outcome(t.Context(), "c2", spec)
+	_, _, err = f.hub.Outcome(t.Context(), "c2", again)
 	kit.Refused(t, err, tool.CodeNotFound, "no node of the fleet remembers the call c2")
 	other("twin", tool.Effects{Writes: true})
-	_, _, err = f.hub.Outcome(t.Context(), "c1", spec)
+	_, _, err = f.hub.Outcome(t.Context(), "c1", again)
 	kit.Refused(t, err, tool.CodeConflict, "several nodes say that they have begun the call c1, of which one may lie: one, twin")
+}
+
+// A worker that has not said which tools it has makes up no outcome, and no worker asks a question late, or says that nothing was done.
+func TestWhatAWorkerSaysOfAPastIsChecked(t *testing.T) {
+	f := open(t)
+	again := &tool.Call{Key: "guessed"}
+	owner := whose(again)
+	says := func(k kind, body []byte) func(put func(kind, uint32, []byte)) {
+		said := kit.Must(strictjson.Marshal(past{State: callEnded, Whose: owner[:], Kind: k, Body: body}))(t)
+		return func(put func(kind, uint32, []byte)) { put(kindResult, 1, said) }
+	}
+	var answer func(put func(kind, uint32, []byte))
+	f.hostile("liar", func(put func(kind, uint32, []byte)) { answer(put) })
+	again.Spec = kit.Must(f.source().Tools(t.Context()))(t)[0]
+	result := func(r *tool.Result) []byte { return kit.Must(encodeResult(r))(t) }
+	answer = says(kindResult, result(&tool.Result{OK: true, Output: []byte(`1`)}))
+	kit.Equal(t, string(kit.Must(f.hub.Late(t.Context(), "c1", again))(t).Output), "1", "it has the tool")
+	answer = says(kindError, encodeError(tool.Errorf(tool.CodeNotFound, "no such file")))
+	kit.Refused(t, kit.Err(f.hub.Late(t.Context(), "c1", again)), tool.CodeNotFound, "no such file")
+	for what, a := range map[string]func(put func(kind, uint32, []byte)){
+		"an approval": says(kindResult, result(&tool.Result{Ask: &tool.Ask{ID: "1", Kind: tool.AskApproval, Awaits: &tool.Awaited{}}})),
+		"not run":     says(kindError, encodeError(tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "x")))),
+	} {
+		answer = a
+		r, err := f.hub.Late(t.Context(), "c1", again)
+		kit.Refused(t, err, tool.CodeProtocol, "cannot be read", what, r)
+		kit.Equal(t, tool.NotRun(err), false, what)
+	}
+
+	p := f.join("mute", member.Worker)
+	nc := kit.Must(raw(t, f.hub, p))(t)
+	_ = kit.Must(nc.Subscribe(subjectNode+p.ID, func(m *nats.Msg) {
+		if kind(m.Data[0]) == kindOrder {
+			says(kindResult, result(&tool.Result{OK: true}))(func(k kind, number uint32, body []byte) {
+				_ = nc.Publish(m.Reply, encodeFrame(k, number, body))
+			})
+		}
+	}))(t)
+	f.announce(nc, announcement{ID: p.ID, Run: "mute", Link: linkVersion, Digest: "d", Places: 1})
+	kit.Eventually(t, "the hub knows the node", func() bool { return f.hub.hub.knows(p.ID) })
+	answer = func(put func(kind, uint32, []byte)) {
+		put(kindResult, 1, kit.Must(strictjson.Marshal(past{State: callUnknown}))(t))
+	}
+	r, err := f.hub.Late(t.Context(), "c1", again)
+	kit.Refused(t, err, tool.CodeConflict, "cannot be asked: mute", r)
+}
+
+// What became of a call of one caller is no other caller's business, who may have given a call of her own the same id.
+func TestNobodyGetsTheOutcomeOfAnothersCall(t *testing.T) {
+	f := open(t)
+	f.journal()
+	b := block("one", tool.Effects{Writes: true})
+	b.Handler = tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true, Output: []byte(`"of ` + c.Caller.ID + `"`)}, nil
+	})
+	f.work("one", b)
+	spec, cut := kit.Must(f.source().Tools(t.Context()))(t)[0], false
+	stage := idempotency.New(idempotency.Options{Outcomes: f.store.Outcomes(), Late: f.hub.Late}).For(nil)(tool.HandlerFunc(
+		func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			r, err := f.source().Invoke(ctx, c, out)
+			if cut { // as if the caller had left, or the connection was lost
+				return nil, tool.Doubt(tool.Errorf(tool.CodeCancelled, "cut"))
+			}
+			return r, err
+		}))
+	call := func(caller string) (*tool.Result, error) {
+		return stage.Invoke(t.Context(), &tool.Call{
+			ID: "c1", Key: "k", Tool: "wait", Spec: spec, Args: []byte(`{}`), Caller: tool.Principal{ID: caller}}, tool.Discard)
+	}
+	cut = true
+	kit.Refused(t, kit.Err(call("ada")), tool.CodeCancelled, "cut")
+	kit.Equal(t, string(kit.Must(call("ada"))(t).Output), `"of ada"`)
+	kit.Refused(t, kit.Err(call("eve")), tool.CodeCancelled, "cut")
+	r, err := call("eve")
+	kit.Refused(t, err, tool.CodeConflict, "its outcome is unknown", r)
 }

@@ -44,15 +44,8 @@ func (m machine) Answer(ctx context.Context, q fleet.Question, out tool.Sink) ([
 }
 
 // lateOutcome finds what became of a call on another machine of the fleet.
-func (n *Node) lateOutcome(ctx context.Context, call string, of *tool.Spec) (*tool.Result, error) {
-	if n.Fleet() == nil || of == nil {
-		return nil, nil
-	}
-	r, _, err := n.Fleet().Outcome(ctx, call, of)
-	if tool.CodeOf(err) == tool.CodeNotFound {
-		return nil, nil
-	}
-	return r, err
+func (n *Node) lateOutcome(ctx context.Context, call string, again *tool.Call) (*tool.Result, error) {
+	return n.Fleet().Late(ctx, call, again)
 }
 
 // doubt lets the fleet look for the outcomes of calls whose hub has ended.

@@ -46,9 +46,9 @@ type durable struct {
 	late Late
 }
 
-// A Late finds what became of a call of a tool on another machine, after this one has lost sight of it. It returns nothing if no
-// other machine can have run it.
-type Late func(ctx context.Context, call string, of *tool.Spec) (*tool.Result, error)
+// A Late finds what became of a call on another machine, after this one has lost sight of it, for one that repeats it. It returns
+// nothing if no other machine can have run it.
+type Late func(ctx context.Context, call string, again *tool.Call) (*tool.Result, error)
 
 func (d *durable) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
@@ -63,7 +63,7 @@ func (d *durable) run(
 		case claim.Input != e.input:
 			return nil, conflict(c)
 		case claim.Lost:
-			if r, err := d.found(ctx, claim.Call, c.Spec); r != nil || err != nil {
+			if r, err := d.found(ctx, claim.Call, c); r != nil || err != nil {
 				return r, err
 			}
 			return nil, tool.Errorf(tool.CodeConflict,
@@ -89,11 +89,11 @@ func (d *durable) run(
 const lostFor = 24 * time.Hour
 
 // found returns what became of a call on another machine.
-func (d *durable) found(ctx context.Context, call string, of *tool.Spec) (*tool.Result, error) {
+func (d *durable) found(ctx context.Context, call string, again *tool.Call) (*tool.Result, error) {
 	if d.late == nil || call == "" {
 		return nil, nil
 	}
-	r, err := d.late(ctx, call, of)
+	r, err := d.late(ctx, call, again)
 	if r != nil {
 		r = replay(r)
 	}

@@ -145,11 +145,11 @@ func TestACallInDoubtIsNotRunAgain(t *testing.T) {
 		want tool.Code
 	}{
 		"nobody knows": {nil, tool.CodeConflict},
-		"nobody there": {func(context.Context, string, *tool.Spec) (*tool.Result, error) { return nil, nil }, tool.CodeConflict},
-		"it failed": {func(context.Context, string, *tool.Spec) (*tool.Result, error) {
+		"nobody there": {func(context.Context, string, *tool.Call) (*tool.Result, error) { return nil, nil }, tool.CodeConflict},
+		"it failed": {func(context.Context, string, *tool.Call) (*tool.Result, error) {
 			return nil, tool.Errorf(tool.CodeCrash, "x")
 		}, tool.CodeCrash},
-		"it ran": {func(_ context.Context, call string, _ *tool.Spec) (*tool.Result, error) {
+		"it ran": {func(_ context.Context, call string, _ *tool.Call) (*tool.Result, error) {
 			return &tool.Result{OK: true, Output: []byte(`"` + call + `"`)}, nil
 		}, ""},
 	} {
