@@ -213,6 +213,38 @@ func TestANodeThatFloodsItsHubIsCutOff(t *testing.T) {
 	kit.Equal(t, f.hub.hub.knows(f.peer("honest").ID), true)
 }
 
+// What a node sends after the end of a call is of no use, however long the hub keeps the call because its caller does not read.
+func TestAFloodOfACallThatHasEndedIsOne(t *testing.T) {
+	for what, k := range map[string]kind{"events": kindEvent, "ends": kindEnd, "no responders": 0} {
+		f, puts, leave := open(t), make(chan func(kind, uint32, []byte), 1), make(chan bool)
+		f.hostile("flood", func(put func(kind, uint32, []byte)) { puts <- put })
+		barred := make(chan bool)
+		f.hub.hub.bar = func(string) { close(barred) }
+		spec, ended := kit.Must(f.source().Tools(t.Context()))(t)[0], make(chan error)
+		go func() {
+			_, err := f.source().Invoke(t.Context(), &tool.Call{ID: tool.NewID(), Tool: "wait", Spec: spec, Args: []byte(`{}`)},
+				tool.SinkFunc(func(tool.Event) error { <-leave; return nil }))
+			ended <- err
+		}()
+		put := kit.Receive(t, "the call", puts)
+		put(kindEvent, 1, kit.Must(pack(&event{Kind: tool.KindLog}, []byte(`{}`)))(t))
+		put(kindEnd, 0, encodeError(errors.New("x")))
+		f.hub.hub.mu.Lock()
+		subject := slices.Collect(maps.Keys(f.hub.hub.streams))[0]
+		f.hub.hub.mu.Unlock()
+		for n := uint32(2); n < 20*mostStray; n++ {
+			if k == 0 {
+				f.hub.hub.answered(&nats.Msg{Subject: subject, Header: nats.Header{"Status": {"503"}}})
+			} else {
+				put(k, n, encodeError(errors.New("x")))
+			}
+		}
+		kit.Receive(t, "the hub bars the node, for "+what, barred)
+		close(leave)
+		kit.Equal(t, kit.Receive(t, "the end of the call", ended) != nil, true)
+	}
+}
+
 // Messages of calls that the hub has just ended do not count as a flood, and neither do messages that it wants.
 func TestLateMessagesOfManyCallsAreNoFlood(t *testing.T) {
 	f := open(t)

@@ -267,6 +267,9 @@ func (h *hub) answered(m *nats.Msg) {
 	for _, s := range ending {
 		s.fail(goneError(s.peer, false))
 	}
+	if s != nil && s.late() > window {
+		s = nil
+	}
 	switch {
 	case s != nil && len(m.Data) == 0 && m.Header.Get("Status") == "503": // the node does not read its subject any more
 		s.fail(goneError(s.peer, !s.heard()))

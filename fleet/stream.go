@@ -80,6 +80,7 @@ type stream struct {
 	muted bool        // nothing reads what is sent
 	holds int         // bytes that count in the budget
 	err   error       // why the stream is broken
+	after int         // frames that came since then
 	stop  func(error) // is told so; may be nil
 
 	consumed uint32     // used by the receiving goroutine alone, like the next
@@ -207,6 +208,17 @@ func (s *stream) heard() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.got > 0
+}
+
+// late returns how many frames have come since the stream broke, with the one that has just come. As many as the window may have been
+// on their way.
+func (s *stream) late() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		s.after++
+	}
+	return s.after
 }
 
 // release gives bytes back to the budget.
