@@ -226,3 +226,16 @@ func TestNobodyGetsTheOutcomeOfAnothersCall(t *testing.T) {
 	r, err := call("eve")
 	kit.Refused(t, err, tool.CodeConflict, "its outcome is unknown", r)
 }
+
+// A node that was evicted long ago is not waited for: its eviction does not begin again with each look at the members.
+func TestAnEvictionStaysAsOldAsItIs(t *testing.T) {
+	f := open(t)
+	p := f.join("one", member.Worker)
+	kit.OK(t, f.hub.Evict(t.Context(), "one"))
+	kit.OK(t, f.hub.roster.refresh(t.Context()))
+	first, _ := f.hub.roster.byID(p.ID)
+	kit.OK(t, f.hub.roster.refresh(t.Context()))
+	again, _ := f.hub.roster.byID(p.ID)
+	kit.Equal(t, again.Evicted, first.Evicted)
+	kit.Equal(t, first.Evicted.IsZero(), false)
+}

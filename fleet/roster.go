@@ -52,7 +52,7 @@ func (r *roster) evict(id string) {
 
 func (r *roster) without(all []member.Member) []member.Member {
 	for i := range all {
-		if r.evicted[all[i].ID] {
+		if r.evicted[all[i].ID] && all[i].Evicted.IsZero() {
 			all[i].Evicted = time.Now()
 		}
 	}
