@@ -145,43 +145,49 @@ func BeforeRun(err error) error {
 	if err == nil {
 		return nil
 	}
-	return marked(err, beforeRun{err})
-}
-
-// marked returns the error with a mark that errors.As finds.
-func marked(err, mark error) error {
-	e := *AsError(err)
-	e.Err = mark
-	return &e
+	return mark(err, beforeRun)
 }
 
 // NotRun reports whether an error is marked by BeforeRun.
-func NotRun(err error) bool {
-	var mark beforeRun
-	return errors.As(err, &mark)
-}
-
-type beforeRun struct{ error }
-
-func (b beforeRun) Unwrap() error { return b.error }
+func NotRun(err error) bool { return errors.Is(err, marked{as: beforeRun}) }
 
 // Doubt marks an error that does not show what the tool has done: it may have run to its end, or run still.
 func Doubt(err error) error {
 	if err == nil || NotRun(err) {
 		return err
 	}
-	return marked(err, doubted{err})
+	return mark(err, inDoubt)
 }
 
 // InDoubt reports whether an error is marked by Doubt.
-func InDoubt(err error) bool {
-	var mark doubted
-	return errors.As(err, &mark)
+func InDoubt(err error) bool { return errors.Is(err, marked{as: inDoubt}) }
+
+// The marks of errors.
+const (
+	beforeRun = "before run"
+	inDoubt   = "in doubt"
+)
+
+// A marked is what an error with a mark wraps.
+type marked struct {
+	error
+	as string
 }
 
-type doubted struct{ error }
+func mark(err error, as string) error {
+	e := *AsError(err)
+	e.Err = marked{err, as}
+	return &e
+}
 
-func (d doubted) Unwrap() error { return d.error }
+// Unwrap returns the error.
+func (m marked) Unwrap() error { return m.error }
+
+// Is finds the mark in a redacted error too, which cannot be unwrapped.
+func (m marked) Is(target error) bool {
+	t, ok := target.(marked)
+	return ok && t.as == m.as
+}
 
 // MaxMessage is the maximum length in bytes of one of our error messages. A message may quote a caller's input, such as
 // a name of several megabytes.

@@ -385,6 +385,16 @@ type loud struct{ Token string }
 
 func (l loud) LogValue() slog.Value { return slog.GroupValue(slog.String("t", l.Token)) }
 
+// Whether a call has run is no secret.
+func TestARedactedErrorKeepsItsMarks(t *testing.T) {
+	r := vault(t, map[string]string{"KEY": canary}).Redactor()
+	err := tool.Errorf(tool.CodeUnavailable, "the node %s is gone", canary)
+	kit.Equal(t, tool.InDoubt(r.Error(tool.Doubt(err))), true)
+	kit.Equal(t, tool.NotRun(r.Error(tool.BeforeRun(err))), true)
+	kit.Equal(t, tool.InDoubt(r.Error(tool.BeforeRun(err))), false)
+	kit.Equal(t, strings.Contains(fmt.Sprintf("%+v", r.Error(tool.Doubt(err))), canary), false)
+}
+
 func TestLogsHaveNoSecrets(t *testing.T) {
 	r := vault(t, map[string]string{"KEY": canary, "PIN": "12345678"}).Redactor()
 	for _, format := range []func(*bytes.Buffer) slog.Handler{
