@@ -59,7 +59,8 @@ func (o Options) Check() error {
 	if o.Listen != "" && broker.Listen(&server.Options{}, o.Listen) != nil {
 		return tool.Errorf(tool.CodeInvalidInput, "fleet.listen is %q; write HOST:PORT or :PORT, such as %s", o.Listen, DefaultListen)
 	}
-	if o.TLS != (Files{}) && (o.TLS.Cert == "" || o.TLS.Key == "" || o.TLS.CA == "" || o.Advertise == "") {
+	host, _ := o.advertised()
+	if o.TLS != (Files{}) && (o.TLS.Cert == "" || o.TLS.Key == "" || o.TLS.CA == "" || host == "") {
 		return tool.Errorf(tool.CodeInvalidInput, "fleet.tls needs a cert, a key and a ca, and fleet.advertise: other nodes connect to that name")
 	}
 	return nil

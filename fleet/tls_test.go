@@ -111,7 +111,7 @@ func TestACertificateThatNodesWouldRefuse(t *testing.T) {
 		Pass:    own.join("hub2", member.Hub), State: t.TempDir(), Log: f.log, Machine: reference(t), Register: own.store.Fleet(), Changed: func() {},
 	})
 	kit.Refused(t, err, tool.CodeInvalidInput, "this fleet makes its own certificates")
-	for _, o := range []Options{{TLS: Files{Cert: "a"}}, {TLS: Files{"a", "b", "c"}}, {Listen: "7422"}, {Listen: "a:x"}} {
+	for _, o := range []Options{{TLS: Files{Cert: "a"}}, {TLS: Files{"a", "b", "c"}}, {TLS: Files{"a", "b", "c"}, Advertise: ":7422"}, {Listen: "7422"}, {Listen: "a:x"}} {
 		kit.Refused(t, o.Check(), tool.CodeInvalidInput, "fleet.")
 	}
 }
