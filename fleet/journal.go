@@ -24,8 +24,8 @@ type Journal interface {
 	Known(ctx context.Context, scope [32]byte, ttl time.Duration) (c idempotency.Claim, known bool, err error)
 }
 
-// journalFor is how long an outcome is remembered. The key of a call is, at most, as long.
-const journalFor = 24 * time.Hour
+// journalFor is how long an outcome is remembered.
+const journalFor = idempotency.LostFor
 
 // mostKept bounds the bytes of an outcome in a journal.
 const mostKept = 1 << 20

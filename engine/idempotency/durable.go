@@ -54,7 +54,7 @@ func (d *durable) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (*tool.Result, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		claim, err := d.Claim(ctx, e.scope, e.input, c.ID, max(d.ttl, lostFor))
+		claim, err := d.Claim(ctx, e.scope, e.input, c.ID, max(d.ttl, LostFor))
 		switch {
 		case err != nil:
 			return nil, err
@@ -84,9 +84,9 @@ func (d *durable) run(
 	}
 }
 
-// lostFor is how long a key counts as lost, whatever ended its process: another machine may still run the call, and remembers it as
+// LostFor is how long a key counts as lost, whatever ended its process: another machine may still run the call, and remembers it as
 // long.
-const lostFor = 24 * time.Hour
+const LostFor = 24 * time.Hour
 
 // found returns what became of a call on another machine.
 func (d *durable) found(ctx context.Context, call string, again *tool.Call) (*tool.Result, error) {
@@ -110,7 +110,7 @@ func (d *durable) first(
 		settle := func() error { return d.Settle(context.WithoutCancel(ctx), e.scope, keep, d.ttl) }
 		switch {
 		case keep == nil && tool.InDoubt(err):
-			err = errors.Join(err, d.Lose(context.WithoutCancel(ctx), e.scope, max(d.ttl, lostFor)))
+			err = errors.Join(err, d.Lose(context.WithoutCancel(ctx), e.scope, max(d.ttl, LostFor)))
 			return
 		case keep == nil:
 			_ = settle() // if that fails, the store knows that no process runs it
