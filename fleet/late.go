@@ -62,13 +62,14 @@ func (n *Node) settleDoubts() {
 
 // settle looks for the outcome of one call, and reports whether there is nothing more to look for.
 func (n *Node) settle(ctx context.Context, d *doubt) bool {
-	spec := n.hub.specOf(&d.of)
-	if spec == nil { // its nodes are gone, or it ran at a hub
+	of := &d.of
+	again := &tool.Call{Caller: tool.Principal{ID: of.Caller}, Session: of.Session, Key: of.Key, Spec: n.hub.specOf(of)}
+	if again.Spec == nil { // its nodes are gone, or it ran at a hub
 		return false
 	}
 	ctx, stop := context.WithTimeout(ctx, askWithin)
 	defer stop()
-	all, silent := n.pasts(ctx, d.of.Call, spec)
+	all, silent := n.pasts(ctx, of.Call, again)
 	for node, p := range all {
 		if len(all) == 1 && p.State == callEnded {
 			return n.late(ctx, d, node, p)
