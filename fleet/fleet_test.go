@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/certs"
 	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
@@ -71,18 +72,18 @@ type fleetTest struct {
 // open starts a hub with an SQLite store, and a log if one is given.
 func open(t testing.TB, log ...*slog.Logger) *fleetTest {
 	t.Helper()
-	return openWith(t, Files{}, log...)
+	return openWith(t, certs.Files{}, log...)
 }
 
 // openWith starts a hub that has its certificate from files.
-func openWith(t testing.TB, files Files, log ...*slog.Logger) *fleetTest {
+func openWith(t testing.TB, files certs.Files, log ...*slog.Logger) *fleetTest {
 	t.Helper()
 	db := kit.Must(sqlite.Kind().Open(filepath.Join(t.TempDir(), "fleet.db"), store.Options{Key: func() ([]byte, error) { return make([]byte, 32), nil }}))(t)
 	t.Cleanup(func() { kit.OK(t, db.Close()) })
 	f := &fleetTest{t: t, store: db, late: make(chan *tool.Record, 9), log: append(log, slog.New(slog.DiscardHandler))[0]}
 	state := t.TempDir()
 	pass := kit.Must(Found(t.Context(), db.Fleet(), "hub", state, Options{TLS: files, Advertise: "localhost"}))(t)
-	if files != (Files{}) {
+	if files != (certs.Files{}) {
 		f.with = func(e *Env) { e.TLS, e.Advertise = files, "localhost" }
 	}
 	f.hub = f.start(pass, state, &toolbox{Handler: tooltest.Reference{}})

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/certs"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -175,7 +176,7 @@ func Found(ctx context.Context, register member.Register, name, state string, o 
 	if p, err := LoadPass(state); p != nil || err != nil {
 		return nil, errors.Join(err, tool.Errorf(tool.CodeConflict, "this machine belongs to a fleet already; `toolpost fleet` shows it"))
 	}
-	p := &Pass{ID: newID(), Name: name, Role: roleHub, Named: o.TLS != Files{}}
+	p := &Pass{ID: newID(), Name: name, Role: roleHub, Named: o.TLS != certs.Files{}}
 	err := p.certify(o)
 	if err != nil {
 		return nil, err
@@ -193,26 +194,26 @@ func Found(ctx context.Context, register member.Register, name, state string, o 
 // certify notes the authority of a new fleet.
 func (p *Pass) certify(o Options) error {
 	if p.Named {
-		ca, err := o.TLS.authority()
+		ca, err := o.TLS.Authority()
 		if err != nil {
 			return err
 		}
 		host, _ := o.advertised()
-		if _, err = o.TLS.server(host, ca); err == nil {
+		if _, err = o.TLS.Server(host, ca); err == nil {
 			p.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}))
 		}
 		return err
 	}
-	made, err := newAuthority()
+	made, err := certs.New()
 	if err == nil {
-		p.CA, p.CAKey, err = made.encode()
+		p.CA, p.CAKey, err = made.Encode()
 	}
 	return err
 }
 
 // Invite makes an invitation for nodes of a role.
 func (p *Pass) Invite(ctx context.Context, register member.Register, t member.Ticket, ttl time.Duration, hubs []string) (Invitation, error) {
-	ca, err := parseCertificate(p.CA)
+	ca, err := certs.Parse(p.CA)
 	if err != nil {
 		return Invitation{}, err
 	}

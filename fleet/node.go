@@ -24,6 +24,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/engine/member"
+	"toolpost/fleet/certs"
 	"toolpost/host/broker"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -45,7 +46,7 @@ func Section() config.Part {
 // Options is the section fleet of a config.
 type Options struct {
 	Listen    string          `yaml:"listen" schema:"default=:7422" doc:"where the hub takes connections of other nodes; if another program has the port, it takes a free one"`
-	TLS       Files           `yaml:"tls" doc:"a certificate of your own, from fleet init on; default: the fleet makes its own"`
+	TLS       certs.Files     `yaml:"tls" doc:"a certificate of your own, from fleet init on; default: the fleet makes its own"`
 	Advertise string          `yaml:"advertise" doc:"HOST or HOST:PORT at which other nodes reach this hub; default: an address of this machine"`
 	Name      string          `yaml:"name" doc:"of this node; default: the name of the machine"`
 	Labels    []string        `yaml:"labels" doc:"labels of this node, such as gpu, beside those of its token; they route calls, and grant nothing"`
@@ -60,7 +61,7 @@ func (o Options) Check() error {
 		return tool.Errorf(tool.CodeInvalidInput, "fleet.listen is %q; write HOST:PORT or :PORT, such as %s", o.Listen, DefaultListen)
 	}
 	host, _ := o.advertised()
-	if o.TLS != (Files{}) && (o.TLS.Cert == "" || o.TLS.Key == "" || o.TLS.CA == "" || host == "") {
+	if o.TLS != (certs.Files{}) && (o.TLS.Cert == "" || o.TLS.Key == "" || o.TLS.CA == "" || host == "") {
 		return tool.Errorf(tool.CodeInvalidInput, "fleet.tls needs a cert, a key and a ca, and fleet.advertise: other nodes connect to that name")
 	}
 	return nil

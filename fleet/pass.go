@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/certs"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -78,7 +79,7 @@ func (p *Pass) Save(state string) error {
 
 // Renew adds the hubs of another invitation to the fleet of the pass: they may have other addresses by now.
 func (p *Pass) Renew(i Invitation, state string) error {
-	ca, err := parseCertificate(p.CA)
+	ca, err := certs.Parse(p.CA)
 	if err != nil {
 		return err
 	}

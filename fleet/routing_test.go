@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
@@ -86,18 +87,30 @@ func (h *hub) idOf(name string) string {
 
 // Of nodes with places, the choice leaves out those without.
 func TestFullNodesAreTheLastChoice(t *testing.T) {
-	all := []*peer{{announcement: announcement{ID: "free", Places: 2, Running: 1}}, {announcement: announcement{ID: "full", Places: 1}, inflight: 1}}
-	for range 20 {
-		kit.Equal(t, kit.Must(pick(all, 1, &tool.Call{}))(t).ID, "free")
+	all := []*peer{
+		{announcement: announcement{ID: "free", Places: 2, Running: 1}, mark: markOf("free")},
+		{announcement: announcement{ID: "full", Places: 1}, mark: markOf("full"), inflight: 1},
 	}
+	var many []*peer
+	for i := range 100 {
+		many = append(many, &peer{announcement: announcement{ID: fmt.Sprint(i), Places: 1}})
+	}
+	anyone := func(*peer) bool { return true }
 	for range 20 {
-		kit.Equal(t, kit.Must(pick(slices.Clone(all), 2, &tool.Call{}))(t).ID != "", true)
+		kit.Equal(t, kit.Must(pick(all, &tool.Call{}, anyone))(t).ID, "free")
+		kit.Equal(t, kit.Must(pick(all[1:], &tool.Call{}, anyone))(t).ID, "full")
+		kit.Equal(t, kit.Must(pick(all, &tool.Call{}, func(p *peer) bool { return p.ID == "full" }))(t).ID, "full", "the others cannot")
+		kit.Equal(t, kit.Must(pick(all, &tool.Call{}, func(*peer) bool { return false }))(t) == nil, true, "nobody can")
+	}
+	for range 200 { // those that fit are few, and found
+		fits := fmt.Sprint(rand.IntN(len(many)))
+		kit.Equal(t, kit.Must(pick(many, &tool.Call{}, func(p *peer) bool { return p.ID == fits }))(t).ID, fits)
 	}
 	used := map[string]bool{}
 	for i := range 20 {
 		c := &tool.Call{Session: fmt.Sprint(i)}
-		node := kit.Must(pick(all, 1, c))(t).ID
-		kit.Equal(t, kit.Must(pick(all, 1, c))(t).ID, node, "a session stays where it is")
+		node := kit.Must(pick(all, c, anyone))(t).ID
+		kit.Equal(t, kit.Must(pick(all, c, anyone))(t).ID, node, "a session stays where it is")
 		used[node] = true
 	}
 	kit.Equal(t, len(used), 2, "sessions are on all nodes")

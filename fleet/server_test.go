@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/certs"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 )
@@ -23,7 +24,7 @@ func TestAHubThatHasEndedHasItsAddress(t *testing.T) {
 func TestATakenPortIsNoticedAtOnce(t *testing.T) {
 	taken := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
-	certificate := kit.Must(kit.Must(newAuthority())(t).server())(t)
+	certificate := kit.Must(kit.Must(certs.New())(t).Server())(t)
 	began := time.Now()
 	_, err := startServer(taken.Addr().String(), always(&certificate), nil, slog.New(slog.DiscardHandler))
 	kit.Equal(t, errors.Is(err, errTaken), true, "%v", err)

@@ -240,17 +240,9 @@ func (s *Source) choose(t *shared, c *tool.Call, tried []*peer) (*peer, error) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	able, free := make([]*peer, 0, len(t.peers)), 0 // the first free ones have a place
-	for _, p := range t.peers {
-		if h.peers[p.ID] == p && !p.Draining && p.refused == "" && !slices.Contains(tried, p) {
-			able = append(able, p)
-			if p.load() < 1 {
-				able[free], able[len(able)-1] = p, able[free]
-				free++
-			}
-		}
-	}
-	p, err := pick(able, free, c)
+	p, err := pick(t.peers, c, func(p *peer) bool {
+		return h.peers[p.ID] == p && !p.Draining && p.refused == "" && !slices.Contains(tried, p)
+	})
 	switch {
 	case err != nil:
 		return nil, err
@@ -274,40 +266,71 @@ func (s *Source) leave(p *peer) {
 // pick chooses among nodes: the one that asked the question which the call answers, the one that was asked what the call
 // touches, the one of its session, or of two at random the less busy one. Those that seem full are the last choice: their hub
 // learns each second how many calls they run.
-func pick(able []*peer, free int, c *tool.Call) (*peer, error) {
+func pick(peers []*peer, c *tool.Call, able func(*peer) bool) (*peer, error) {
 	if node, _, ok := strings.Cut(c.Resume, resumeMark); ok {
-		for _, p := range able {
-			if p.ID == node {
+		for _, p := range peers {
+			if p.ID == node && able(p) {
 				return p, nil
 			}
 		}
 		return nil, tool.Errorf(tool.CodeConflict, "the node that asked this question is gone; call %s again without the answers", c.Tool)
 	}
 	if c.Memo != nil {
-		if f, ok := c.Memo.View.(*foreseen); ok && slices.Contains(able, f.peer) {
+		if f, ok := c.Memo.View.(*foreseen); ok && slices.Contains(peers, f.peer) && able(f.peer) {
 			return f.peer, nil // the files are those of this node
 		}
 	}
-	switch {
-	case len(able) == 0:
-		return nil, nil
-	case c.Session != "":
-		return slices.MaxFunc(able, func(a, b *peer) int { return cmp.Compare(a.affinity(c.Session), b.affinity(c.Session)) }), nil
+	if c.Session != "" {
+		return ofSession(peers, c.Session, able), nil
 	}
-	if free > 0 {
-		able = able[:free]
+	for _, fit := range []func(*peer) bool{func(p *peer) bool { return able(p) && p.load() < 1 }, able} {
+		if a, b := anyOf(peers, fit), anyOf(peers, fit); a != nil {
+			if a.load() <= b.load() {
+				return a, nil
+			}
+			return b, nil
+		}
 	}
-	a, b := able[rand.IntN(len(able))], able[rand.IntN(len(able))] //nolint:gosec // which node runs a call is no secret
-	if a.load() <= b.load() {
-		return a, nil
-	}
-	return b, nil
+	return nil, nil
 }
 
-// affinity is the weight of a node for a session, by rendezvous hashing: a session moves if its node leaves, or to a new one.
-func (p *peer) affinity(session string) uint64 {
+// anyOf returns one of the nodes at random that fit, or nil. It looks at all of them only if few fit: they may be a thousand.
+func anyOf(peers []*peer, fit func(*peer) bool) *peer {
+	n := len(peers)
+	for range min(n, 8) {
+		if p := peers[rand.IntN(n)]; fit(p) { //nolint:gosec // which node runs a call is no secret
+			return p
+		}
+	}
+	if fitting := slices.DeleteFunc(slices.Clone(peers), func(p *peer) bool { return !fit(p) }); len(fitting) > 0 {
+		return fitting[rand.IntN(len(fitting))] //nolint:gosec // likewise
+	}
+	return nil
+}
+
+// ofSession returns the node of a session, by rendezvous hashing: a session moves if its node leaves, or to a new one.
+func ofSession(peers []*peer, session string, able func(*peer) bool) (best *peer) {
+	most, mark := uint64(0), markOf(session)
+	for _, p := range peers {
+		if w := p.affinity(mark); (best == nil || w > most) && able(p) {
+			best, most = p, w
+		}
+	}
+	return best
+}
+
+// affinity is the weight of a node for a session, by the digests of both: they are mixed as SplitMix64 does.
+func (p *peer) affinity(session uint64) uint64 {
+	h := p.mark ^ session
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// markOf is the digest of an id, or of a session. All hubs have the same.
+func markOf(name string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(p.ID + "\x00" + session))
+	_, _ = h.Write([]byte(name))
 	return h.Sum64()
 }
 
