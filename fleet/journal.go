@@ -225,7 +225,8 @@ func (n *Node) pastAt(ctx context.Context, m member.Member, call string, again *
 	return p, err
 }
 
-// has reports whether a worker has the tool of a call, as the hub knows it. What hubs say is in the store.
+// has reports whether a worker has the tool of a call, as the hub knows it: one that has another definition now may have had this one.
+// What hubs say is in the store.
 func (h *hub) has(m member.Member, c *tool.Call) (bool, error) {
 	if c == nil || m.Role == roleHub {
 		return true, nil
@@ -237,5 +238,8 @@ func (h *hub) has(m member.Member, c *tool.Call) (bool, error) {
 		return false, tool.Errorf(tool.CodeUnavailable, "the node %s has not said which tools it has", m.Name)
 	}
 	o := p.tools[toolKey(c.Spec.Source, ownName(c.Spec))]
-	return o != nil && o.digest == c.Spec.Digest, nil
+	if o != nil && o.digest != c.Spec.Digest {
+		return false, tool.Errorf(tool.CodeUnavailable, "the node %s has another definition of %s now", m.Name, c.Spec.Ref())
+	}
+	return o != nil, nil
 }

@@ -146,7 +146,7 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output), `"one"`)
 	_, _, err = f.hub.Outcome(t.Context(), "c2", again)
-	kit.Refused(t, err, tool.CodeNotFound, "no node of the fleet remembers the call c2")
+	kit.Refused(t, err, tool.CodeConflict, "is not known while these nodes cannot be asked: stranger")
 	other("twin", tool.Effects{Writes: true})
 	_, _, err = f.hub.Outcome(t.Context(), "c1", again)
 	kit.Refused(t, err, tool.CodeConflict, "several nodes say that they have begun the call c1, of which one may lie: one, twin")

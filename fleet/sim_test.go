@@ -19,7 +19,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
+	"toolpost/host/secret"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -41,6 +43,8 @@ type sim struct {
 	lines   []*simLine
 	calls   map[string]*simCall
 	runs    []*simRun
+	store   *simStore // of the hubs
+	lates   []tool.Record
 	log     []string
 	wrong   []string
 }
@@ -50,6 +54,7 @@ type plant struct {
 	toWorker func(h *host, m *nats.Msg)
 	toHub    func(h *hub, m *nats.Msg)
 	judge    func(spec *tool.Spec)
+	forgets  string // the store that remembers nothing
 }
 
 func (s *sim) dice(of string) *rand.Rand {
@@ -282,13 +287,16 @@ type simWorker struct {
 	lines   []*simLine
 	node    *Node // nil while it is down
 	version int   // of the definitions of its tools
+	journal *simStore
 }
 
 func (w *simWorker) start(ctx context.Context) {
 	n := &Node{pass: Pass{ID: w.id, Name: w.id, Role: roleWorker}, since: time.Now()}
 	n.env = Env{Options: Options{Places: 6}, Machine: &simMachine{w, n}, Log: slog.New(slog.DiscardHandler)}
 	n.life, n.end = context.WithCancelCause(ctx)
+	n.env.Journal = w.journal.of(n.life)
 	n.host = newHost(n)
+	n.host.orders = n.obey
 	if err := n.listTools(ctx); err != nil {
 		panic(err)
 	}
@@ -396,13 +404,15 @@ type simHub struct {
 	id                  string
 	inbox, outbox, news *simLane // within the program
 	hub                 *hub     // nil while it is down
+	node                *Node
+	keys                *idempotency.Calls
 	life                context.Context
 	stop                context.CancelFunc
 }
 
 func (h *simHub) start(ctx context.Context) {
 	n := &Node{pass: Pass{ID: h.id, Name: h.id, Role: roleHub}}
-	n.env = Env{Log: slog.New(slog.DiscardHandler), Changed: func() {}}
+	n.env = Env{Log: slog.New(slog.DiscardHandler), Changed: func() {}, Late: h.s.late}
 	n.roster = &roster{}
 	for _, w := range h.s.workers {
 		n.roster.members = append(n.roster.members, member.Member{ID: w.id, Name: w.id, Role: member.Worker})
@@ -415,12 +425,27 @@ func (h *simHub) start(ctx context.Context) {
 		h.s.fail("%s floods %s", node, h.id)
 	}
 	life, stop := context.WithCancel(ctx)
+	n.hub, n.life = hub, life
+	keys := idempotency.New(idempotency.Options{
+		TTL: time.Hour, Outcomes: h.s.store.of(life), Late: n.Late, Digests: secret.NewKeyed(func() ([]byte, error) { return make([]byte, 32), nil }),
+	})
 	h.s.mu.Lock()
-	h.hub, h.life, h.stop = hub, life, stop
+	h.hub, h.node, h.keys, h.life, h.stop = hub, n, keys, life, stop
 	h.s.note("%s starts", h.id)
+	var lost []*tool.Record
+	for _, c := range h.s.calls { // the record has their begin, and not their end
+		if c.hub == h.id && !c.recorded {
+			c.recorded, c.asks = true, n
+			lost = append(lost, c.record)
+		}
+	}
 	h.s.mu.Unlock()
+	for _, r := range lost {
+		n.Doubted(r, "")
+	}
 	go hub.watch(life)
 	go hub.follow(life)
+	go n.settleDoubts()
 }
 
 // kill ends the program, its calls and its connections.
@@ -504,6 +529,10 @@ func (c *simServer) PublishRequest(subject, reply string, data []byte) error {
 // A simCall is a call, what its tool does, and what its caller got.
 type simCall struct {
 	id, tool, version, hub string
+	key                    string // of a call that is repeated until it has an outcome
+	record                 *tool.Record
+	recorded               bool  // the record has its end; its hub lived that long
+	asks                   *Node // the program that learns what became of it, if its hub lost sight of it
 	events, pad            int
 	takes, left, cancel    time.Duration // 0: without a deadline, and never cancelled
 	slow                   time.Duration // the caller is, for each event
@@ -516,7 +545,7 @@ type simCall struct {
 // make makes a call at a hub, if that knows the tool.
 func (s *sim) make(ctx context.Context, h *simHub, c *simCall) {
 	s.mu.Lock()
-	hub, life := h.hub, h.life
+	hub, node, life, keys := h.hub, h.node, h.life, h.keys
 	s.mu.Unlock()
 	if hub == nil {
 		return
@@ -562,10 +591,16 @@ func (s *sim) make(ctx context.Context, h *simHub, c *simCall) {
 		return nil
 	})
 	args := []byte(`"` + strings.Repeat("x", c.pad) + `"`)
-	r, err := source.Invoke(ctx, &tool.Call{ID: c.id, Tool: "std." + c.tool, Spec: spec, Session: c.id, Args: args}, sink)
+	call := &tool.Call{ID: c.id, Tool: "std." + c.tool, Spec: spec, Session: c.first(), Key: c.key, Args: args}
+	c.record = &tool.Record{Call: c.id, Tool: call.Tool, Source: "std", Session: call.Session, Key: c.key}
+	call.Record = c.record
+	r, err := keys.For(spec)(source).Invoke(ctx, call, sink)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.result, c.err, c.ended = r, err, time.Now()
+	c.result, c.err, c.ended, c.recorded = r, err, time.Now(), life.Err() == nil
+	if c.recorded {
+		c.asks = node
+	}
 	s.note("%s ends: %v %v, not run: %v", c.id, r != nil, err, tool.NotRun(err))
 }
 
@@ -588,7 +623,11 @@ func (s *sim) load(ctx context.Context, name string) {
 		if dice.IntN(4) > 0 || s.hostile { // a hostile link loses the last message of a call, which nobody would notice
 			c.left = between(dice, time.Second, 20*time.Second)
 		}
+		if dice.IntN(2) == 0 {
+			c.key = c.id
+		}
 		s.make(ctx, s.hubs[dice.IntN(len(s.hubs))], c)
+		s.repeat(ctx, c, dice)
 	}
 }
 
@@ -663,10 +702,11 @@ func (s *sim) run(ctx context.Context) {
 	defer stop()
 	dice := s.dice("all")
 	s.began, s.calls, s.hostile = time.Now(), map[string]*simCall{}, dice.IntN(2) == 0
+	s.store = newSimStore(s, "keys")
 	s.chaos = s.hostile
 	s.note("hostile: %v", s.hostile)
 	for i := range 2 + dice.IntN(2) {
-		s.workers = append(s.workers, &simWorker{s: s, id: fmt.Sprint("worker", i), version: 1})
+		s.workers = append(s.workers, &simWorker{s: s, id: fmt.Sprint("worker", i), version: 1, journal: newSimStore(s, "journal")})
 	}
 	for i := range 1 + dice.IntN(2) {
 		h := &simHub{s: s, id: fmt.Sprint("hub", i)}
@@ -717,6 +757,7 @@ func (s *sim) run(ctx context.Context) {
 	}
 	time.Sleep(time.Second)
 	s.check()
+	s.checkLost(ctx)
 	for _, h := range s.hubs {
 		h.kill()
 	}
@@ -734,6 +775,7 @@ func (s *sim) check() {
 	for _, c := range s.calls {
 		s.checkCall(c)
 	}
+	s.checkKeys()
 	for _, h := range s.hubs {
 		h.hub.mu.Lock()
 		if n, e, held := len(h.hub.streams), len(h.hub.ending), h.hub.room.held.Load(); n+e > 0 || held != 0 {
@@ -770,6 +812,7 @@ func (s *sim) checkCall(c *simCall) {
 	if c.tool == "change" {
 		most = 1
 	}
+	replayed := c.result != nil && c.result.Trace.Details[idempotency.Hit] == true
 	switch {
 	case ran > most:
 		s.fail("%s ran %s %d times", c.id, c.tool, ran)
@@ -802,10 +845,11 @@ func (s *sim) checkCall(c *simCall) {
 		return
 	}
 	of, err := strconv.Atoi(string(c.result.Output))
-	if err != nil || s.runs[of].call != c.id || !s.runs[of].ended {
+	if err != nil || s.runs[of].call != c.id && !replayed || !s.runs[of].ended {
 		s.fail("%s has the result of run %s", c.id, c.result.Output)
+		return
 	}
-	if c.events > 0 && (run != of || n != c.events) {
+	if c.events > 0 && !replayed && (run != of || n != c.events) {
 		s.fail("%s has %d of %d events of run %d, and the result of run %d", c.id, n, c.events, run, of)
 	}
 }
@@ -884,6 +928,8 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			defer h.mu.Unlock()
 			renumber(h.streams[m.Subject], m.Data)
 		}}, "gets event"},
+		"hubs remember no keys":                   {plant{forgets: "keys"}, "twice"},
+		"workers keep no journal":                 {plant{forgets: "journal"}, "it ran as"},
 		"what may change something is sent again": {plant{judge: func(s *tool.Spec) { s.Effects.Idempotent = true }}, "ran change"},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -1,0 +1,187 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"toolpost/engine/idempotency"
+	"toolpost/tool"
+)
+
+// A simStore is a store that outlives programs: the journal of a worker, or what the hubs share.
+type simStore struct {
+	s      *sim
+	name   string
+	claims map[[32]byte]*simClaim
+}
+
+type simClaim struct {
+	idempotency.Claim
+	owner context.Context // the life of its program
+}
+
+func newSimStore(s *sim, name string) *simStore {
+	return &simStore{s: s, name: name, claims: map[[32]byte]*simClaim{}}
+}
+
+// A simOutcomes is the store as one program sees it.
+type simOutcomes struct {
+	*simStore
+	life context.Context
+}
+
+var _ Journal = simOutcomes{}
+
+func (st *simStore) of(life context.Context) simOutcomes { return simOutcomes{st, life} }
+
+// do lets a living program look at a claim, and change it.
+func (o simOutcomes) do(scope [32]byte, change func(c *simClaim)) error {
+	o.s.mu.Lock()
+	defer o.s.mu.Unlock()
+	if o.life.Err() != nil {
+		return errors.New("killed")
+	}
+	if o.s.plant.forgets == o.name {
+		delete(o.claims, scope)
+	}
+	change(o.claims[scope])
+	return nil
+}
+
+func (c *simClaim) seen() idempotency.Claim {
+	c.Lost = c.Lost || c.Result == nil && c.owner.Err() != nil
+	return c.Claim
+}
+
+func (o simOutcomes) Claim(_ context.Context, scope, input [32]byte, call string, _ time.Duration) (c idempotency.Claim, err error) {
+	err = o.do(scope, func(had *simClaim) {
+		if had != nil {
+			c = had.seen()
+			return
+		}
+		c = idempotency.Claim{Mine: true, Input: input, Call: call}
+		o.claims[scope] = &simClaim{Claim: idempotency.Claim{Input: input, Call: call}, owner: o.life}
+	})
+	return c, err
+}
+
+func (o simOutcomes) Settle(_ context.Context, scope [32]byte, result []byte, _ time.Duration) error {
+	return o.do(scope, func(c *simClaim) {
+		if result == nil {
+			delete(o.claims, scope)
+		} else if c != nil {
+			c.Result = result
+		}
+	})
+}
+
+func (o simOutcomes) Lose(_ context.Context, scope [32]byte, _ time.Duration) error {
+	return o.do(scope, func(c *simClaim) {
+		if c != nil {
+			c.Lost = true
+		}
+	})
+}
+
+func (o simOutcomes) Known(_ context.Context, scope [32]byte, _ time.Duration) (c idempotency.Claim, known bool, err error) {
+	err = o.do(scope, func(had *simClaim) {
+		if known = had != nil; known {
+			c = had.seen()
+		}
+	})
+	return c, known, err
+}
+
+// late is the record of a hub.
+func (s *sim) late(_ context.Context, r *tool.Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.note("%s is recorded late: %s", r.Parent, r.Outcome)
+	s.lates = append(s.lates, *r)
+	return nil
+}
+
+// first is the id of the call that others repeat.
+func (c *simCall) first() string { return strings.TrimRight(c.id, "'") }
+
+// repeat makes a call with a key again until it has an outcome, at any hub, as a careful client does.
+func (s *sim) repeat(ctx context.Context, c *simCall, dice *rand.Rand) {
+	for range 6 {
+		pause, h := between(dice, 100*time.Millisecond, 5*time.Second), s.hubs[dice.IntN(len(s.hubs))]
+		if c.key == "" || c.result != nil {
+			return
+		}
+		tool.Sleep(ctx, pause)
+		again := *c
+		again.id, again.cancel, again.left, again.result, again.err, again.got = c.id+"'", 0, 20*time.Second, nil, nil, nil
+		again.due, again.ended = time.Time{}, time.Time{}
+		c = &again
+		s.make(ctx, h, c)
+	}
+}
+
+// checkKeys checks that the calls with one key have one outcome, and that what must not run twice has not.
+func (s *sim) checkKeys() {
+	outcomes, ended := map[string][]string{}, map[string]int{}
+	for _, c := range s.calls {
+		if c.key != "" && c.result != nil {
+			outcomes[c.key] = append(outcomes[c.key], string(c.result.Output))
+		}
+	}
+	for key, all := range outcomes {
+		if slices.Sort(all); all[0] != all[len(all)-1] {
+			s.fail("the key %s has the outcomes %v", key, all)
+		}
+	}
+	for _, r := range s.runs {
+		if c := s.calls[r.call]; r.tool == "std.change" && r.ended && c.key != "" {
+			if ended[c.key]++; ended[c.key] == 2 {
+				s.fail("the key %s let change run twice", c.key)
+			}
+		}
+	}
+}
+
+// checkLost checks that whoever asks for the outcome of a call later learns the truth, and so does the record.
+func (s *sim) checkLost(ctx context.Context) {
+	runs, lates := map[string]*simRun{}, map[string]tool.Outcome{}
+	ids := map[*simRun]int{}
+	for i, r := range s.runs {
+		runs[r.call], ids[r] = r, i
+	}
+	for _, r := range s.lates {
+		if had, twice := lates[r.Parent]; twice && had != r.Outcome {
+			s.fail("%s is late twice: %s and %s", r.Parent, had, r.Outcome)
+		}
+		lates[r.Parent] = r.Outcome
+	}
+	for id, c := range s.calls {
+		if c.tool != "change" || c.result != nil {
+			continue
+		}
+		r, node, err := s.hubs[0].node.Outcome(ctx, id, nil)
+		said := fmt.Sprintf("%s: the nodes say %v, %q and %v", id, r, node, err)
+		switch run := runs[id]; {
+		case run == nil && tool.CodeOf(err) != tool.CodeNotFound:
+			s.fail("%s; it did not run", said)
+		case run == nil && lates[id] != "":
+			s.fail("%s is late with %s; it did not run", id, lates[id])
+		case run == nil || r == nil && strings.Contains(said, "whether it had an effect is not known"): // its program was killed
+		case run.ended && (r == nil || string(r.Output) != strconv.Itoa(ids[run])) && !tool.NotRun(c.err):
+			s.fail("%s; it ran as %d", said, ids[run])
+		case s.asksYet(c) && lates[id] == "" && run.ended:
+			s.fail("%s ran as %d, and the record does not say so", id, ids[run])
+		}
+	}
+}
+
+// asksYet reports whether the program that lost sight of a call still runs.
+func (s *sim) asksYet(c *simCall) bool {
+	return tool.InDoubt(c.err) && slices.ContainsFunc(s.hubs, func(h *simHub) bool { return h.node == c.asks })
+}
