@@ -21,7 +21,7 @@ func TestAHubIsTheQueueOfTheBooks(t *testing.T) {
 	for _, busy := range []float64{0.2, 0.4, 0.6} {
 		f := Fleet{Hubs: 1, Workers: 50, Places: 1000, Tool: time.Second, HubCPUs: 1, WorkerCPUs: 1, Costs: Costs{Hub: 2 * cost}}
 		// Each call passes the hub twice, a second apart, for a millisecond each: as one stream of twice as many jobs.
-		s := Run(f, Load{Rate: busy / (2 * cost).Seconds(), For: 5 * time.Minute}, 1)
+		s := Run(f, Load{Rate: busy / (2 * cost).Seconds(), For: time.Minute}, 1)
 		near(t, "busy", s.Hub, busy, 0.03)
 		near(t, "mean beside the tool", s.Mean.Seconds()-1, 2*(cost.Seconds()+busy/2/(1-busy)*cost.Seconds()), 0.1)
 	}
@@ -30,10 +30,10 @@ func TestAHubIsTheQueueOfTheBooks(t *testing.T) {
 // Callers who wait for their answers cannot make more calls than the places of the tools allow, nor more than they ask for.
 func TestPlacesBoundTheRate(t *testing.T) {
 	f := Fleet{Hubs: 1, Workers: 4, Places: 8, Tool: 20 * time.Millisecond, HubCPUs: 2, WorkerCPUs: 2, Costs: Costs{Hub: time.Microsecond}}
-	many := Run(f, Load{Callers: 200, For: time.Minute}, 1)
+	many := Run(f, Load{Callers: 200, For: 10 * time.Second}, 1)
 	near(t, "all places taken", many.Rate, 4*8/0.020, 0.02)
 	near(t, "places", many.Tool, 1, 0.02)
-	few := Run(f, Load{Callers: 3, For: time.Minute}, 1)
+	few := Run(f, Load{Callers: 3, For: 10 * time.Second}, 1)
 	near(t, "three callers", few.Rate, 3/0.020, 0.02)
 }
 
@@ -43,7 +43,7 @@ func TestOneMachineDoesTheWorkOfAll(t *testing.T) {
 		Hubs: 1, Workers: 2, Places: 100, OneMachine: 2,
 		Costs: Costs{Caller: 50 * time.Microsecond, Hub: 100 * time.Microsecond, Worker: 60 * time.Microsecond, Store: 40 * time.Microsecond},
 	}
-	s := Run(f, Load{Callers: 64, For: 10 * time.Second}, 1)
+	s := Run(f, Load{Callers: 64, For: 2 * time.Second}, 1)
 	near(t, "rate", s.Rate, 2/250e-6, 0.03)
 }
 
@@ -57,7 +57,7 @@ func TestPresenceTakesTheHubsTime(t *testing.T) {
 // The same seed gives the same result, and another one nearly.
 func TestASeedRepeats(t *testing.T) {
 	f := Fleet{Hubs: 3, Workers: 10, Places: 8, Tool: time.Millisecond, HubCPUs: 1, WorkerCPUs: 1, Costs: Costs{Hub: 200 * time.Microsecond}}
-	l := Load{Rate: 5000, For: 5 * time.Second}
+	l := Load{Rate: 5000, For: 2 * time.Second}
 	a, b, c := Run(f, l, 7), Run(f, l, 7), Run(f, l, 8)
 	if a != b {
 		t.Errorf("the same seed gave %+v and %+v", a, b)
