@@ -30,7 +30,7 @@ func (w world) fleet(t *testing.T) *served.Server {
 	for _, one := range fleetWorkers {
 		invited := kit.Must(s.Call(t.Context(), "inviteNodes", `{"labels":`+one.labels+`}`))(t)
 		at := t.TempDir()
-		kit.Write(t, filepath.Join(at, "toolpost.yaml"), "fleet: {places: 4}\nsources: [{name: bench, protocol: command, tool: nap, description: '"+one.about+"', command: [sleep, '60']}]\n")
+		kit.Write(t, filepath.Join(at, "toolpost.yaml"), "fleet: {places: 4}\nsources: [{name: bench, protocol: command, tool: nap, description: '"+one.about+"', command: [sleep, '600']}]\n")
 		worker := exec.CommandContext(t.Context(), w.bin, "worker", "--name", one.name, "--join", fmt.Sprint(invited.Output["line"]))
 		worker.Dir, worker.Env = at, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + at}
 		kit.OK(t, worker.Start())
