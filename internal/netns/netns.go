@@ -42,6 +42,7 @@ func Alone(t *testing.T) bool {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=15m") //nolint:gosec // this test program
 	cmd.Env = append(os.Environ(), alone+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS // what it mounts vanishes with it
 	out, err := cmd.CombinedOutput()
 	kit.Check(t, err)
 	t.Logf("%s", out)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -176,6 +177,21 @@ func (s *Server) link(t testing.TB) {
 func (s *Server) Cut(t testing.TB, off bool) {
 	t.Helper()
 	s.machine.Cut(t, off)
+}
+
+// Freeze stops all processes of the server, as if its machine had hung, or lets them go on.
+func (s *Server) Freeze(off bool) {
+	how := syscall.SIGCONT
+	if off {
+		how = syscall.SIGSTOP
+	}
+	_ = s.cmd.Process.Signal(how) // first, so that it starts no more of them
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", s.cmd.Process.Pid))
+	for _, text := range strings.Fields(string(children)) {
+		if pid, err := strconv.Atoi(text); err == nil {
+			_ = syscall.Kill(pid, how) // it may have ended
+		}
+	}
 }
 
 // Promote makes a standby the primary.
