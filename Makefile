@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build console screenshots release release-test test long servers bench compare transcripts embeddings eval fuzz lint setup clean
+.PHONY: help run build console screenshots release release-test test long storm servers bench compare transcripts embeddings eval fuzz lint setup clean
 
 # git refuses to speak about a tree that somebody else owns; the build then goes without it.
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
@@ -68,7 +68,7 @@ LEAN := where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else pri
 
 # Packages whose tests spend their time in other programs (tools, shells, agents, browsers, a database): the race detector
 # would see little of it, and double its cost. They run without it, beside the others; `make long` runs them with it.
-PLAIN := /(builtin/(run|shell)|clients|cmd/toolpost|docs|examples|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria)|store/postgres|internal/(agents|attacks|console|fleets|hogs|kills|matrix|mcpsuite|modelclients|storms))$$
+PLAIN := /(builtin/(run|shell)|clients|cmd/toolpost|docs|examples|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria)|store/postgres|internal/(agents|attacks|console|fleets|hogs|kills|matrix|mcpsuite|modelclients|stormfleet|storms))$$
 
 # The packages that take longest begin first, so that none of them is left to run alone at the end.
 SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|fleets|matrix|mcpsuite)|protocol/(mcp/(door|runner)|namel3ss|openai))$$
@@ -104,6 +104,12 @@ long: ## run every test with all its rounds, without the race detector, and thos
 	TOOLPOST_LONG=1 CGO_ENABLED=0 run $$(($$(nproc) * 3 / 2)) $$packages & others=$$!; \
 	run $$(nproc) $(RACE) $$(go list ./... | grep -E '$(PLAIN)') || ok=$$?; \
 	wait $$others || ok=$$?; exit $$ok
+
+storm: ## let the storm of a SEED rage over a fleet for MINUTES (5), and draw its timeline in build/storm-SEED (as root)
+	@[[ '$(SEED)' =~ ^[0-9]+$$ ]] || { echo "make storm: SEED='$(SEED)' is no number; the number says what breaks when, as in SEED=7" >&2; exit 2; }
+	@.ci/setup python3 postgres
+	@$(LEAN); TOOLPOST_STORM_SEED='$(SEED)' TOOLPOST_STORM_MINUTES='$(or $(MINUTES),5)' CGO_ENABLED=0 \
+		go test -vet=off -ldflags='-s -w' -trimpath -count=1 -timeout 60m -v -run '^TestStorm$$' ./internal/stormfleet
 
 servers: ## try MCP servers from npm directly and through the program, and write their table (minutes, hundreds of MB for a while)
 	@.ci/setup node js

@@ -48,6 +48,7 @@ type stream struct {
 type caller struct {
 	*history
 	s    *site
+	ctx  context.Context // after its end nothing is repeated
 	name string
 	door door
 	rng  *rand.Rand
@@ -61,7 +62,7 @@ const (
 	patience = 6 * time.Second
 	keyFor   = 30 * time.Second
 	callers  = 64
-	thinks   = 400 * time.Millisecond
+	thinks   = 250 * time.Millisecond
 )
 
 // call lets callers call until ctx ends. What they have begun they end.
@@ -71,7 +72,7 @@ func (s *site) call(ctx context.Context, seed uint64, h *history, all []door) {
 	var work sync.WaitGroup
 	for i := range callers {
 		c := &caller{
-			history: h, s: s, name: fmt.Sprint("c", i), door: all[max(0, i/16-1)], hub: i,
+			history: h, s: s, ctx: ctx, name: fmt.Sprint("c", i), door: all[max(0, i/16-1)], hub: i,
 			rng: rand.New(rand.NewPCG(seed, uint64(i+100))), web: web,
 		}
 		work.Go(func() {
@@ -156,15 +157,18 @@ func (c *caller) retry(tool, id string, wait int, headers map[string]string) (a 
 }
 
 func (c *caller) until(do func() attempt) (a attempt) {
-	for end := time.Now().Add(keyFor - patience); ; sleep(c.s.ctx, time.Duration(200+c.rng.IntN(400))*time.Millisecond) {
-		if a = do(); a.how == ran || time.Now().After(end) || c.s.ctx.Err() != nil || over(a) {
+	for end := time.Now().Add(keyFor - patience); ; sleep(c.ctx, time.Duration(200+c.rng.IntN(400))*time.Millisecond) {
+		if a = do(); a.how == ran || time.Now().After(end) || c.ctx.Err() != nil || over(a) {
 			return a
 		}
 	}
 }
 
 // over reports whether an answer is the last word about a key: nothing will ever be known.
-func over(a attempt) bool { return strings.Contains(a.body, "ended while it ran the call") }
+func over(a attempt) bool {
+	return strings.Contains(a.body, "ended while it ran the call") || strings.Contains(a.body, "its outcome is unknown") ||
+		strings.HasSuffix(a.why, "approval_denied") || strings.HasSuffix(a.why, "unknown_question")
+}
 
 // once makes a call that must not run twice: its key says which attempts are one. Some look at the outcome once more.
 func (c *caller) once(id string) {
@@ -223,7 +227,7 @@ func (c *caller) plan(id string) {
 // pay makes a call that has to be approved, decides about it at another hub, and makes it again at a third.
 func (c *caller) pay(id string) {
 	p := payment{id: id}
-	a := c.until(func() attempt {
+	_ = c.until(func() attempt {
 		a := c.attempt("pay", id, 0, nil)
 		if p.approval = askOf.FindString(a.body); p.approval != "" {
 			a.how = ran // the question is what was wanted
@@ -235,7 +239,7 @@ func (c *caller) pay(id string) {
 	}
 	c.hub++
 	yes := c.rng.IntN(4) > 0
-	a = c.until(func() attempt {
+	a := c.until(func() attempt {
 		a := c.try("approvals.decide", id, fmt.Sprintf(`{"id":%q,"approve":%t}`, p.approval, yes), nil)
 		if strings.HasPrefix(a.why, "conflict") { // an attempt without an answer had decided
 			a.how = ran
@@ -244,14 +248,7 @@ func (c *caller) pay(id string) {
 	})
 	p.approved, p.denied = a.how == ran && yes, a.how == ran && !yes
 	c.hub++
-	a = c.until(func() attempt {
-		a := c.attempt("pay", id, 0, map[string]string{"Toolpost-Resume": p.approval})
-		p.how = a.how
-		if a.how == refused && !strings.HasPrefix(a.why, "unavailable") && !strings.Contains(a.body, p.approval) {
-			a.how = ran // it was denied, or used by an attempt without an answer
-		}
-		return a
-	})
+	p.how = c.retry("pay", id, 0, map[string]string{"Toolpost-Resume": p.approval}).how
 	c.note(func() { c.pays = append(c.pays, p) })
 }
 

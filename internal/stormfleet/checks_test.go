@@ -175,7 +175,9 @@ func (e evidence) answersWithoutTrace() (found []string) {
 func (e evidence) twoOutcomes() (found []string) {
 	keys := map[string][]porcupine.Operation{}
 	for i, a := range e.attempts {
-		if a.key && (a.how == ran || a.why == "conflict idempotency_unknown") {
+		// That a node cannot be asked now says nothing about the outcome.
+		firm := a.why == "conflict idempotency_unknown" && !strings.Contains(a.body, "cannot be asked")
+		if a.key && (a.how == ran || firm) {
 			id := a.tool + " " + a.id
 			keys[id] = append(keys[id], porcupine.Operation{
 				ClientId: i, Input: a, Call: a.begun.UnixNano(), Return: a.ended.UnixNano(),
@@ -216,14 +218,16 @@ func (e evidence) gaps() (found []string) {
 				break
 			}
 		}
-		for i, n := range s.told {
-			if n != i {
+		last := -1
+		for _, n := range s.told {
+			if n != last+1 && n != 0 { // it may begin again, at another worker
 				found = append(found, fmt.Sprintf("of %s, the lines %v were told", s.id, s.told))
 				break
 			}
+			last = n
 		}
-		if s.whole && len(s.told) != lines {
-			found = append(found, fmt.Sprintf("%s succeeded, and told %d lines of %d", s.id, len(s.told), lines))
+		if s.whole && last != lines-1 {
+			found = append(found, fmt.Sprintf("%s succeeded, and told the lines %v", s.id, s.told))
 		}
 	}
 	return found

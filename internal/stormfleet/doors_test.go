@@ -146,6 +146,9 @@ func first(of *regexp.Regexp, text string) string {
 func judge(a *attempt, body string, err error) {
 	a.body = body
 	code, reason := first(codeOf, body), first(reasonOf, body)
+	if strings.Contains(body, "params: requestState") { // in the words of MCP
+		code, reason = "invalid_input", "unknown_question"
+	}
 	a.why = strings.TrimSuffix(code+" "+reason, " ")
 	said := ranOf.FindString(body)
 	if a.tool == "startJob" {

@@ -36,6 +36,10 @@ func between() []string {
 
 // schedule says what breaks when. It depends on nothing but its arguments.
 func schedule(seed uint64, length time.Duration, hubs, workers []string) (all []fault) {
+	scale := max(0.25, min(1, length.Minutes())) // a short storm has short faults
+	some := func(rng *rand.Rand, from, to time.Duration) time.Duration {
+		return time.Duration(scale * float64(from+time.Duration(rng.Int64N(int64(to-from)))))
+	}
 	for track, kinds := range [][]string{ofNodes(), between()} {
 		rng := rand.New(rand.NewPCG(seed, uint64(track)))
 		for at := some(rng, time.Second, 4*time.Second); ; at += some(rng, time.Second, 5*time.Second) {
@@ -82,11 +86,6 @@ func befalls(rng *rand.Rand, kind string, hubs, workers []string) []string {
 		return nil
 	}
 	return []string{any}
-}
-
-// some returns a duration between two others.
-func some(rng *rand.Rand, from, to time.Duration) time.Duration {
-	return from + time.Duration(rng.Int64N(int64(to-from)))
 }
 
 // rage lets the faults of a schedule happen, each track by itself, and tells of each when it is over.

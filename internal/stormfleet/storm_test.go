@@ -41,7 +41,7 @@ type plan struct {
 // asked returns the storm that was asked for, by `make storm`, or the short one.
 func asked(t *testing.T) plan {
 	t.Helper()
-	p := plan{seed: 1, length: 8 * time.Second, hubs: 2, workers: 2}
+	p := plan{seed: 1, length: 10 * time.Second, hubs: 2, workers: 2}
 	if text := os.Getenv("TOOLPOST_STORM_SEED"); text != "" {
 		p = plan{hubs: 3, workers: 3}
 		p.seed = kit.Must(strconv.ParseUint(text, 10, 64))(t)
@@ -67,13 +67,11 @@ func TestLongStorms(t *testing.T) {
 // storm lets a storm rage and checks what was promised. What is left of it is in build/storm-SEED.
 func storm(t *testing.T, p plan) {
 	t.Helper()
-	for _, program := range []string{"nft", "python3"} {
-		if _, err := exec.LookPath(program); err != nil {
-			if os.Getenv("CI") == "true" {
-				t.Fatalf("storms need Debian's packages nftables and python3: %v", err)
-			}
-			t.Skipf("storms need Debian's packages nftables and python3: %v", err)
+	if err := missing(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
 		}
+		t.Skip(err)
 	}
 	if !netns.Alone(t) {
 		return
@@ -100,9 +98,22 @@ func storm(t *testing.T, p plan) {
 	if t.Failed() {
 		t.Logf("make storm SEED=%d MINUTES=%.4g repeats it; its logs are in build/storm-%d", p.seed, p.length.Minutes(), p.seed)
 	}
-	if min := int(p.length/time.Second) * 20; len(e.only(ran)) < min {
-		t.Errorf("only %d calls had an outcome, and not %d: there was no load", len(e.only(ran)), min)
+	if least := int(p.length/time.Second) * 20; len(e.only(ran)) < least {
+		t.Errorf("only %d calls had an outcome, and not %d: there was no load", len(e.only(ran)), least)
 	}
+}
+
+// missing says what a storm needs, apart from what netns and pg need and name themselves.
+func missing() error {
+	for _, program := range []string{"nft", "python3"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("storms need Debian's packages nftables and python3: %w", err)
+		}
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return fmt.Errorf("storms delay packets with a device of the kernel's module tun: %w", err)
+	}
+	return nil
 }
 
 // weather makes the storm, and returns what is known about it.
@@ -231,12 +242,15 @@ func (s *site) ends(t *testing.T, h *history) {
 	end := time.Now().Add(time.Minute)
 	for i := range h.jobs {
 		j := &h.jobs[i]
-		for {
+		for began := time.Now(); ; {
 			body, err := post(s.ctx, s.hubs[i%len(s.hubs)], "toolpost.showJob", fmt.Sprintf(`{"job":%q}`, j.job), nil)
 			if j.state = first(stateOf, body); err != nil || j.state == "" {
 				j.state = body
 			}
 			if slices.Contains([]string{"done", "failed", "lost", "cancelled"}, j.state) || time.Now().After(end) {
+				if took := time.Since(began); took > time.Second {
+					t.Logf("job %s (%s of %s) was %s only after %v", j.job, j.tool, j.id, j.state, took)
+				}
 				break
 			}
 			sleep(s.ctx, 50*time.Millisecond)
