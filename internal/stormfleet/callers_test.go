@@ -164,9 +164,9 @@ func (c *caller) until(do func() attempt) (a attempt) {
 	}
 }
 
-// over reports whether an answer is the last word about a key: nothing will ever be known.
+// over reports whether an answer is the last word: the tool failed, nobody will ever know what became of it, or it was denied.
 func over(a attempt) bool {
-	return strings.Contains(a.body, "ended while it ran the call") || strings.Contains(a.body, "its outcome is unknown") ||
+	return a.key && a.how == failed || strings.Contains(a.body, "ended while it ran the call") || strings.Contains(a.body, "its outcome is unknown") ||
 		strings.HasSuffix(a.why, "approval_denied") || strings.HasSuffix(a.why, "unknown_question")
 }
 
@@ -182,8 +182,11 @@ func (c *caller) once(id string) {
 
 // job starts a job, with a key, until a hub acknowledges it.
 func (c *caller) job(id string) {
-	tool := []string{"mark", "put", "read"}[c.rng.IntN(3)]
+	tool := []string{"mark", "put", "read", "mark", "put", "read", "tell"}[c.rng.IntN(7)]
 	args := fmt.Sprintf(`{"tool":%q,"arguments":{"id":%q,"wait":%d}}`, tool, id, c.wait())
+	if tool == "tell" {
+		args = `{"tool":"tell","arguments":{}}`
+	}
 	a := c.until(func() attempt { return c.try("startJob", id, args, map[string]string{"Idempotency-Key": id}) })
 	if a.how == ran {
 		c.note(func() { c.jobs = append(c.jobs, begunJob{id: id, tool: tool, job: a.said}) })

@@ -70,10 +70,10 @@ func (e evidence) judged() (all []broken) {
 	return all
 }
 
-// only returns the attempts that ended in some way.
-func (e evidence) only(how string) (all []attempt) {
+// told returns the attempts that got an outcome.
+func (e evidence) told() (all []attempt) {
 	for _, a := range e.attempts {
-		if a.how == how {
+		if a.how == ran || a.how == failed {
 			all = append(all, a)
 		}
 	}
@@ -89,7 +89,7 @@ func (e evidence) lostCalls() (found []string) {
 	for _, r := range e.records {
 		rows[r.Call] = true
 	}
-	for _, a := range e.only(ran) {
+	for _, a := range e.told() {
 		if !rows[a.call] && !(readsOnly(a.tool) && e.killedAfter(a)) {
 			found = append(found, fmt.Sprintf("%s of %s was answered by %s over %s, and has no record", a.call, a.tool, a.hub, a.door))
 		}
@@ -117,9 +117,9 @@ func (e evidence) lostJobs() (found []string) {
 			found = append(found, fmt.Sprintf("job %s (%s of %s) is %q", j.job, j.tool, j.id, j.state))
 		case !rows[j.job]:
 			found = append(found, fmt.Sprintf("job %s (%s of %s) is %s, and has no record", j.job, j.tool, j.id, j.state))
-		case j.state == "done" && j.tool != "plan.run" && !ran:
+		case j.state == "done" && j.tool != "plan.run" && j.tool != "tell" && !ran:
 			found = append(found, fmt.Sprintf("job %s (%s of %s) is done, and its tool did not run", j.job, j.tool, j.id))
-		case j.state == "lost" && (j.tool == "put" || j.tool == "read"):
+		case j.state == "lost" && mayRepeat(j.tool):
 			found = append(found, fmt.Sprintf("job %s (%s of %s) is lost, and could have run again", j.job, j.tool, j.id))
 		}
 	}
@@ -135,7 +135,7 @@ func (e evidence) byID() map[string][]trace {
 }
 
 // mayRepeat are tools that may run again.
-func mayRepeat(tool string) bool { return tool == "read" || tool == "put" }
+func mayRepeat(tool string) bool { return tool == "read" || tool == "put" || tool == "tell" }
 
 // ranTwice: no tool that must not run twice left two lines for one id.
 func (e evidence) ranTwice() (found []string) {
@@ -155,7 +155,7 @@ func (e evidence) answersWithoutTrace() (found []string) {
 		wrote[l.said] = true
 	}
 	lines := e.byID()
-	for _, a := range e.only(ran) {
+	for _, a := range e.told() {
 		if strings.HasPrefix(a.said, "ran:") && !wrote[a.said] {
 			found = append(found, fmt.Sprintf("%s of %s was answered %s, which no tool said", a.call, a.tool, a.said))
 		}
@@ -177,7 +177,7 @@ func (e evidence) twoOutcomes() (found []string) {
 	for i, a := range e.attempts {
 		// That a node cannot be asked now says nothing about the outcome.
 		firm := a.why == "conflict idempotency_unknown" && !strings.Contains(a.body, "cannot be asked")
-		if a.key && (a.how == ran || firm) {
+		if a.key && (a.how == ran || a.how == failed || firm) {
 			id := a.tool + " " + a.id
 			keys[id] = append(keys[id], porcupine.Operation{
 				ClientId: i, Input: a, Call: a.begun.UnixNano(), Return: a.ended.UnixNano(),
@@ -188,7 +188,7 @@ func (e evidence) twoOutcomes() (found []string) {
 		Init: func() any { return "" },
 		Step: func(state, in, _ any) (bool, any) {
 			a := in.(attempt)
-			if a.how != ran {
+			if a.said == "" {
 				return state == "", state
 			}
 			return state == "" || state == a.said, a.said

@@ -111,6 +111,7 @@ func overNATS(t *testing.T, s *site) func(context.Context, *node, string, string
 // What became of one attempt of a caller.
 const (
 	ran     = "ran"     // it got the outcome
+	failed  = "failed"  // it got the outcome: the tool itself failed
 	refused = "refused" // it was told that nothing was done
 	unknown = "unknown" // it was told that whether something was done is not known (yet)
 	silent  = "silent"  // it got no answer
@@ -159,8 +160,8 @@ func judge(a *attempt, body string, err error) {
 		a.how, a.why = silent, brief(err)
 	case said != "" && code == "":
 		a.how, a.said = ran, said
-	case code == "" && strings.Contains(body, "the disk is full"), code == "" && strings.Contains(body, "No space left"):
-		a.how, a.why = refused, "the tool failed"
+	case code == "tool_error" && a.tool != "plan.run":
+		a.how, a.said = failed, "failed"
 	case code == "" && (strings.Contains(body, `"ok":true`) || strings.Contains(body, `"complete"`)):
 		a.how, a.why = ran, ""
 	case unclear(code, reason):

@@ -54,16 +54,18 @@ func schedule(seed uint64, length time.Duration, hubs, workers []string) (all []
 			case "kill", "restart":
 				f.lasts = some(rng, 0, 4*time.Second)
 			case "rolling restart":
-				f.lasts = 2 * time.Second * time.Duration(len(hubs)+len(workers))
+				f.lasts = 5 * time.Second * time.Duration(len(hubs)+len(workers))
 			case "fail-over", "silent primary":
 				f.lasts = some(rng, 4*time.Second, 8*time.Second)
 			}
 			f.nodes = befalls(rng, f.kind, hubs, workers)
-			if at+f.lasts > length {
+			if at > length {
 				break
 			}
-			all = append(all, f)
-			at += f.lasts
+			if at+f.lasts <= length {
+				all = append(all, f)
+				at += f.lasts
+			}
 		}
 	}
 	return all

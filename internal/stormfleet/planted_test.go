@@ -77,7 +77,10 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			e.attempts[4].said = "ran:r:2"
 		}},
 		"an outcome that is forgotten": {"a key has one outcome", func(e *evidence) {
-			e.attempts[4].how, e.attempts[4].why = unknown, "conflict idempotency_unknown"
+			e.attempts[4].how, e.attempts[4].said, e.attempts[4].why = unknown, "", "conflict idempotency_unknown"
+		}},
+		"a failure after an outcome": {"a key has one outcome", func(e *evidence) {
+			e.attempts[4].how, e.attempts[4].said = failed, "failed"
 		}},
 		"another job for a key": {"a key has one outcome", func(e *evidence) {
 			a := e.attempts[5]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +42,7 @@ type plan struct {
 // asked returns the storm that was asked for, by `make storm`, or the short one.
 func asked(t *testing.T) plan {
 	t.Helper()
-	p := plan{seed: 1, length: 10 * time.Second, hubs: 2, workers: 2}
+	p := plan{seed: 1, length: 7 * time.Second, hubs: 2, workers: 2}
 	if text := os.Getenv("TOOLPOST_STORM_SEED"); text != "" {
 		p = plan{hubs: 3, workers: 3}
 		p.seed = kit.Must(strconv.ParseUint(text, 10, 64))(t)
@@ -98,8 +99,8 @@ func storm(t *testing.T, p plan) {
 	if t.Failed() {
 		t.Logf("make storm SEED=%d MINUTES=%.4g repeats it; its logs are in build/storm-%d", p.seed, p.length.Minutes(), p.seed)
 	}
-	if least := int(p.length/time.Second) * 20; len(e.only(ran)) < least {
-		t.Errorf("only %d calls had an outcome, and not %d: there was no load", len(e.only(ran)), least)
+	if least := int(p.length/time.Second) * 20; len(e.told()) < least {
+		t.Errorf("only %d calls had an outcome, and not %d: there was no load", len(e.told()), least)
 	}
 }
 
@@ -162,7 +163,7 @@ func (s *site) weather(t *testing.T, p plan, h *history) (evidence, timeline) {
 	}
 	l.attempts = h.attempts
 	l.title = fmt.Sprintf("seed %d, %v: %d calls (%d with an outcome), %d jobs, %d faults; healed after %v", p.seed, p.length, len(h.attempts),
-		len(e.only(ran)), len(h.jobs), len(faults), healed.last.Round(10*time.Millisecond))
+		len(e.told()), len(h.jobs), len(faults), healed.last.Round(10*time.Millisecond))
 	return e, l
 }
 
@@ -255,7 +256,15 @@ func (s *site) ends(t *testing.T, h *history) {
 			}
 			sleep(s.ctx, 50*time.Millisecond)
 		}
+		if j.tool == "tell" && j.state == "done" {
+			ctx, stop := context.WithTimeout(s.ctx, patience)
+			body, err := send(ctx, http.DefaultClient, s.hubs[i%len(s.hubs)], "/v1/jobs/"+j.job+"/events", "", nil)
+			stop()
+			kit.Check(t, err, "the events of a job")
+			h.streams = append(h.streams, streamOf("job "+j.job, body))
+		}
 	}
+	http.DefaultClient.CloseIdleConnections()
 }
 
 // writeAttempts keeps what the callers were told, for whoever looks for the reason of a finding.

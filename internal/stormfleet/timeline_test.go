@@ -32,10 +32,10 @@ const (
 )
 
 func colours() map[string]string {
-	return map[string]string{ran: "#2e7d32", refused: "#f9a825", unknown: "#ef6c00", silent: "#c62828"}
+	return map[string]string{ran: "#2e7d32", failed: "#6a1b9a", refused: "#f9a825", unknown: "#ef6c00", silent: "#c62828"}
 }
 
-func outcomes() []string { return []string{ran, refused, unknown, silent} }
+func outcomes() []string { return []string{ran, failed, refused, unknown, silent} }
 
 // x is the place of a moment.
 func (l timeline) x(at time.Time) float64 {
