@@ -90,17 +90,22 @@ func (e evidence) lostCalls() (found []string) {
 		rows[r.Call] = true
 	}
 	for _, a := range e.told() {
-		if !rows[a.call] && !(readsOnly(a.tool) && e.killedAfter(a)) {
+		if !rows[a.call] && !(readsOnly(a.tool) && e.killedAfter(a, rows)) {
 			found = append(found, fmt.Sprintf("%s of %s was answered by %s over %s, and has no record", a.call, a.tool, a.hub, a.door))
 		}
 	}
 	return found
 }
 
-// killedAfter reports whether the hub of a call was killed while the record of the call may have waited for the store.
-func (e evidence) killedAfter(a attempt) bool {
-	return slices.ContainsFunc(e.kills[a.hub], func(at time.Time) bool {
-		return at.After(a.begun) && at.Sub(a.ended) < 15*time.Second
+// killedAfter reports whether the hub of a read was killed while the record of it still waited, as it does without a store: hubs write
+// these records in order, so none of a later read was written before the kill.
+func (e evidence) killedAfter(a attempt, rows map[string]bool) bool {
+	i := slices.IndexFunc(e.kills[a.hub], a.ended.Before)
+	if i < 0 {
+		return false
+	}
+	return !slices.ContainsFunc(e.attempts, func(b attempt) bool {
+		return readsOnly(b.tool) && b.hub == a.hub && rows[b.call] && b.begun.After(a.ended) && b.ended.Before(e.kills[a.hub][i])
 	})
 }
 

@@ -228,6 +228,7 @@ func (s *site) failOver(f fault) error {
 	}
 	sleep(s.ctx, f.lasts/3)
 	s.standby.Promote(s.t)
+	s.promoted = append(s.promoted, time.Now())
 	sleep(s.ctx, f.lasts*2/3)
 	if f.kind == "silent primary" {
 		s.primary.Freeze(false)

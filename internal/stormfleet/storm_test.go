@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 // healsWithin is how long after the last fault calls of every kind succeed again, at every hub.
 const healsWithin = 10 * time.Second
 
+// writesWithin is how long after a standby became the primary calls that change something succeed again.
+const writesWithin = 5 * time.Second
+
 // A plan of a storm. Its zero value is the short one of make test.
 type plan struct {
 	seed          uint64
@@ -139,7 +142,7 @@ func (s *site) weather(t *testing.T, p plan, h *history) (evidence, timeline) {
 		defer mu.Unlock()
 		l.faults = append(l.faults, span{f, begun, ended})
 		if f.kind == "kill" {
-			e.kills[f.nodes[0]] = append(e.kills[f.nodes[0]], begun)
+			e.kills[f.nodes[0]] = append(e.kills[f.nodes[0]], begun.Add(100*time.Millisecond)) // the signal came by then
 		}
 	})
 	over := time.Now()
@@ -150,6 +153,10 @@ func (s *site) weather(t *testing.T, p plan, h *history) (evidence, timeline) {
 	stop()
 	load.Wait()
 	l.ended = time.Now()
+	writes := e.writesAfter(s.promoted)
+	if most := writesWithin + 20*bare; writes > most {
+		l.findings = append(l.findings, fmt.Sprintf("writes again within %v of a new primary: only after %v", most, writes))
+	}
 	s.ends(t, h)
 	var err error
 	e.traces, err = s.tracesOf()
@@ -162,9 +169,23 @@ func (s *site) weather(t *testing.T, p plan, h *history) (evidence, timeline) {
 		l.findings = append(l.findings, fmt.Sprintf("the log is sound: %s%v", out, err))
 	}
 	l.attempts = h.attempts
-	l.title = fmt.Sprintf("seed %d, %v: %d calls (%d with an outcome), %d jobs, %d faults; healed after %v", p.seed, p.length, len(h.attempts),
-		len(e.told()), len(h.jobs), len(faults), healed.last.Round(10*time.Millisecond))
+	l.title = fmt.Sprintf("seed %d, %v: %d calls (%d with an outcome), %d jobs, %d faults; healed after %v, writes %v after a new primary", p.seed, p.length, len(h.attempts),
+		len(e.told()), len(h.jobs), len(faults), healed.last.Round(10*time.Millisecond), writes.Round(10*time.Millisecond))
 	return e, l
+}
+
+// writesAfter returns how long it took at most, after some moments, until a call that changes something had an outcome.
+func (e evidence) writesAfter(moments []time.Time) (most time.Duration) {
+	for _, m := range moments {
+		soonest := time.Hour
+		for _, a := range e.told() {
+			if a.tool == "mark" && a.ended.After(m) {
+				soonest = min(soonest, a.ended.Sub(m))
+			}
+		}
+		most = max(most, soonest)
+	}
+	return most
 }
 
 func names(nodes []*node) (all []string) {
