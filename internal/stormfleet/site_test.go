@@ -71,12 +71,12 @@ const meterRate, meterBurst = 4, 4
 const workerYAML = `
 fleet: {name: %[1]s, drain: 2s}
 sources:
-- {name: site, protocol: mcp, command: [python3, trace.py, %[1]s], era: legacy, trust_hints: true, walls: {write: [out]}}
+- {name: site, protocol: mcp, command: [python3, trace.py, %[1]s, %[2]s], era: legacy, trust_hints: true, walls: {write: [out]}}
 - {name: tell, protocol: narratoria, command: [sh, tell.sh], effects: {reads: true}}
 `
 
 // open builds a site and waits until all of it works.
-func open(t *testing.T, logs string, hubs, workers int) *site {
+func open(t *testing.T, logs string, p plan) *site {
 	t.Helper()
 	s := &site{t: t, bin: served.Build(t), dir: t.TempDir(), logs: logs, net: newNetwork(t)}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(t.Context()))
@@ -86,11 +86,11 @@ func open(t *testing.T, logs string, hubs, workers int) *site {
 	s.primary.Apart(t)
 	s.standby = s.primary.Standby(t)
 	s.store = "postgres://toolpost@10.9.1.2,10.9.2.2" + kit.Must(url.Parse(s.database))(t).Path + "?target_session_attrs=read-write"
-	for i := range hubs {
+	for i := range p.hubs {
 		s.hub(i)
 	}
-	for i := range workers {
-		s.worker(i)
+	for i := range p.workers {
+		s.worker(i, p.twice)
 	}
 	for _, hub := range s.hubs {
 		kit.Until(t, func() error { return s.works(hub) })
@@ -127,13 +127,13 @@ func (s *site) hub(i int) {
 }
 
 // A worker has a small disk of its own, which a fault can fill.
-func (s *site) worker(i int) {
+func (s *site) worker(i int, twice bool) {
 	s.t.Helper()
 	n := s.node(fmt.Sprint("worker-", i+1), 21+i)
 	netns.Run(s.t, "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", n.dir)
 	s.t.Cleanup(func() { _ = exec.CommandContext(context.Background(), "umount", "-l", n.dir).Run() })
 	kit.OK(s.t, os.CopyFS(n.dir, os.DirFS("testdata")))
-	kit.Files(s.t, n.dir, map[string]string{"toolpost.yaml": fmt.Sprintf(workerYAML, n.name), "out/trace": ""})
+	kit.Files(s.t, n.dir, map[string]string{"toolpost.yaml": fmt.Sprintf(workerYAML, n.name, map[bool]string{true: "twice", false: "once"}[twice]), "out/trace": ""})
 	n.words = n.machine.Words(s.bin, "worker")
 	n.env = append(n.env, "TOOLPOST_JOIN="+s.line("worker"))
 	s.workers = append(s.workers, n)

@@ -45,7 +45,8 @@ func (l timeline) x(at time.Time) float64 {
 // svg draws the timeline.
 func (l timeline) svg() string {
 	var b strings.Builder
-	height := 60 + callsHeight + 80 + rowHeight*len(l.rows) + 40 + 16*len(l.findings)
+	shown := l.findings[:min(len(l.findings), 20)]
+	height := 60 + callsHeight + 80 + rowHeight*len(l.rows) + 40 + 16*len(shown)
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n",
 		left+width+30, height)
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="white"/><text x="10" y="22" font-size="16">%s</text>`+"\n", html.EscapeString(l.title))
@@ -65,7 +66,7 @@ func (l timeline) svg() string {
 		x := l.x(l.began.Add(at))
 		fmt.Fprintf(&b, `<path d="M%.1f 60V%d" stroke="#ddd"/><text x="%.1f" y="%d" text-anchor="middle">%v</text>`+"\n", x, y, x, y+16, at)
 	}
-	for i, text := range l.findings {
+	for i, text := range shown {
 		fmt.Fprintf(&b, `<text x="10" y="%d" fill="#c62828">%s</text>`+"\n", y+40+16*i, html.EscapeString(text[:min(len(text), 200)]))
 	}
 	b.WriteString("</svg>\n")

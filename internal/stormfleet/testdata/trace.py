@@ -27,6 +27,8 @@ def run(request, tool, given):
     """A line that did not fit on the disk has no full stop at its end, and its call fails."""
     said = "ran:%s:%s" % (given["id"], os.urandom(8).hex())
     line = ("\n%s %d %s %s." % (tool, time.time_ns(), sys.argv[1], said)).encode()
+    if sys.argv[2] == "twice" and said.endswith("0"):
+        line += line  # the planted fault
     try:
         with lock:
             if os.write(trace, line) < len(line):
