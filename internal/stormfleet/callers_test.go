@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -53,8 +52,7 @@ type caller struct {
 	door door
 	rng  *rand.Rand
 	hub  int
-	n    int
-	web  *http.Client
+	n    int // things done, and tries of them
 }
 
 // patience is how long a caller waits for one answer, and keyFor how long it repeats a call: shorter than keys are remembered.
@@ -67,13 +65,11 @@ const (
 
 // call lets callers call until ctx ends. What they have begun they end.
 func (s *site) call(ctx context.Context, seed uint64, h *history, all []door) {
-	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 5 * time.Second}}
-	defer web.CloseIdleConnections()
 	var work sync.WaitGroup
 	for i := range callers {
 		c := &caller{
 			history: h, s: s, ctx: ctx, name: fmt.Sprint("c", i), door: all[max(0, i/16-1)], hub: i,
-			rng: rand.New(rand.NewPCG(seed, uint64(i+100))), web: web,
+			rng: rand.New(rand.NewPCG(seed, uint64(i+100))),
 		}
 		work.Go(func() {
 			for ctx.Err() == nil {
@@ -122,11 +118,8 @@ func (c *caller) attempt(tool, id string, wait int, headers map[string]string) a
 }
 
 func (c *caller) try(tool, id, args string, headers map[string]string) attempt {
-	c.history.mu.Lock()
-	number := len(c.attempts)
-	c.attempts = append(c.attempts, attempt{}) // its place
-	c.history.mu.Unlock()
-	a := attempt{id: id, call: fmt.Sprintf("%s-%d", id, number), tool: tool, door: c.door.name, hub: c.at().name}
+	c.n++
+	a := attempt{id: id, call: fmt.Sprintf("%s-%d", id, c.n), tool: tool, door: c.door.name, hub: c.at().name}
 	all := map[string]string{"Toolpost-Call": a.call}
 	for name, value := range headers {
 		all[name] = value
@@ -145,9 +138,7 @@ func (c *caller) try(tool, id, args string, headers map[string]string) attempt {
 	if kept.how == ran {
 		kept.body = ""
 	}
-	c.history.mu.Lock()
-	c.attempts[number] = kept
-	c.history.mu.Unlock()
+	c.note(func() { c.attempts = append(c.attempts, kept) })
 	return a
 }
 
@@ -259,7 +250,7 @@ func (c *caller) pay(id string) {
 func (c *caller) listen(id string) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(c.s.ctx), 2*patience)
 	defer stop()
-	body, _ := send(ctx, c.web, c.at(), "/v1/tools/tell/call", `{}`, map[string]string{"Accept": "text/event-stream"})
+	body, _ := send(ctx, fresh(), c.at(), "/v1/tools/tell/call", `{}`, map[string]string{"Accept": "text/event-stream"})
 	if !strings.Contains(body, `{"ok":true`) {
 		c.hub++
 	}

@@ -33,9 +33,10 @@ func doors(t *testing.T, s *site) []door {
 
 // post makes a call over HTTP on a connection of its own.
 func post(ctx context.Context, hub *node, tool, args string, headers map[string]string) (string, error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	return overHTTP(client)(ctx, hub, tool, args, headers)
+	return overHTTP(fresh())(ctx, hub, tool, args, headers)
 }
+
+func fresh() *http.Client { return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} }
 
 func overHTTP(client *http.Client) func(context.Context, *node, string, string, map[string]string) (string, error) {
 	return func(ctx context.Context, hub *node, tool, args string, headers map[string]string) (string, error) {

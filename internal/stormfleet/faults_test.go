@@ -2,6 +2,7 @@ package stormfleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -73,21 +74,18 @@ func schedule(seed uint64, length time.Duration, hubs, workers []string) (all []
 
 // befalls chooses the nodes of a fault.
 func befalls(rng *rand.Rand, kind string, hubs, workers []string) []string {
-	nodes := append(append([]string(nil), hubs...), workers...)
-	any := nodes[rng.IntN(len(nodes))]
+	hub, worker := hubs[rng.IntN(len(hubs))], workers[rng.IntN(len(workers))]
 	switch kind {
 	case "full disk":
-		return workers[rng.IntN(len(workers)):][:1]
-	case "cut", "one-way cut", "delay":
-		return []string{any}
+		return []string{worker}
 	case "split": // a hub and a worker from the majority
-		return []string{hubs[rng.IntN(len(hubs))], workers[rng.IntN(len(workers))]}
+		return []string{hub, worker}
 	case "fail-over", "silent primary", "frozen primary":
 		return []string{"postgres"}
 	case "loss", "rolling restart":
 		return nil
 	}
-	return []string{any}
+	return []string{[]string{hub, worker}[rng.IntN(2)]}
 }
 
 // rage lets the faults of a schedule happen, each track by itself, and tells of each when it is over.
@@ -194,22 +192,17 @@ func (s *site) drain(n *node, lasts time.Duration) error {
 
 // fill fills the disk of a worker.
 func (s *site) fill(n *node, lasts time.Duration) error {
-	file := filepath.Join(n.dir, "filler")
-	f, err := os.Create(file)
+	f, err := os.Create(filepath.Join(n.dir, "filler"))
 	if err != nil {
 		return err
 	}
-	for b := make([]byte, 1<<20); err == nil; {
-		_, err = f.Write(b)
-	}
-	for b := []byte{1}; ; { // to the last byte
-		if _, err = f.Write(b); err != nil {
-			break
+	for size := 1 << 20; size > 0; { // to the last byte
+		if _, err := f.Write(make([]byte, size)); err != nil {
+			size /= 2
 		}
 	}
-	_ = f.Close()
 	sleep(s.ctx, lasts)
-	return os.Remove(file)
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // failOver breaks the primary: it dies, or says nothing for a while. Unless that is all, the standby becomes the primary after a

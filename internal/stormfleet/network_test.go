@@ -18,8 +18,6 @@ import (
 
 // A network is what connects the machines: it can lose packets, all of those from one machine to another, or some, and delay them.
 type network struct {
-	mu   sync.Mutex
-	cuts map[[2]string]int // how many faults cut this way
 	tun  *os.File
 	pipe map[[2]string]chan packet
 }
@@ -27,17 +25,18 @@ type network struct {
 // rules drop what is on its way between two machines. Callers are in the network itself, and not affected.
 const rules = `table inet storm {
 	set cuts { type ipv4_addr . ipv4_addr; }
+	set lossy { type inet_proto; }
 	chain forward {
 		type filter hook forward priority 0;
 		ip saddr . ip daddr @cuts drop
+		meta l4proto @lossy numgen random mod 100 < 2 drop
 	}
-	chain loss { numgen random mod 100 < 2 drop; }
 }`
 
 // newNetwork prepares the network of this process, which netns.Alone made.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
-	n := &network{cuts: map[[2]string]int{}, pipe: map[[2]string]chan packet{}}
+	n := &network{pipe: map[[2]string]chan packet{}}
 	cmd := exec.CommandContext(t.Context(), "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(rules)
 	out, err := cmd.CombinedOutput()
@@ -62,40 +61,21 @@ func newNetwork(t *testing.T) *network {
 
 // cut loses everything that is sent from one of some machines to one of the others, or no longer.
 func (n *network) cut(from, to []string, off bool) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	var ways []string
 	for _, a := range from {
 		for _, b := range to {
-			way, before := [2]string{a, b}, n.cuts[[2]string{a, b}]
-			verb := ""
-			if n.cuts[way]++; !off {
-				n.cuts[way] = before - 1
-			}
-			switch {
-			case off && before == 0:
-				verb = "add"
-			case !off && before == 1:
-				verb = "delete"
-			default:
-				continue
-			}
-			if err := command("nft", verb, "element", "inet", "storm", "cuts", "{ "+a+" . "+b+" }"); err != nil {
-				return err
-			}
+			ways = append(ways, a+" . "+b)
 		}
 	}
-	return nil
+	return n.filter("cuts", strings.Join(ways, ", "), off)
 }
 
 // lose loses every fiftieth packet between machines, or no longer.
-func (n *network) lose(on bool) error {
-	if on {
-		return command("nft", "add", "rule", "inet", "storm", "forward", "jump", "loss")
-	}
-	if err := command("nft", "flush", "chain", "inet", "storm", "forward"); err != nil {
-		return err
-	}
-	return command("nft", "add", "rule", "inet", "storm", "forward", "ip", "saddr", ".", "ip", "daddr", "@cuts", "drop")
+func (n *network) lose(on bool) error { return n.filter("lossy", "tcp", on) }
+
+func (n *network) filter(set, elements string, on bool) error {
+	verb := map[bool]string{true: "add", false: "delete"}[on]
+	return command("nft", verb, "element", "inet", "storm", set, "{ "+elements+" }")
 }
 
 // delay sends what a machine gets and sends through the relay, or no longer.

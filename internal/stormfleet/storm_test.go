@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +46,7 @@ type plan struct {
 // asked returns the storm that was asked for, by `make storm`, or the short one.
 func asked(t *testing.T) plan {
 	t.Helper()
-	p := plan{seed: 6, length: 7 * time.Second, hubs: 2, workers: 2}
+	p := plan{seed: 3, length: 5 * time.Second, hubs: 2, workers: 2}
 	if text := os.Getenv("TOOLPOST_STORM_SEED"); text != "" {
 		p = plan{hubs: 3, workers: 3}
 		p.seed = kit.Must(strconv.ParseUint(text, 10, 64))(t)
@@ -74,7 +73,7 @@ func TestPlantedStormIsFound(t *testing.T) {
 	if rounds.Of(0, 1) == 0 {
 		t.Skip("only in the long round")
 	}
-	found, here := storm(t, plan{seed: 6, length: 7 * time.Second, hubs: 2, workers: 2, twice: true})
+	found, here := storm(t, plan{seed: 3, length: 5 * time.Second, hubs: 2, workers: 2, twice: true})
 	if here && len(found) == 0 || slices.ContainsFunc(found, func(f string) bool { return !strings.HasPrefix(f, "nothing runs twice") }) {
 		t.Errorf("found: %v", found)
 	}
@@ -298,13 +297,12 @@ func (s *site) ends(t *testing.T, h *history) {
 		}
 		if j.tool == "tell" && j.state == "done" {
 			ctx, stop := context.WithTimeout(s.ctx, patience)
-			body, err := send(ctx, http.DefaultClient, s.hubs[i%len(s.hubs)], "/v1/jobs/"+j.job+"/events", "", nil)
+			body, err := send(ctx, fresh(), s.hubs[i%len(s.hubs)], "/v1/jobs/"+j.job+"/events", "", nil)
 			stop()
 			kit.Check(t, err, "the events of a job")
 			h.streams = append(h.streams, streamOf("job "+j.job, body))
 		}
 	}
-	http.DefaultClient.CloseIdleConnections()
 }
 
 // writeAttempts keeps what the callers were told, for whoever looks for the reason of a finding.
