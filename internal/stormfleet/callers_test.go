@@ -155,7 +155,7 @@ func (c *caller) until(do func() attempt) (a attempt) {
 	}
 }
 
-// over reports whether an answer is the last word: the tool failed, nobody will ever know what became of it, or it was denied.
+// over reports whether an answer is the last word: the tool failed, what became of it will never be known, or it was denied.
 func over(a attempt) bool {
 	return a.key && a.how == failed || strings.Contains(a.body, "ended while it ran the call") || strings.Contains(a.body, "its outcome is unknown") ||
 		strings.HasSuffix(a.why, "approval_denied") || strings.HasSuffix(a.why, "unknown_question")

@@ -104,6 +104,10 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		"a job without a record": {"no acknowledged job is lost", func(e *evidence) {
 			e.records = slices.DeleteFunc(e.records, func(r record) bool { return r.Call == "job-1" })
 		}},
+		"a lost job that ran, without a record": {"no acknowledged job is lost", func(e *evidence) {
+			e.jobs[0].state = "lost"
+			e.records = slices.DeleteFunc(e.records, func(r record) bool { return r.Call == "job-1" })
+		}},
 		"a job that is done and did nothing": {"no acknowledged job is lost", func(e *evidence) {
 			e.traces = slices.DeleteFunc(e.traces, func(l trace) bool { return l.id == "j" })
 		}},
