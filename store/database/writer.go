@@ -1,13 +1,16 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
 	"database/sql/driver"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -25,6 +28,8 @@ const (
 	patience = 20 * time.Second
 	reach    = 5 * time.Second
 	silence  = 15 * time.Second // longer than a server lets a transaction wait for its locks
+	slow     = time.Second      // then a server is asked whether it hangs
+	quick    = 1500 * time.Millisecond
 )
 
 // A writer writes with one connection, one transaction at a time. Writes that arrive during a transaction wait and
@@ -360,14 +365,19 @@ func (w *writer) commit(group []*Write) {
 // failed transaction may be retried: if it failed at its very end, the next one first checks what became of it.
 func (w *writer) attempt(group []*Write) (err error) {
 	t := &Tx{ctx: context.Background(), w: w}
+	if err := w.connect(); err != nil {
+		t.undo(err)
+		return err
+	}
+	ctx, stop := w.db.watch()
+	defer stop()
+	t.ctx = ctx
 	defer func() {
 		if err != nil {
+			err = cmp.Or(context.Cause(ctx), err)
 			t.undo(err)
 		}
 	}()
-	if err := w.connect(); err != nil {
-		return err
-	}
 	if w.doubt == nil && len(group) == 1 && group[0].idle {
 		return w.keep()
 	}
@@ -394,6 +404,38 @@ func (w *writer) attempt(group []*Write) (err error) {
 	}
 	w.last.Store(Micros(time.Now()))
 	return w.db.same() // a write to a file that others no longer find does not count
+}
+
+// errHangs is what Down takes for a lost connection.
+var errHangs = fmt.Errorf("the server hangs: %w", os.ErrDeadlineExceeded)
+
+// watch returns the context of a transaction, which ends if the server hangs while its machine goes on: then the kernel
+// acknowledges what we send, and silence is not enough to tell, because a transaction may wait for a lock. So a slow one asks on
+// another connection, which waits for none.
+func (db *DB) watch() (ctx context.Context, stop func()) {
+	if !db.Served() {
+		return context.Background(), func() {}
+	}
+	ctx, end := context.WithCancelCause(context.Background())
+	done := make(chan struct{})
+	look := time.AfterFunc(slow, func() {
+		defer close(done)
+		for again := true; again; again = tool.Sleep(ctx, slow) {
+			asked, cancel := context.WithTimeout(ctx, quick)
+			_ = db.reads.PingContext(asked) // an error is an answer
+			hangs := asked.Err() != nil
+			cancel()
+			if hangs {
+				end(errHangs) // unless the transaction is over
+				return
+			}
+		}
+	})
+	return ctx, func() {
+		if end(nil); !look.Stop() {
+			<-done
+		}
+	}
 }
 
 // undo ends a failed transaction. Some errors end it by themselves: then the connection is still good, and worth

@@ -66,6 +66,37 @@ func TestFailOverLosesAndDoublesNothing(t *testing.T) {
 	l.check(t)
 }
 
+// A primary whose processes hang, while its machine goes on and acknowledges what it gets, is left for the new primary too.
+func TestAPrimaryThatHangsIsLeft(t *testing.T) {
+	if !netns.Alone(t) {
+		return
+	}
+	primary := pg.New(t)
+	address := primary.Database(t)
+	primary.Apart(t)
+	standby := primary.Standby(t)
+	name := kit.Must(url.Parse(address))(t).Path
+	l := newLoad(open(t, "postgres://toolpost@10.9.1.2,10.9.2.2"+name+"?target_session_attrs=read-write", store.Options{}))
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	for i := range 4 {
+		work.Go(func() { l.record(ctx, t, i) })
+	}
+	work.Go(func() { l.run(ctx, t) })
+	l.goOn(t)
+	primary.Freeze(true)
+	defer primary.Freeze(false)
+	l.failOver(t, "hangs", standby, address)
+	for range 5 {
+		l.goOn(t)
+	}
+	stop()
+	work.Wait()
+	l.check(t)
+}
+
 // failOver promotes a standby, and waits until calls succeed again.
 func (l *load) failOver(t *testing.T, how string, standby *pg.Server, address string) {
 	t.Helper()
