@@ -221,7 +221,7 @@ func (s *site) failOver(f fault) error {
 	}
 	sleep(s.ctx, f.lasts/3)
 	s.standby.Promote(s.t)
-	s.promoted = append(s.promoted, promotion{time.Now(), f.kind})
+	s.promoted = append(s.promoted, time.Now())
 	sleep(s.ctx, f.lasts*2/3)
 	if f.kind == "silent primary" {
 		s.primary.Freeze(false)
@@ -229,12 +229,6 @@ func (s *site) failOver(f fault) error {
 	}
 	s.primary, s.standby = s.standby, s.standby.Standby(s.t)
 	return nil
-}
-
-// A promotion is when, and in what sort of fault, a standby became the primary.
-type promotion struct {
-	at   time.Time
-	kind string
 }
 
 // disturb breaks what is between nodes.

@@ -33,8 +33,8 @@ type site struct {
 	store    string // the URL that names both servers
 	primary  *pg.Server
 	standby  *pg.Server
-	database string // the URL of the database at the first server
-	promoted []promotion
+	database string      // the URL of the database at the first server
+	promoted []time.Time // when a standby became the primary
 	ctx      context.Context
 	stop     context.CancelFunc
 	keepers  sync.WaitGroup
