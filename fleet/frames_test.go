@@ -20,6 +20,7 @@ import (
 	"toolpost/engine/member"
 	"toolpost/internal/kit"
 	"toolpost/tool"
+	"toolpost/wire/packed"
 	"toolpost/wire/strictjson"
 )
 
@@ -364,7 +365,7 @@ func TestDecodersAreTheInverse(t *testing.T) {
 	kit.OK(t, err)
 	kit.Equal(t, drops, false)
 	kit.DeepEqual(t, got, r)
-	many := slices.Repeat([][]byte{nil}, mostParts)
+	many := slices.Repeat([][]byte{nil}, packed.MostParts)
 	kit.OK(t, kit.Err(unpack(kit.Must(pack(1, many...))(t), new(int))))
 	kit.Fails(t, kit.Err(unpack(kit.Must(pack(1, append(many, nil)...))(t), new(int))), "ends too early", "a message of too many parts")
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -228,6 +229,8 @@ func (s *stream) release(bytes int) {
 	s.holds -= bytes
 	s.room.held.Add(-int64(bytes))
 }
+
+var errCut = errors.New("a stream of the fleet is not used any more")
 
 // forget ends a stream that is not used any more, and what it holds.
 func (s *stream) forget() {

@@ -1,14 +1,13 @@
 package fleet
 
 import (
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 
 	"toolpost/engine/policy"
 	"toolpost/tool"
+	"toolpost/wire/packed"
 	"toolpost/wire/strictjson"
 )
 
@@ -95,54 +94,10 @@ func ownName(s *tool.Spec) string {
 }
 
 // pack writes a value as JSON, and raw bytes behind it that stay as they are.
-func pack(head any, raw ...[]byte) ([]byte, error) {
-	b, err := strictjson.Marshal(head)
-	if err != nil {
-		return nil, err
-	}
-	size := binary.MaxVarintLen64 + len(b)
-	for _, r := range raw {
-		size += binary.MaxVarintLen64 + len(r)
-	}
-	out := append(binary.AppendUvarint(make([]byte, 0, size), uint64(len(b))), b...)
-	for _, r := range raw {
-		out = append(binary.AppendUvarint(out, uint64(len(r))), r...)
-	}
-	return out, nil
-}
-
-var errCut = errors.New("a message of the fleet ends too early")
-
-// mostParts bounds the raw parts of a message.
-const mostParts = 1 << 16
+func pack(head any, raw ...[]byte) ([]byte, error) { return packed.Write(head, raw...) }
 
 // unpack is the inverse of pack. Raw bytes of length 0 are nil.
-func unpack(b []byte, head any) (raw [][]byte, err error) {
-	first := true
-	for len(b) > 0 {
-		n, used := binary.Uvarint(b)
-		if used <= 0 || n > uint64(len(b)-used) || len(raw) == mostParts {
-			return nil, errCut
-		}
-		part := b[used : used+int(n) : used+int(n)]
-		b = b[used+int(n):]
-		switch {
-		case first:
-			if err := strictjson.Unmarshal(part, head); err != nil {
-				return nil, err
-			}
-			first = false
-		case n == 0:
-			raw = append(raw, nil)
-		default:
-			raw = append(raw, part)
-		}
-	}
-	if first {
-		return nil, errCut
-	}
-	return raw, nil
-}
+func unpack(b []byte, head any) (raw [][]byte, err error) { return packed.Read(b, head) }
 
 // at returns one of the raw parts, or nil.
 func at(raw [][]byte, i int) []byte {
