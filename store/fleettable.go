@@ -3,12 +3,12 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding/hex"
 	"slices"
 	"time"
 
 	"toolpost/engine/member"
+	"toolpost/store/auditlog"
 	"toolpost/store/database"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -144,21 +144,26 @@ func join(t *database.Tx, now int64, m *member.Member, labels string) error {
 		err = tool.Errorf(tool.CodeConflict, "the fleet has a node named %q; choose another name with --name, or end the membership of "+
 			"that node with `toolpost fleet evict NAME` at a hub", m.Name).Because("name_taken")
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	m.Keys = []member.Key{{Public: m.Key, Since: m.Joined}}
+	return addKey(t, m.ID, m.Key, database.Micros(m.Joined))
+}
+
+// addKey notes that a member has a key from a time on: after those before it, even if a clock was set back. A key is never removed, so
+// what was signed with it can be checked for ever.
+func addKey(t *database.Tx, node, key string, since int64) error {
+	var last int64
+	if _, err := database.Row(t, `SELECT COALESCE(MAX(since_at), 0) FROM fleet_key WHERE node = ?`, []any{node}, &last); err != nil {
+		return err
+	}
+	return t.Exec(`INSERT INTO fleet_key (node, nkey, since_at) VALUES (?, ?, ?)`, node, key, max(since, last+1))
 }
 
 // Members implements member.Register.
 func (f *FleetTable) Members(ctx context.Context) ([]member.Member, error) {
-	return database.List(f.db.Query(ctx), func(rows *sql.Rows) (m member.Member, err error) {
-		var labels string
-		var evicted database.MicroTime
-		err = rows.Scan(&m.ID, &m.Name, &m.Role, &labels, &m.Key, &m.Address, (*database.MicroTime)(&m.Joined), &evicted)
-		m.Evicted = time.Time(evicted)
-		if err != nil {
-			return m, err
-		}
-		return m, strictjson.Unmarshal([]byte(labels), &m.Labels)
-	}, `SELECT id, name, role, labels, nkey, address, joined_at, evicted_at FROM fleet_node ORDER BY joined_at`)
+	return auditlog.Members(f.db.Query(ctx))
 }
 
 // SetKey implements member.Register.
@@ -180,12 +185,15 @@ func (f *FleetTable) set(id, column, value, condition string, args ...any) error
 		return err
 	}
 	id = database.Plain(id, database.MaxName)
-	return f.change(func(t *database.Tx, _ int64) error {
+	return f.change(func(t *database.Tx, now int64) error {
 		n, err := t.Count(`UPDATE fleet_node SET `+column+` = ? WHERE id = ? AND evicted_at IS NULL`+condition,
 			append([]any{value, id}, args...)...)
 		if err == nil && n == 0 {
 			err = known(t, id, tool.Errorf(tool.CodeConflict, "the %s of node %q is unchanged: the node was evicted, or has another "+
 				"key by now; if it was evicted, it can join again with a new token", column, id))
+		}
+		if err == nil && column == "nkey" {
+			err = addKey(t, id, value, now)
 		}
 		return err
 	})

@@ -53,6 +53,8 @@ type Record struct {
 	Lost     int    // how many calls before this one could not be recorded
 	Kind     string // OperatorCall, LateOutcome, or empty
 	Node     string // the name of the node of the fleet that ran it, or refused it; empty without a fleet
+	// Receipt is what that node has signed about it, see package wire/receipt; empty if it could change nothing, or ran at its hub.
+	Receipt json.RawMessage
 
 	// Of a call that had to be approved: the approval, its result, and who decided, when and why.
 	Approval Approval

@@ -5,6 +5,7 @@
 package audit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -19,6 +20,7 @@ import (
 	"toolpost/engine/persist"
 	"toolpost/host/secret"
 	"toolpost/tool"
+	"toolpost/wire/receipt"
 )
 
 // A Log keeps records.
@@ -337,6 +339,12 @@ func (l redacted) clean(was *tool.Record) *tool.Record {
 		if c := &l.columns[i]; !c.Ours {
 			redactValue(l.redactor, c.Value(&r))
 		}
+	}
+	if !bytes.Equal(r.Receipt, was.Receipt) { // it proves nothing any more
+		r.Receipt = nil
+	}
+	if !bytes.Equal(r.Args, was.Args) && len(r.Receipt) > 0 { // what was replaced must not be found by its digest
+		r.Receipt = receipt.Unsalted(r.Receipt)
 	}
 	return &r
 }

@@ -107,6 +107,7 @@ func Columns() Table {
 		{Name: "lane", Part: Row, Since: 10, Value: func(r *tool.Record) any { return &r.Lane }},
 		{Name: "number", Part: Row, Since: 10, Value: func(r *tool.Record) any { return &r.Number }},
 		{Name: "node", Since: 12, Value: func(r *tool.Record) any { return &r.Node }},
+		{Name: "receipt", Since: 14, Value: func(r *tool.Record) any { return &r.Receipt }},
 	}
 }
 

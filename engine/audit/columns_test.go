@@ -15,6 +15,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/internal/kit"
 	"toolpost/tool"
+	"toolpost/wire/receipt"
 	"toolpost/wire/strictjson"
 )
 
@@ -177,4 +178,24 @@ func TestNamesOfSecrets(t *testing.T) {
 			t.Errorf("%s is taken for the name of a secret", name)
 		}
 	}
+}
+
+// A receipt is kept as it came, or not at all; and if a secret was replaced in the arguments, nothing helps to guess it.
+func TestAReceiptIsKeptWholeOrNotAtAll(t *testing.T) {
+	dir := t.TempDir()
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "canary"), []byte("the canary"), 0o600))
+	redactor := secret.Open(t.Context(), dir, map[string]secret.From{"CANARY": {File: "canary"}}, nil).Redactor()
+	signed := func(document string) []byte {
+		return kit.Must(strictjson.Marshal(receipt.Signed{Document: document, Signature: []byte("s"), Key: "U", Salt: []byte("salt")}))(t)
+	}
+	clean := func(r *tool.Record) receipt.Signed {
+		return kit.Must(receipt.Read(redacted{nil, redactor, Columns()}.clean(r).Receipt))(t)
+	}
+	const document = `{"call": "\u0063"}`
+	kit.DeepEqual(t, clean(&tool.Record{Args: []byte(`{"a":1}`), Receipt: signed(document)}),
+		receipt.Signed{Document: document, Signature: []byte("s"), Key: "U", Salt: []byte("salt")})
+	kit.DeepEqual(t, clean(&tool.Record{Args: []byte(`{"a":"the canary"}`), Receipt: signed(document)}),
+		receipt.Signed{Document: document, Signature: []byte("s"), Key: "U"})
+	dropped := redacted{nil, redactor, Columns()}.clean(&tool.Record{Receipt: signed(`{"tool":"the canary"}`)})
+	kit.Equal(t, string(dropped.Receipt), "")
 }

@@ -141,6 +141,7 @@ type Report struct {
 	Head     Point     `json:"head"`
 	Signed   bool      `json:"signed"` // with the key of this program, at least a lane
 	Findings []Finding `json:"findings"`
+	Receipts int64     `json:"receipts,omitzero"` // of nodes of a fleet, as many as there are: each was checked
 	Lanes    []Lane    `json:"lanes"`
 	Anchor   Point     `json:"anchor,omitzero"` // the last one, if there are any
 }

@@ -1,5 +1,5 @@
-// Package member says what a store keeps of a fleet, in which several machines are one Toolpost: its members, and the
-// tickets that nodes join with.
+// Package member says what a store keeps of a fleet, in which several machines are one Toolpost: its members with their keys, and
+// the tickets that nodes join with.
 package member
 
 import (
@@ -23,9 +23,36 @@ type Member struct {
 	Role    Role
 	Labels  []string
 	Key     string // its public nkey: a node proves with it who it is
+	Keys    []Key  // all that it has had, the oldest first
 	Address string // of a hub, for other nodes, as HOST:PORT
 	Joined  time.Time
 	Evicted time.Time // zero while it belongs to the fleet
+}
+
+// A Key is a public nkey that a node had from a time on, until it got another one or was evicted.
+type Key struct {
+	Public string
+	Since  time.Time
+}
+
+// clocks is how far the clock of a hub may be from that of the database, which dates keys, and how long a node may take to learn
+// that it has a new one.
+const clocks = 5 * time.Minute
+
+// Held reports whether a node of this name had a key at some time between two others.
+func Held(all []Member, name, key string, from, to time.Time) bool {
+	for _, m := range all {
+		for i, k := range m.Keys {
+			until := m.Evicted
+			if i+1 < len(m.Keys) {
+				until = m.Keys[i+1].Since
+			}
+			if m.Name == name && k.Public == key && !k.Since.After(to.Add(clocks)) && (until.IsZero() || !until.Before(from.Add(-clocks))) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // A Ticket lets nodes join. Only the node that gets it has the token; the store has its digest.

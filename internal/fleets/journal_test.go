@@ -92,6 +92,7 @@ func TestAKeyHasOneOutcomeWhateverDies(t *testing.T) {
 		return nil
 	})
 	kit.Equal(t, len(late), 2)
+	kit.Contains(t, s.run("hub-2", "audit", "verify"), "signed, with 2 receipts", "those of the late outcomes")
 	all := s.run("hub-2", "audit", "export")
 	for _, r := range late {
 		kit.Equal(t, r.Tool+" "+r.Outcome+" "+r.Node, "mark ok one")

@@ -29,7 +29,8 @@ func floors() []floor {
 		{name: "tool", rooms: []string{"tool"}, stdOnly: true},
 		{name: "wire", rooms: []string{
 			"wire/regex", "wire/nearest", "wire/duration", "wire/bounded", "wire/sse", "wire/strictjson", "wire/schema",
-			"wire/typeschema", "wire/textdiff", "wire/envelope", "wire/listing", "wire/modeltext", "wire/jsonrpc", "wire/packed",
+			"wire/typeschema", "wire/textdiff", "wire/envelope", "wire/listing", "wire/modeltext", "wire/jsonrpc",
+			"wire/packed", "wire/receipt",
 		}, ordered: true},
 		{name: "kernel", rooms: []string{"kernel"}},
 		{name: "config", rooms: []string{"config/offlimits", "config", "examples"}, ordered: true},

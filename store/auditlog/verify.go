@@ -26,6 +26,7 @@ import (
 	"toolpost/config"
 
 	"toolpost/engine/audit"
+	"toolpost/engine/member"
 	"toolpost/engine/persist"
 	"toolpost/store/database"
 	"toolpost/tool"
@@ -73,6 +74,7 @@ func (a *Table) VerifyTelling(
 			What: "the log cannot be read: " + tool.AsError(err).Message,
 		})
 	}
+	v.report.Findings = append(v.report.Findings, v.receipts...)
 	return v.report, nil
 }
 
@@ -99,6 +101,10 @@ type verifier struct {
 	seed         maphash.Seed
 	tooks, paths uint64
 	tell         func(rows, all int64) error
+
+	shared   map[int64]*tool.Record // the kinds
+	members  []member.Member        // of the fleet
+	receipts []audit.Finding        // about receipts
 }
 
 // A chain is a lane, up to the last row that was read.
@@ -129,7 +135,7 @@ func (v *verifier) find(seq int64, format string, args ...any) error {
 
 func (v *verifier) look(r *database.Reader) error {
 	v.Reader = r
-	for _, step := range []func() error{v.intact, v.tenants, v.readHeads, v.readAnchors, v.readKinds, v.readRows, v.readDays, v.readTooks,
+	for _, step := range []func() error{v.intact, v.tenants, v.readHeads, v.readAnchors, v.readKinds, v.readMembers, v.readRows, v.readDays, v.readTooks,
 		v.readPaths, v.readUnused, v.checkMark} {
 		if err := step(); err != nil {
 			return err
@@ -212,7 +218,7 @@ func (v *verifier) readKinds() error {
 	if err != nil {
 		return err
 	}
-	v.kinds = map[int64]kindID{}
+	v.kinds, v.shared = map[int64]kindID{}, kinds
 	type own struct {
 		lane   int64
 		digest [sha256.Size]byte
@@ -291,6 +297,9 @@ type row struct {
 	before []byte // the hash of the row before it in its lane
 	sum    [sha256.Size]byte
 	bad    error // its paths cannot be read
+
+	signed  bool  // it has a receipt
+	receipt error // what is wrong with that
 }
 
 // rowsAtOnce is how many rows are held in memory, to be computed in parallel.
@@ -314,6 +323,7 @@ func (v *verifier) checkRows(some []row, all int64) error {
 				x := &part[i]
 				x.sum = v.chain(x.before, v.kinds[x.kind].digest, &x.Record, x.doc)
 				x.bad = readTouches(x.doc, &x.Record)
+				x.receipt = v.checkReceipt(x)
 			}
 		})
 	}
@@ -340,6 +350,7 @@ func (v *verifier) checkRow(x *row, all int64) error {
 	if err := v.atPoint(x.Seq, x.hash); err != nil {
 		return err
 	}
+	v.countReceipt(x)
 	return v.add(x)
 }
 

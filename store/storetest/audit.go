@@ -62,6 +62,16 @@ func recordComesBack(t *testing.T, k Kind) {
 	sound(t, db)
 }
 
+// receiptKept: package auditlog tests what else receipts have to be.
+func receiptKept(t *testing.T, k Kind) {
+	db, other := k.two(t)
+	r := full()
+	r.Receipt = []byte(`{"document":"{\"a\": \"\u0000ä'\"}","signature":"AAAA","key":"U"}`)
+	add(t, db, r)
+	equal(t, string(logOf(t, other, audit.Filter{})[0].Receipt), string(r.Receipt))
+	equal(t, findings(t, other), "the receipt of row 1 is wrong: its signature is not that of its key\n")
+}
+
 // laterRecords: a record written with Later is in the log, once: when this program queries it, when others look a
 // moment later, and after an orderly end.
 func laterRecords(t *testing.T, k Kind) {

@@ -50,7 +50,7 @@ func fleetTickets(t *testing.T, k Kind) {
 	want := workerNode("w1")
 	want.Labels = []string{"gpu", "ä,\"b"}
 	got := must[member.Member](t)(other.Fleet().Enrol(t.Context(), database.Digest("two"), workerNode("w1")))
-	want.Joined = got.Joined
+	want.Joined, want.Keys = got.Joined, []member.Key{{Public: want.Key, Since: got.Joined}}
 	equal(t, got, want, "it has the role and the labels of its ticket")
 	holds(t, !got.Joined.IsZero() && time.Since(got.Joined).Abs() < time.Minute, "it joined at %v", got.Joined)
 	equal(t, membersOf(t, mine), []member.Member{want})
@@ -103,7 +103,7 @@ func fleetMembers(t *testing.T, k Kind) {
 	otherDB, raw := k.open(t, address), k.Raw(t, address)
 	f, other := mine.Fleet(), otherDB.Fleet()
 	works(t, f.Found(ctx, node("a")))
-	run(t, raw, `UPDATE fleet_node SET joined_at = joined_at + 3600000000`) // the clock was an hour off
+	run(t, raw, `UPDATE fleet_node SET joined_at = joined_at + 3600000000`, `UPDATE fleet_key SET since_at = since_at + 3600000000`) // the clock was an hour off
 	works(t, other.Found(ctx, node("B")))
 	gives(t, f.Found(ctx, node("B")), tool.CodeConflict, "two nodes of a name")
 	works(t, other.SetAddress(ctx, "id of a", "b:1"))
@@ -115,6 +115,9 @@ func fleetMembers(t *testing.T, k Kind) {
 		gives(t, f.SetKey(ctx, id, "new", "k"), tool.CodeNotFound, "%q", id)
 		gives(t, f.SetAddress(ctx, id, "b:1"), tool.CodeNotFound, "%q", id)
 	}
+	keys := membersOf(t, mine)[0].Keys
+	holds(t, len(keys) == 2 && keys[0].Public == "key of a" && keys[1].Public == "new" && keys[1].Since.After(keys[0].Since),
+		"a key is kept after it was replaced, in order, though a clock was set back: %+v", keys)
 	works(t, f.Evict(ctx, "id of a"))
 	was := membersOf(t, mine)
 	works(t, other.Evict(ctx, "id of a"), "again")

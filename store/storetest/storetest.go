@@ -95,6 +95,7 @@ func Run(t *testing.T, k Kind) {
 		{"Audit/APointThatWasKeptElsewhereIsLookedFor", keptPoints},
 		{"Audit/PruningKeepsTheChain", pruning},
 		{"Audit/CallsOfAProgramThatIsGoneAreRecordedAsLost", lostCalls},
+		{"Audit/AReceiptIsKeptAsItCame", receiptKept},
 		{"Sessions/PatchesMergeAsTheModelDoes", patchesMerge},
 		{"Sessions/ManyWritersLoseNothing", patchesRaced},
 		{"Sessions/WhatWasWrittenIsReadByEveryConnection", readAsWritten},
