@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -144,6 +145,9 @@ func (it *item) runner(standard, wait time.Duration, d *deadlines) tool.Handler 
 			l := d.start(ctx, end, wait, ranOut)
 			defer d.stop(l)
 			ctx = l
+		}
+		if c.FromHub && c.Record != nil { // for the receipt
+			c.Record.Walls = strings.Join(c.Tightened(tool.Guarantees{}).Asked(), ",")
 		}
 		r, err := it.source.Runner.Invoke(ctx, it.renamed(c), out)
 		switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/tool"
+	"toolpost/wire/receipt"
 	"toolpost/wire/strictjson"
 )
 
@@ -38,6 +39,8 @@ const remembered = 1 << 16
 // A host runs the calls of hubs on this node.
 type host struct {
 	id      string
+	name    string
+	attest  func([]byte) (key string, signature []byte, err error)
 	journal Journal // nil: nothing is remembered
 	run     string  // of this program: a message for an earlier one is refused
 	machine Machine
@@ -64,7 +67,7 @@ type host struct {
 
 func newHost(n *Node) *host {
 	return &host{
-		id: n.pass.ID, journal: n.env.Journal, run: rand.Text(), machine: n.env.Machine, orders: n.obey, log: n.env.Log, life: n.life, places: n.env.Places,
+		id: n.pass.ID, name: n.pass.Name, attest: n.attest, journal: n.env.Journal, run: rand.Text(), machine: n.env.Machine, orders: n.obey, log: n.env.Log, life: n.life, places: n.env.Places,
 		streams: map[string]*stream{}, seen: map[string]bool{}, resting: make(chan func()),
 		room: budget{most: mostHeld, full: busy("has more calls on their way to it than it can hold")},
 	}
@@ -170,6 +173,11 @@ func (h *host) serve(subject string, s *stream) {
 func (s *stream) finish(ctx context.Context, answer []byte, err error) error {
 	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
+	if s.receipt != nil {
+		if err := s.send(ctx, kindReceipt, s.receipt); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return s.send(ctx, kindError, encodeError(err))
 	}
@@ -212,8 +220,8 @@ func (h *host) answer(ctx context.Context, subject string, s *stream, f frame) (
 // An accepted is a call that this node takes from a hub.
 type accepted struct {
 	*tool.Call
-	once bool          // it must not run again
-	left time.Duration // its time; 0: no limit
+	of   *request
+	once bool // it must not run again
 }
 
 // accept reads a request, and refuses one that is not for this program and this stream, or is for another definition of the
@@ -233,7 +241,7 @@ func (h *host) accept(subject string, body []byte) (a accepted, err error) {
 		return a, busy("has another definition of the tool %s now", r.Tool)
 	}
 	c, err := r.call(at(raw, 0), at(raw, 1), at(raw, 2))
-	return accepted{c, l.once[key], r.Left}, tool.BeforeRun(err)
+	return accepted{c, &r, l.once[key]}, tool.BeforeRun(err)
 }
 
 // call runs a call, and returns its result.
@@ -245,20 +253,19 @@ func (h *host) call(ctx context.Context, subject string, s *stream, body []byte)
 	if err := h.begin(s); err != nil {
 		return nil, err
 	}
-	if a.left > 0 {
+	if a.of.Left > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, a.left, tool.Errorf(tool.CodeTimeout, "%s ran longer than it may", a.Tool))
+		ctx, stop = context.WithTimeoutCause(ctx, a.of.Left, tool.Errorf(tool.CodeTimeout, "%s ran longer than it may", a.Tool))
 		defer stop()
 	}
 	if ctx.Err() != nil { // on its way here
 		return nil, tool.BeforeRun(tool.Ended(ctx))
 	}
-	runs := tool.Handler(h.machine)
-	if h.journal != nil && a.once {
-		s.lasts.Store(true)
-		runs = journaled{h}
+	out := &remoteSink{ctx: ctx, s: s, log: h.log}
+	if a.once {
+		return h.once(ctx, a, s, out)
 	}
-	r, err := runs.Invoke(ctx, a.Call, &remoteSink{ctx: ctx, s: s, log: h.log})
+	r, err := h.machine.Invoke(ctx, a.Call, out)
 	if err != nil {
 		return nil, err
 	}
@@ -346,17 +353,19 @@ func (h *host) running() (calls int, draining bool) {
 // A remoteSink sends the events of a call to its hub. If the hub cannot be reached the call goes on: what it changes, it
 // should change as a whole.
 type remoteSink struct {
-	ctx  context.Context
-	s    *stream
-	log  *slog.Logger
-	lost bool
-	mu   sync.Mutex
+	ctx     context.Context
+	s       *stream
+	log     *slog.Logger
+	lost    bool
+	mu      sync.Mutex
+	stopped receipt.Stops
 }
 
 // Emit implements tool.Sink. It waits while the hub has not taken the events before.
 func (r *remoteSink) Emit(ev tool.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.stopped.Add(ev.Blocked)
 	if r.lost {
 		return nil
 	}

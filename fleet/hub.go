@@ -210,10 +210,16 @@ func (s *stream) exchange(ctx context.Context, k kind, body []byte, out tool.Sin
 				continue
 			}
 		}
+		if err == nil && f.kind == kindReceipt {
+			s.receipt = f.body
+			continue
+		}
 		switch {
 		case err == nil && f.kind == kindError:
+			s.last = f
 			return nil, answered{ended(f.body)}
 		case err == nil && f.kind == kindResult:
+			s.last = f
 			return f.body, nil
 		case err == nil:
 			err = s.garbled("a message of the unknown kind %q", f.kind)

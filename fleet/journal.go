@@ -44,6 +44,9 @@ type past struct {
 	Whose []byte `json:"whose,omitempty"`
 	Kind  kind   `json:"kind,omitempty"` // of the last message of the call: kindResult or kindError
 	Body  []byte `json:"body,omitempty"`
+	Cut   bool   `json:"cut,omitempty"` // the outcome was too large, and the body says so
+
+	Receipt []byte `json:"receipt,omitempty"`
 }
 
 // page is the key of a call of a node in a journal, which hubs share.
@@ -57,45 +60,63 @@ func whose(c *tool.Call) [32]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%q", []string{c.Caller.ID, c.Session, c.Key}))
 }
 
-// A journaled runs calls that may change something, unless they have begun here before, and notes what becomes of each: before it
-// runs that it begins, and before the answer is sent what it is.
-type journaled struct{ *host }
-
-func (j journaled) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-	claim, err := j.journal.Claim(ctx, page(j.id, c.ID), whose(c), c.ID, journalFor)
-	switch {
-	case err != nil:
-		return nil, busy("cannot write its journal: %w", err)
-	case !claim.Mine:
-		return nil, tool.Errorf(tool.CodeConflict, "the call %s has begun on this node before; it is not run again", c.ID).Because(reasonLink)
-	}
-	r, failed := j.machine.Invoke(ctx, c, out)
-	keep, err := keptOf(c, r, failed)
-	if err == nil {
-		err = j.journal.Settle(context.WithoutCancel(ctx), page(j.id, c.ID), keep, journalFor)
-	}
-	if err != nil {
-		j.log.Warn("the outcome of a call cannot be written to the journal: if its hub does not get it now, it is lost", "call", c.ID, "error", err)
-	}
-	return r, failed
-}
-
-// keptOf returns what the journal keeps of an outcome: nothing of a call that was refused, which has not begun, or that asks a
-// question, which has not ended.
-func keptOf(c *tool.Call, r *tool.Result, failed error) ([]byte, error) {
-	if tool.NotRun(failed) || failed == nil && r.Ask != nil {
-		return nil, nil
-	}
-	p := past{State: callEnded, Kind: kindError, Body: encodeError(failed)}
-	if failed == nil {
-		body, err := encodeResult(r)
-		if err != nil {
+// once runs a call that may change something, unless it has begun here before, and notes what becomes of it: before it runs that it
+// begins, and before the answer is sent what it is.
+func (h *host) once(ctx context.Context, a accepted, s *stream, out *remoteSink) ([]byte, error) {
+	a.Record = &tool.Record{}
+	begin := time.Now()
+	if h.journal != nil {
+		s.lasts.Store(true)
+		switch claim, err := h.journal.Claim(ctx, page(h.id, a.ID), whose(a.Call), a.ID, journalFor); {
+		case err != nil:
+			return nil, busy("cannot write its journal: %w", err)
+		case !claim.Mine:
+			err := tool.Errorf(tool.CodeConflict, "the call %s has begun on this node before; it is not run again", a.ID).Because(reasonLink)
+			s.receipt = h.receipt(a, out, begin, &past{Kind: kindError, Body: encodeError(err)}, nil, err)
 			return nil, err
 		}
-		p.Kind, p.Body = kindResult, body
 	}
-	if len(p.Body) > mostKept {
-		p.Kind, p.Body = kindError, encodeError(tool.Errorf(tool.CodeUnsupported, "%s has ended, and its outcome was too large to be kept", c.Tool))
+	r, failed := h.machine.Invoke(ctx, a.Call, out)
+	p, keep := past{State: callEnded, Kind: kindResult}, past{}
+	if failed == nil {
+		h.keepQuestion(r)
+		p.Body, failed = encodeResult(r)
+	}
+	if failed != nil {
+		p.Kind, p.Body = kindError, encodeError(failed)
+	}
+	if !tool.NotRun(failed) {
+		s.receipt = h.receipt(a, out, begin, &p, r, failed)
+		if p.Receipt = s.receipt; failed != nil || r.Ask == nil {
+			keep = p
+		}
+	}
+	if h.journal != nil {
+		h.keep(ctx, a, keep)
+	}
+	return p.Body, failed
+}
+
+// keep notes in the journal how a call has ended; an empty past is that of one that was refused, and has not begun, or that asks a
+// question, and has not ended.
+func (h *host) keep(ctx context.Context, a accepted, p past) {
+	kept, err := keptOf(a.Tool, p)
+	if err == nil {
+		err = h.journal.Settle(context.WithoutCancel(ctx), page(h.id, a.ID), kept, journalFor)
+	}
+	if err != nil {
+		h.log.Warn("the outcome of a call cannot be written to the journal: if its hub does not get it now, it is lost", "call", a.ID, "error", err)
+	}
+}
+
+// keptOf returns what the journal keeps of the end of a call.
+func keptOf(name string, p past) ([]byte, error) {
+	switch {
+	case p.State == "":
+		return nil, nil
+	case len(p.Body) > mostKept:
+		p.Cut, p.Kind = true, kindError
+		p.Body = encodeError(tool.Errorf(tool.CodeUnsupported, "%s has ended, and its outcome was too large to be kept", name))
 	}
 	return strictjson.Marshal(p)
 }

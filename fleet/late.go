@@ -72,7 +72,7 @@ func (n *Node) settle(ctx context.Context, d *doubt) bool {
 	all, silent := n.pasts(ctx, of.Call, again)
 	for node, p := range all {
 		if len(all) == 1 && p.State == callEnded {
-			return n.late(ctx, d, node, p)
+			return n.late(ctx, d, again.Spec, node, p)
 		}
 		return p.State != callRuns || len(all) > 1 // it died, or one of several nodes lies
 	}
@@ -80,7 +80,7 @@ func (n *Node) settle(ctx context.Context, d *doubt) bool {
 }
 
 // late adds the outcome of a call to the record, unless that has it, and reports whether it is there.
-func (n *Node) late(ctx context.Context, d *doubt, node string, p past) bool {
+func (n *Node) late(ctx context.Context, d *doubt, spec *tool.Spec, node string, p past) bool {
 	r, err := p.outcome(node, d.of.Call)
 	if err != nil && tool.CodeOf(err) == d.code {
 		return true
@@ -94,6 +94,7 @@ func (n *Node) late(ctx context.Context, d *doubt, node string, p past) bool {
 	if r != nil {
 		row.Out = int64(len(r.Output))
 	}
+	n.hub.attestedLate(of, &row, spec, &p)
 	if err := n.env.Late(ctx, &row); err != nil {
 		return false
 	}

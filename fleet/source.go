@@ -361,15 +361,17 @@ func (s *Source) try(ctx context.Context, c *tool.Call, p *peer, digest string, 
 		return nil, err
 	}
 	if c.Record != nil {
-		c.Record.Node = p.Name
+		c.Record.Node, c.Record.Receipt = p.Name, nil
 	}
 	if c.Watch.By != nil {
 		c.Watch.By.Sent(p.Name)
 	}
-	if body, err = st.exchange(ctx, kindCall, body, out); err != nil {
-		return nil, err
+	var r *tool.Result
+	if body, err = st.exchange(ctx, kindCall, body, out); err == nil {
+		r, err = s.result(body, p)
 	}
-	return s.result(body, p)
+	s.hub.attested(c, p, st, digest, attempt, r, err)
+	return r, err
 }
 
 // result reads the outcome of a call.

@@ -28,6 +28,7 @@ const (
 	kindList    kind = 'l' // to a node: which tools are there?
 	kindOrder   kind = 'o' // to a node: an order
 	kindEvent   kind = 'e' // to a hub
+	kindReceipt kind = 's' // to a hub: the receipt of the call, if it asked for one
 	kindResult  kind = 'r' // to a hub: the last one
 	kindError   kind = 'f' // to a hub: the last one, in place of a result
 	kindEnd     kind = 'x' // not numbered: the other end wants nothing more; the body is the error
@@ -90,7 +91,9 @@ type stream struct {
 	over     connection // of a node: what it came by
 	reply    string     // of a hub: the subject of the answers
 	// Of a node: the call goes on to its end if its hub took the node for gone, as it does if the hub is gone.
-	lasts atomic.Bool
+	lasts   atomic.Bool
+	receipt []byte // of the call; a node sends it before the last message
+	last    frame  // of a hub: the last message, once it came
 }
 
 func newStream(peer string, room *budget, put func([]byte) error) *stream {

@@ -8,6 +8,7 @@ import (
 	"toolpost/engine/policy"
 	"toolpost/tool"
 	"toolpost/wire/packed"
+	"toolpost/wire/receipt"
 	"toolpost/wire/strictjson"
 )
 
@@ -23,7 +24,7 @@ const (
 )
 
 // linkVersion is the version of what nodes say to each other. A hub takes nodes of its own version and of the one before.
-const linkVersion = 1
+const linkVersion = 2
 
 // reasonLink marks errors of the link between machines, and reasonGone those of calls whose node is gone.
 const (
@@ -52,7 +53,8 @@ type request struct {
 	Depth      int             `json:"depth,omitempty"`
 	Resume     string          `json:"resume,omitempty"`
 	LogLevel   string          `json:"log_level,omitempty"`
-	Left       time.Duration   `json:"left,omitempty"` // the time that the call still has; 0: no limit. A duration, since clocks differ
+	Receipt    int             `json:"receipt,omitempty"` // the version of the receipt that the hub asks for; 0: none
+	Left       time.Duration   `json:"left,omitempty"`    // the time that the call still has; 0: no limit. A duration, since clocks differ
 	Guarantees tool.Guarantees `json:"guarantees,omitzero"`
 	Scope      json.RawMessage `json:"scope,omitzero"` // the files that the policy of the hub leaves to the call
 }
@@ -67,6 +69,9 @@ func newRequest(c *tool.Call, to, reply string, attempt int, digest string, left
 	}
 	if c.Scope != nil {
 		r.Scope, err = strictjson.Marshal(c.Scope)
+	}
+	if !repeatable(c.Spec) {
+		r.Receipt = receipt.Version
 	}
 	return r, err
 }

@@ -418,7 +418,7 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 		Long: "Checks that no record was changed, removed, added or moved, and that the end of the log is signed with\n" +
 			"the audit key. A mark in the state folder reveals a log that was emptied or cut short. To detect an\n" +
 			"attacker who can change that folder too, store the printed point (NUMBER:HASH) elsewhere and check it\n" +
-			"later with --expect. Exit code 1: a problem was found.",
+			"later with --expect. Receipts of the nodes of a fleet are checked too. Exit code 1: a problem was found.",
 	}, a.showReport, func(r record.Report) bool { return len(r.Findings) > 0 })
 }
 
@@ -436,6 +436,9 @@ func (a *app) showReport(r record.Report) {
 		signed = "signed by others: the key here has signed none of it"
 	default:
 		signed = "not signed: there is no key"
+	}
+	if r.Receipts > 0 {
+		signed += ", with " + define.Count(int(r.Receipts), "receipt")
 	}
 	fmt.Fprintf(a.out, "%s  %s, %s\npoint  %s\n", a.out.green("sound"), define.Count(int(r.Rows), "call"), signed, r.Head)
 	for _, l := range r.Lanes {

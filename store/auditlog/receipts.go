@@ -61,7 +61,7 @@ func (v *verifier) checkReceipt(x *row) error {
 	if err != nil {
 		return err
 	}
-	r.Tool, r.Source, r.Walls, r.Outcome, r.Kind, r.Parent = k.Tool, k.Source, k.Walls, k.Outcome, k.Kind, x.Parent
+	r.Tool, r.Source, r.Outcome, r.Kind, r.Parent = k.Tool, k.Source, k.Outcome, k.Kind, x.Parent
 	if err := s.Check(&r); err != nil {
 		return err
 	}

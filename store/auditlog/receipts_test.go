@@ -35,7 +35,7 @@ func newSigner(t *testing.T) signer {
 // ran returns the record of a call that a node ran, with its receipt, which may say something else than the record.
 func (s signer) ran(t *testing.T, node string, at time.Time, change func(*receipt.Receipt)) *tool.Record {
 	r := &tool.Record{
-		Time: at, Call: "c1", Tool: "mark", Source: "site", Walls: "no_network", Args: []byte(`{"id": "it's"}`), Node: node, Outcome: tool.OutcomeOK,
+		Time: at, Call: "c1", Tool: "mark", Source: "site", Args: []byte(`{"id": "it's"}`), Node: node, Outcome: tool.OutcomeOK,
 		Duration: time.Second,
 	}
 	salt := []byte("0123456789abcdef")
@@ -163,7 +163,6 @@ func TestAForgedReceiptIsFound(t *testing.T) {
 		{says(func(r *receipt.Receipt) { r.Version = 2 }), "its version is 2, and this program reads version 1"},
 		{says(func(r *receipt.Receipt) { r.Outcome = tool.OutcomeFailed }), `it says outcome "failed", and it should say "ok"`},
 		{says(func(r *receipt.Receipt) { r.Arguments = "" }), `it says arguments "", and it should say "`},
-		{says(func(r *receipt.Receipt) { r.Walls = nil }), "it says that the call ran without the wall no_network"},
 		{record(func(r *tool.Record) { r.Call = "c2" }), `it says call "c1", and it should say "c2"`},
 		{record(func(r *tool.Record) { r.Tool = "erase" }), `it says tool "mark", and it should say "erase"`},
 		{record(func(r *tool.Record) { r.Tool = "other.mark" }), `it says tool "mark", and it should say "other.mark"`},
