@@ -270,11 +270,22 @@ func (t *Trail) miss(rec *tool.Record, failed error) {
 	t.o.Logger.Error(message, "tool", rec.Tool, "call", rec.Call, "error", t.o.Redactor.Error(failed))
 }
 
-// Flush writes the records that wait in memory, as far as the log takes them, even if ctx has ended.
+// Flush writes the records that wait in memory, as far as the log takes them, even if ctx has ended, unless another goroutine does it.
 func (t *Trail) Flush(ctx context.Context) {
-	if t == nil || !t.waiting.any.Load() {
-		return
+	if t != nil && t.waiting.any.Load() && t.waiting.flushing.TryLock() {
+		t.flush(ctx)
 	}
+}
+
+// Settle is the last Flush: it waits for another goroutine that does it, which may have stopped at a record that the log takes now.
+func (t *Trail) Settle(ctx context.Context) {
+	t.waiting.flushing.Lock()
+	t.flush(ctx)
+}
+
+// flush has the lock, and gives it back.
+func (t *Trail) flush(ctx context.Context) {
+	defer t.waiting.flushing.Unlock()
 	if n := t.waiting.flush(context.WithoutCancel(ctx), t.o.Log); n > 0 {
 		t.o.Logger.Info("calls whose records waited in memory are recorded now", "calls", n)
 	}
@@ -398,14 +409,9 @@ func (w *waiting) add(r *tool.Record) {
 	w.records = append(w.records, r)
 }
 
-// flush writes the waiting records until one cannot be written, and returns how many it wrote. One
-// goroutine at a time does it; others go on. mu is not held meanwhile: the log may first report other records that it
-// cannot take, and those are added here.
+// flush writes the waiting records until one cannot be written, and returns how many it wrote. The caller holds flushing, and not
+// mu: the log may first report other records that it cannot take, and those are added here.
 func (w *waiting) flush(ctx context.Context, log Log) (written int) {
-	if !w.flushing.TryLock() {
-		return 0
-	}
-	defer w.flushing.Unlock()
 	for r := w.first(); r != nil; r = w.first() {
 		if err := log.Append(ctx, r, r.Begun); err != nil && tool.CodeOf(err) != tool.CodeConflict {
 			break

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"toolpost/engine/audit"
 	"toolpost/host/secret"
@@ -249,6 +250,46 @@ func TestFullLogAllowsReadsAndRefusesWrites(t *testing.T) {
 	if strings.Join(ids, " ") != "1 2 3 6" || lost != 2 {
 		t.Errorf("%v are there, and %d are said to be lost", ids, lost)
 	}
+}
+
+// A slow log takes a record only once it may.
+type slow struct {
+	log
+	begun, may chan struct{} // nil: at once
+}
+
+func (l *slow) Append(ctx context.Context, r *tool.Record, durable bool) error {
+	if l.may != nil {
+		l.begun <- struct{}{}
+		<-l.may
+	}
+	return l.log.Append(ctx, r, durable)
+}
+
+// The last flush waits for one that runs already: nothing comes after it.
+func TestTheLastFlushWritesWhatWaits(t *testing.T) {
+	l := &slow{log: log{full: true}}
+	trail := audit.New(audit.Options{Log: l})
+	read := chain(trail, reads, tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true}, nil
+	}))
+	for _, id := range []string{"1", "2"} {
+		kit.OK(t, kit.Err(read.Invoke(t.Context(), call(id), tool.Discard)))
+	}
+	l.setFull(false)
+	l.begun, l.may = make(chan struct{}, 9), make(chan struct{})
+	go trail.Flush(t.Context())
+	kit.Receive(t, "a flush", l.begun)
+	last := make(chan struct{})
+	go func() { trail.Settle(t.Context()); close(last) }()
+	select {
+	case <-last:
+		t.Fatalf("it did not wait: %d records are left", trail.Left())
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(l.may)
+	kit.Receive(t, "the end of the last flush", last)
+	kit.Equal(t, trail.Left(), 0)
 }
 
 // A crowded log reports, on the next write, first that the earlier records could not be added, and then that this one

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	approvaltools "toolpost/builtin/approval"
 	assettools "toolpost/builtin/asset"
@@ -252,13 +253,20 @@ func (s Sessions) PatchAt(
 	return s.SessionTable.PatchAt(ctx, caller, session, seen, clean)
 }
 
-// Close writes the records that wait, and closes the store. No call is running.
+// lastWrites is how long a program that ends waits for a store that is away, with records that it still has.
+const lastWrites = 5 * time.Second
+
+// Close writes the records that wait, and closes the store. No call is running, or none that is waited for.
 func (s *Storage) Close(ctx context.Context) error {
 	if s == nil || s.DB == nil {
 		return nil
 	}
 	s.DB.Audit().Settle() // records that it does not accept are in the trail afterwards
-	s.Trail.Flush(ctx)
+	ctx, stop := context.WithTimeout(ctx, lastWrites)
+	defer stop()
+	for s.Trail.Settle(ctx); s.Trail.Left() > 0 && tool.Sleep(ctx, 100*time.Millisecond); {
+		s.Trail.Settle(ctx)
+	}
 	if left := s.Trail.Left(); left > 0 {
 		s.log.Error("calls are missing from the audit log: the store did not take their records to the end",
 			append([]any{"calls", left}, s.Faults.Last()...)...)
