@@ -109,8 +109,11 @@ func (d *durable) first(
 	defer func() {
 		settle := func() error { return d.Settle(context.WithoutCancel(ctx), e.scope, keep, d.ttl) }
 		switch {
-		case keep == nil && tool.InDoubt(err):
-			err = errors.Join(err, d.Lose(context.WithoutCancel(ctx), e.scope, max(d.ttl, LostFor)))
+		// What a tool of our own has changed may be in the store, although that could not say so.
+		case keep == nil && (tool.InDoubt(err) || persist.Doubtful(err) && !tool.NotRun(err)):
+			free := context.WithoutCancel(ctx)
+			lose := func() error { return d.Lose(free, e.scope, max(d.ttl, LostFor)) }
+			err = errors.Join(err, persist.Write(free, c, out, "that its outcome is unknown", lose))
 			return
 		case keep == nil:
 			_ = settle() // if that fails, the store knows that no process runs it

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/engine/idempotency"
+	"toolpost/engine/persist"
 	"toolpost/host/secret"
 	"toolpost/internal/kit"
 	"toolpost/store"
@@ -25,6 +26,7 @@ type shared struct {
 	claims map[[32]byte]*idempotency.Claim
 	fail   error
 	lost   time.Duration // how long a claim whose process is gone would count as lost
+	away   int           // so often it cannot be reached to lose a claim
 }
 
 func (s *shared) Claim(_ context.Context, scope, input [32]byte, call string, ttl time.Duration) (idempotency.Claim, error) {
@@ -55,6 +57,9 @@ func (s *shared) Settle(_ context.Context, scope [32]byte, result []byte, _ time
 func (s *shared) Lose(_ context.Context, scope [32]byte, _ time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.away--; s.away >= 0 {
+		return tool.Errorf(tool.CodeUnavailable, "away").Because(persist.Down)
+	}
 	s.claims[scope].Lost = true
 	return s.fail
 }
@@ -172,6 +177,21 @@ func TestACallInDoubtIsNotRunAgain(t *testing.T) {
 		}
 		kit.Equal(t, runs.Load(), 1, what)
 	}
+}
+
+// A tool of our own whose write may be in the store is not run again, also if the store is still away when its call ends.
+func TestACallWhoseWriteIsInDoubtIsNotRunAgain(t *testing.T) {
+	var runs atomic.Int64
+	s := &shared{away: 1}
+	h := program(s).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		runs.Add(1)
+		return nil, tool.Errorf(tool.CodeUnavailable, "the connection was lost").Because(persist.Unclear)
+	}))
+	for _, want := range []tool.Code{tool.CodeUnavailable, tool.CodeConflict, tool.CodeConflict} {
+		_, _, err := invoke(t, h, call("k", `{}`))
+		kit.Equal(t, tool.CodeOf(err), want, err)
+	}
+	kit.Equal(t, runs.Load(), 1)
 }
 
 func TestUnstoredOutcomeIsAnError(t *testing.T) {

@@ -25,6 +25,9 @@ const (
 // moment.
 func Away(err error) bool { return hasReason(err, Down, Unclear) }
 
+// Doubtful reports whether an error leaves open whether the store wrote something.
+func Doubtful(err error) bool { return hasReason(err, Unclear) }
+
 // Retry reports whether an error is about a store that takes the same write later: it was away, or has no room.
 func Retry(err error) bool { return Away(err) || hasReason(err, Full) }
 
