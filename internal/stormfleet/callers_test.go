@@ -20,7 +20,7 @@ type history struct {
 }
 
 // A begunJob is a job that a hub has acknowledged.
-type begunJob struct{ id, tool, job, state, said string }
+type begunJob struct{ id, tool, job, state string }
 
 // A begunPlan marks three ids, once each.
 type begunPlan struct {

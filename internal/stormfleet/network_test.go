@@ -90,7 +90,7 @@ func (n *network) delay(address string, on bool) error {
 }
 
 func command(name string, args ...string) error {
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil { //nolint:gosec // ip and nft
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
 	return nil
