@@ -354,6 +354,7 @@ func TestALateOutcomeThatWasAlteredIsFound(t *testing.T) {
 	kit.OK(t, err)
 	kept := kit.Must(n.host.past(t.Context(), n.pass.ID, "c1"))(t)
 	spec := kit.Must(f.source().Tools(t.Context()))(t)[0]
+	spec.Digest = "of the definition that its node has had since"
 	for wrong, alter := range map[string]func(*past){
 		"":                       func(*past) {},
 		"its node has sent none": func(p *past) { p.Receipt = nil },
