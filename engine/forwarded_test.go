@@ -46,3 +46,13 @@ func TestForwardedCallsSkipWhatTheyPassedAtTheirHub(t *testing.T) {
 	_, err := pass("held", true)
 	kit.Refused(t, err, tool.CodeAccessDenied, "only hubs have approvers")
 }
+
+// The walls of a forwarded call are noted for its receipt: those that its hub asked for, and those of the policy here.
+func TestForwardedCallsNoteTheirWalls(t *testing.T) {
+	o := under(rules(t, `rules: [{name: alone, effect: confine, tools: echo, guarantees: {no_network: true}}]`))
+	e := start(t, o, bind("std", source(echo, "echo")))
+	c := &tool.Call{Tool: "echo", Args: []byte(`{}`), FromHub: true, Guarantees: tool.Guarantees{NoSubprocess: true}}
+	c.Record = &tool.Record{}
+	kit.Must(e.Invoke(t.Context(), c, tool.Discard))(t)
+	kit.Equal(t, c.Record.Walls, "no_network,no_subprocess")
+}

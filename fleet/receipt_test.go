@@ -303,15 +303,24 @@ func TestReceiptsOutliveTheirKeys(t *testing.T) {
 	kit.OK(t, err)
 	s, _ = read(t, second)
 	kit.Equal(t, s.Key != old && s.Wrong == "", true, s)
+
+	var again rotated // by another hub, a moment ago
+	kit.OK(t, strictjson.Unmarshal(kit.Must(n.makeKey())(t), &again))
+	kit.OK(t, f.store.Fleet().SetKey(t.Context(), n.pass.ID, again.Old, again.Key))
+	kit.OK(t, n.useKey())
+	third, _, err := f.writing("c3", `{}`)
+	kit.OK(t, err)
+	s, _ = read(t, third)
+	kit.Equal(t, s.Key+s.Wrong, again.Key)
 	kit.OK(t, f.hub.Evict(t.Context(), "one"))
-	kit.Equal(t, len(f.findings(first, second)), 0)
+	kit.Equal(t, len(f.findings(first, second, third)), 0)
 	var held int
 	for _, m := range kit.Must(f.store.Fleet().Members(t.Context()))(t) {
 		if m.Name == "one" {
 			held = len(m.Keys)
 		}
 	}
-	kit.Equal(t, held, 2)
+	kit.Equal(t, held, 3)
 }
 
 // An outcome that comes late has its receipt with it, also one that was too large to be kept.
