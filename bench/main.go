@@ -17,7 +17,6 @@ import (
 
 	"toolpost/bench/attempt"
 	"toolpost/bench/curves"
-	"toolpost/bench/scale"
 	"toolpost/host/sandbox"
 )
 
@@ -30,7 +29,6 @@ type lab struct {
 	huge     bool            // also measure growth up to sizes that take minutes to make
 	made     map[string]bool // paths that rows share
 	points   []point         // of the curves of growth
-	known    scale.Costs     // of a fleet
 	scaled   curves.Sheet    // the curves of a fleet
 	ends     []func() error  // of everything that the measurement opened
 }

@@ -905,19 +905,19 @@ func renumber(s *stream, data []byte) {
 	binary.BigEndian.PutUint32(data[1:], s.got+1)
 }
 
-// The simulation finds each guard that is taken out.
+// The simulation finds each guard that is taken out. A journal refuses what the first two let through, so it is taken out with them.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	for what, p := range map[string]struct {
 		plant
 		says string
 	}{
-		"a request that comes again runs again": {plant{toWorker: func(h *host, _ *nats.Msg) {
+		"a request that comes again runs again": {plant{forgets: "journal", toWorker: func(h *host, _ *nats.Msg) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			clear(h.seen)
 			clear(h.before)
 		}}, "times"},
-		"a program takes requests for an earlier one": {plant{toWorker: func(h *host, m *nats.Msg) {
+		"a program takes requests for an earlier one": {plant{forgets: "journal", toWorker: func(h *host, m *nats.Msg) {
 			rewrite(m, func(r *request) { r.To = h.run })
 		}}, "times"},
 		"a node takes requests for another definition": {plant{toWorker: func(h *host, m *nats.Msg) {
@@ -933,16 +933,14 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		"what may change something is sent again": {plant{judge: func(s *tool.Spec) { s.Effects.Idempotent = true }}, "ran change"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			for seed := range uint64(rounds.Of(5, 5000)) {
+			for seed := range uint64(rounds.Of(200, 5000)) {
 				s := simulate(t, seed, p.plant)
 				if i := slices.IndexFunc(s.wrong, func(w string) bool { return strings.Contains(w, p.says) }); i >= 0 {
 					t.Logf("found after %d schedules: %s", seed+1, s.wrong[i])
 					return
 				}
 			}
-			if rounds.Of(0, 1) == 1 {
-				t.Error("not found")
-			}
+			t.Error("not found")
 		})
 	}
 }

@@ -144,7 +144,7 @@ func (m *model) call() {
 		w.places.enter(func(leave func()) {
 			m.after(m.Tool, func() {
 				leave()
-				m.chain(step{w.cpu, m.Worker / 2, 0}, step{h.cpu, m.Hub / 2, m.Link})(func() {
+				m.chain(step{w.cpu, m.Worker / 2, 0}, step{h.cpu, m.Hub / 2, m.Link}, step{m.callers, 0, m.Link})(func() {
 					h.store.serve(m.Store, func() {})
 					if m.now >= m.from {
 						m.took = append(m.took, m.now-began)
