@@ -118,10 +118,7 @@ func (s *sim) repeat(ctx context.Context, c *simCall, dice *rand.Rand) {
 			return
 		}
 		tool.Sleep(ctx, pause)
-		again := *c
-		again.id, again.cancel, again.left, again.result, again.err, again.got = c.id+"'", 0, 20*time.Second, nil, nil, nil
-		again.due, again.ended = time.Time{}, time.Time{}
-		c = &again
+		c = &simCall{id: c.id + "'", tool: c.tool, key: c.key, events: c.events, pad: c.pad, takes: c.takes, slow: c.slow, left: 20 * time.Second}
 		s.make(ctx, h, c)
 	}
 }

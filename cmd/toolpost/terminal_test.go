@@ -289,7 +289,7 @@ func TestServerAsksAtItsTerminal(t *testing.T) {
 	})
 	said.wait(t, "+other")
 	_ = kit.Must(io.WriteString(ours, "no too short\n"))(t)
-	said.wait(t, "denied")
+	kit.Eventually(t, "it is denied", func() bool { return regexp.MustCompile(`(?m)^denied\r?$`).MatchString(said.String()) })
 	kit.Contains(t, calls("other"), "denied it: too short", "the agent was not told why")
 	kit.Contains(t, calls("third"), "has to be approved", "the agent was not told")
 	said.wait(t, "+third")

@@ -159,7 +159,9 @@ func approvalStandsWhereTheCallIs(t *testing.T, w world) {
 	kit.Equal(t, string(kit.Must(os.ReadFile(path))(t)), config, "the rule was written before it was agreed to")
 	p.Click("button", "Write the rule and allow")
 	p.WaitText("owner allowed it always")
-	kit.Contains(t, string(kit.Must(os.ReadFile(path))(t)), "approved:", "the rule was not written")
+	kit.Eventually(t, "the rule is written", func() bool {
+		return strings.Contains(string(kit.Must(os.ReadFile(path))(t)), "approved:")
+	})
 
 	// On the overview what was decided stays, with what became of it.
 	p.Eval("void (location.hash = '#/overview')", nil)
