@@ -80,7 +80,7 @@ store: {url: %q}
 func spent(pids ...int) (d time.Duration) {
 	for _, pid := range pids {
 		var t unix.Timespec
-		if unix.ClockGettime(int32(^pid)<<3|2, &t) == nil { //nolint:gosec // the clock of a process; one of PostgreSQL may have ended
+		if unix.ClockGettime(int32(^pid)<<3|2, &t) == nil { // the clock of a process; one of PostgreSQL may have ended
 			d += time.Duration(t.Nano())
 		}
 	}

@@ -47,7 +47,7 @@ type Seen struct {
 
 // Run simulates a fleet. The same fleet, load and seed give the same result.
 func Run(f Fleet, l Load, seed uint64) Seen {
-	m := &model{Fleet: f, load: l, random: rand.New(rand.NewPCG(seed, 1)), from: l.For / 5} //nolint:gosec // a model
+	m := &model{Fleet: f, load: l, random: rand.New(rand.NewPCG(seed, 1)), from: l.For / 5}
 	m.build()
 	for i := range l.Callers {
 		m.after(time.Duration(i)*time.Microsecond, m.call)
