@@ -23,20 +23,13 @@ func TestFailOverLosesAndDoublesNothing(t *testing.T) {
 	if !netns.Alone(t) {
 		return
 	}
-	primary := pg.New(t)
-	address := primary.Database(t)
-	primary.Apart(t)
-	standby := primary.Standby(t)
-	name := kit.Must(url.Parse(address))(t).Path
-	l := newLoad(open(t, "postgres://toolpost@10.9.1.2,10.9.2.2"+name+"?target_session_attrs=read-write", store.Options{}))
+	primary, standby, address := twoServers(t)
+	l := loadOf(t, address)
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer stop()
-	for i := range 4 {
-		work.Go(func() { l.record(ctx, t, i) })
-	}
-	work.Go(func() { l.run(ctx, t) })
+	l.begin(ctx, t, &work)
 	for n := range 2 * rounds.Of(1, 10) {
 		l.goOn(t)
 		how := []syscall.Signal{syscall.SIGINT, syscall.SIGKILL}[n%2]
@@ -71,20 +64,13 @@ func TestAPrimaryThatHangsIsLeft(t *testing.T) {
 	if !netns.Alone(t) {
 		return
 	}
-	primary := pg.New(t)
-	address := primary.Database(t)
-	primary.Apart(t)
-	standby := primary.Standby(t)
-	name := kit.Must(url.Parse(address))(t).Path
-	l := newLoad(open(t, "postgres://toolpost@10.9.1.2,10.9.2.2"+name+"?target_session_attrs=read-write", store.Options{}))
+	primary, standby, address := twoServers(t)
+	l := loadOf(t, address)
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer stop()
-	for i := range 4 {
-		work.Go(func() { l.record(ctx, t, i) })
-	}
-	work.Go(func() { l.run(ctx, t) })
+	l.begin(ctx, t, &work)
 	l.goOn(t)
 	primary.Freeze(true)
 	defer primary.Freeze(false)
@@ -95,6 +81,31 @@ func TestAPrimaryThatHangsIsLeft(t *testing.T) {
 	stop()
 	work.Wait()
 	l.check(t)
+}
+
+// twoServers are a primary and its synchronous standby, in networks of their own, and the address of a database at the primary.
+func twoServers(t *testing.T) (primary, standby *pg.Server, address string) {
+	t.Helper()
+	primary = pg.New(t)
+	address = primary.Database(t)
+	primary.Apart(t)
+	return primary, primary.Standby(t), address
+}
+
+// loadOf is load on a database, with both servers in its URL.
+func loadOf(t *testing.T, address string) *load {
+	t.Helper()
+	name := kit.Must(url.Parse(address))(t).Path
+	return newLoad(open(t, "postgres://toolpost@10.9.1.2,10.9.2.2"+name+"?target_session_attrs=read-write", store.Options{}))
+}
+
+// begin lets the load begin, until ctx ends.
+func (l *load) begin(ctx context.Context, t *testing.T, work *sync.WaitGroup) {
+	t.Helper()
+	for i := range 4 {
+		work.Go(func() { l.record(ctx, t, i) })
+	}
+	work.Go(func() { l.run(ctx, t) })
 }
 
 // failOver promotes a standby, and waits until calls succeed again.
