@@ -3,7 +3,6 @@ package job_test
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -665,17 +664,13 @@ func TestJobsThatRunHaveTimeToEndAtAShutdown(t *testing.T) {
 // raw changes the database directly.
 func raw(t *testing.T, path, statement string, args ...any) {
 	t.Helper()
-	db := kit.Must(sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)"))(t)
-	defer db.Close()
-	kit.Must(db.ExecContext(t.Context(), statement, args...))(t)
+	kit.Must(kit.SQLite(t, path).ExecContext(t.Context(), statement, args...))(t)
 }
 
 // count queries the database directly.
 func count(t *testing.T, path, query string) (n int) {
 	t.Helper()
-	db := kit.Must(sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)"))(t)
-	defer db.Close()
-	kit.OK(t, db.QueryRowContext(t.Context(), query).Scan(&n))
+	kit.OK(t, kit.SQLite(t, path).QueryRowContext(t.Context(), query).Scan(&n))
 	return n
 }
 

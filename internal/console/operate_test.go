@@ -1,7 +1,6 @@
 package console
 
 import (
-	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,11 +110,8 @@ func alteredLogIsSeen(t *testing.T, w world) {
 	s := served.Start(t, w.bin, dir)
 	someCalls(t, s, 5, 0)
 	kit.Must(s.Call(t.Context(), "audit.verify", `{}`))(t) // a query of the log flushes it first
-	db, err := sql.Open("sqlite", filepath.Join(dir, ".toolpost", "toolpost.db"))
-	kit.OK(t, err)
-	_, err = db.ExecContext(t.Context(), "UPDATE audit SET bytes_in = bytes_in + 1 WHERE seq = 3")
-	kit.OK(t, db.Close())
-	kit.OK(t, err)
+	db := kit.SQLite(t, filepath.Join(dir, ".toolpost", "toolpost.db"))
+	kit.Must(db.ExecContext(t.Context(), "UPDATE audit SET bytes_in = bytes_in + 1 WHERE seq = 3"))(t)
 	p := w.browser.Page(t, browser.Look{})
 	p.SignIn(s, "#/audit")
 	p.WaitText("Broken at row 3")

@@ -2,7 +2,6 @@ package auditlog_test
 
 import (
 	"cmp"
-	"database/sql"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -128,8 +127,7 @@ func TestALaneIsAnchoredWhateverOthersDo(t *testing.T) {
 	kit.OK(t, own.Close())
 	kit.OK(t, other.Audit().Forge("head", 0, time.Now(), `SELECT MAX(seq) + 1, 0, zeroblob(32) FROM audit`))
 	kit.OK(t, other.Close())
-	raw := kit.Must(sql.Open("sqlite", path))(t)
-	defer func() { kit.OK(t, raw.Close()) }()
+	raw := kit.SQLite(t, path)
 	for _, hide := range []string{``, `DELETE FROM audit_head WHERE id = 1`} {
 		kit.Must(raw.ExecContext(t.Context(), hide))(t)
 		own = open(t, path, "own")

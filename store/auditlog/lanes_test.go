@@ -37,9 +37,7 @@ func twoLanes(t *testing.T) (open func(key string) *store.DB, raw *sql.DB) {
 	kit.OK(t, other.Close())
 	record(t, own, 1)
 	kit.OK(t, own.Close())
-	raw = kit.Must(sql.Open("sqlite", path))(t)
-	t.Cleanup(func() { kit.OK(t, raw.Close()) })
-	return open, raw
+	return open, kit.SQLite(t, path)
 }
 
 func verified(t *testing.T, db *store.DB) *audit.Report {
@@ -178,8 +176,7 @@ func TestChangedRowsOfManyLanesAreFoundInTheirOrder(t *testing.T) {
 	for i := range 1200 {
 		kit.OK(t, lanes[i%4].Audit().Append(t.Context(), call(), false))
 	}
-	raw := kit.Must(sql.Open("sqlite", path))(t)
-	defer func() { kit.OK(t, raw.Close()) }()
+	raw := kit.SQLite(t, path)
 	kit.Must(raw.ExecContext(t.Context(),
 		`UPDATE audit SET session = 'x' WHERE seq IN (512, 513, 514, 1023, 1024, 1025)`))(t)
 	r := verified(t, lanes[0])

@@ -78,8 +78,8 @@ func newSigners(t *testing.T) signers {
 
 func newKeys(t *testing.T, s signers) *keys {
 	path, now := filepath.Join(t.TempDir(), "store.db"), time.Now().UTC()
-	k := &keys{open(t, path, "own"), kit.Must(sql.Open("sqlite", path))(t), s, now.Add(-20 * time.Hour), now.Add(-time.Hour)}
-	t.Cleanup(func() { kit.OK(t, k.raw.Close()); kit.OK(t, k.Close()) })
+	k := &keys{open(t, path, "own"), kit.SQLite(t, path), s, now.Add(-20 * time.Hour), now.Add(-time.Hour)}
+	t.Cleanup(func() { kit.OK(t, k.Close()) })
 	for name, s := range map[string]signer{"one": k.one, "two": k.two, "out": k.out} {
 		kit.OK(t, k.Fleet().Found(t.Context(), member.Member{ID: name, Name: name, Role: member.Worker, Key: s.public}))
 	}
