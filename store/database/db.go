@@ -22,6 +22,7 @@ import (
 
 	"toolpost/engine/persist"
 	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // A Dialect holds what one kind of database does differently. The rest is the same for all of them.
@@ -268,8 +269,11 @@ func (t *Tx) migrateFrom(steps [][]string) error {
 	if _, err := Row(t, haveVersion, nil, &have); err != nil {
 		return err
 	}
-	if have > len(steps) {
+	switch {
+	case have > len(steps):
 		return t.w.db.allowed(t.ctx, t.w.conn, have, "writes")
+	case have == 0:
+		steps = atOnce(steps)
 	}
 	for n := have; n < len(steps); n++ {
 		if wait, err := t.mustWait(have, steps[n:]); err != nil || wait {
@@ -280,6 +284,34 @@ func (t *Tx) migrateFrom(steps [][]string) error {
 		}
 	}
 	return nil
+}
+
+var (
+	makesTable = regex.Lazy(`^CREATE TABLE (\w+) \(`)
+	addsColumn = regex.Lazy(`^ALTER TABLE (\w+) ADD COLUMN (.+)$`)
+	lastColumn = regex.Lazy(`(,\s*PRIMARY KEY \([^)]*\))?\)$`)
+)
+
+// atOnce returns the steps for an empty database: its tables have the columns of later steps from the start. SQLite reads its whole
+// schema again for each column that is added, which took most of the time of a new store.
+func atOnce(steps [][]string) [][]string {
+	tables, all := map[string]*string{}, make([][]string, len(steps))
+	for i, step := range steps {
+		all[i] = make([]string, 0, len(step)) // so that the pointers into it stay
+		for _, statement := range step {
+			if m := addsColumn().FindStringSubmatch(statement); m != nil && tables[m[1]] != nil {
+				made := tables[m[1]]
+				end := lastColumn().FindStringIndex(*made)[0]
+				*made = (*made)[:end] + ", " + m[2] + (*made)[end:]
+				continue
+			}
+			all[i] = append(all[i], statement)
+			if m := makesTable().FindStringSubmatch(statement); m != nil {
+				tables[m[1]] = &all[i][len(all[i])-1]
+			}
+		}
+	}
+	return all
 }
 
 // step makes the step to a version, and says which earlier versions may still use the database.

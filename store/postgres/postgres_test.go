@@ -17,8 +17,12 @@ import (
 )
 
 func kind(s *pg.Server) storetest.Kind {
-	return storetest.Kind{New: s.Database, Open: postgres.Open, Raw: pg.Raw, Far: true, Dump: dump}
+	return storetest.Kind{New: s.Database, Open: postgres.Open, Raw: pg.Raw, Far: true, Dump: dump, Schema: schema}
 }
+
+const schema = `SELECT table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || COALESCE(column_default, '')
+		FROM information_schema.columns WHERE table_schema = 'public'
+	UNION SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1`
 
 // dump translates a dump of SQLite to PostgreSQL.
 func dump(sqlite string) string {

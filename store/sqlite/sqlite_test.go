@@ -31,6 +31,9 @@ func kind() storetest.Kind {
 			t.Cleanup(func() { _ = db.Close() })
 			return db
 		},
+		Schema: `SELECT m.name || '.' || c.name || ' ' || c.type || ' ' || c."notnull" || ' ' || COALESCE(c.dflt_value, '') || ' ' || c.pk
+				FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'
+			UNION SELECT sql FROM sqlite_master WHERE type <> 'table' AND sql <> '' ORDER BY 1`,
 	}
 }
 

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"database/sql"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -56,6 +57,31 @@ func earlierLog(t *testing.T, k Kind) {
 	add(t, db, full(), full())
 	equal(t, sound(t, db, head).Rows, 19)
 	isAt(t, get(t, db.Sessions(), "s"), 2, object{"a": object{"b": json.Number("1"), "c": "x"}})
+}
+
+// A new store gets all columns at once, and one of an earlier version gets them step by step.
+func sameTables(t *testing.T, k Kind) {
+	var all [2][]string
+	for i, address := range []string{k.version5(t), k.New(t)} {
+		add(t, k.open(t, address), full())
+		all[i] = listOf(t, k.Raw(t, address), k.Schema)
+	}
+	needs(t, len(all[0]) > 40, "%d parts of a schema", len(all[0]))
+	equal(t, strings.Join(all[1], "\n"), strings.Join(all[0], "\n"))
+}
+
+// listOf returns the texts that a query returns.
+func listOf(t *testing.T, raw *sql.DB, query string) (all []string) {
+	t.Helper()
+	rows := must[*sql.Rows](t)(raw.QueryContext(t.Context(), query))
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		works(t, rows.Scan(&text))
+		all = append(all, strings.Join(strings.Fields(text), " "))
+	}
+	works(t, rows.Err())
+	return all
 }
 
 // later returns the columns of a log that has grown twice. Their values alias those of other columns, so that a record

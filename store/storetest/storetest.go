@@ -25,6 +25,8 @@ type Kind struct {
 	Far bool
 	// translates a dump of SQLite to this kind; nil if none is needed
 	Dump func(sqlite string) string
+	// lists what there is in a database: its tables with their columns, its indexes and views
+	Schema string
 }
 
 // key signs the audit logs of the suite.
@@ -144,6 +146,7 @@ func Run(t *testing.T, k Kind) {
 		{"Store/WhatWasRefusedLateLeavesNothing", refusedLate},
 		{"Store/StatementsRunInTheirOrder", inOrder},
 		{"Store/TheLogOfAnEarlierVersionVerifiesAndGoesOn", earlierLog},
+		{"Store/ANewStoreHasTheTablesOfOneThatHasGrown", sameTables},
 		{"Store/AColumnMoreChangesNothingOfTheRowsBefore", moreColumns},
 		{"Store/OfALaterVersionIsRefusedInWords", laterStore},
 		{"Store/ProgramsAreUpgradedOneByOne", upgrades},
