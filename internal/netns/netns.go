@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,8 +39,12 @@ func Alone(t *testing.T) bool {
 		}
 		t.Skip("networks can be made by root alone, with Debian's package iproute2")
 	}
-	t.Parallel()                                                                                                    // other tests have networks of their own
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=15m") //nolint:gosec // this test program
+	t.Parallel() // other tests have networks of their own
+	left := 15 * time.Minute
+	if end, ok := t.Deadline(); ok {
+		left = time.Until(end)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout="+left.String()) //nolint:gosec // this test program
 	cmd.Env = append(os.Environ(), alone+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS // what it mounts vanishes with it

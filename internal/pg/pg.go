@@ -2,6 +2,7 @@
 package pg
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -179,13 +180,25 @@ func (s *Server) Cut(t testing.TB, off bool) {
 	s.machine.Cut(t, off)
 }
 
-// Freeze stops all processes of the server, as if its machine had hung, or lets them go on.
+// Freeze stops all processes of the server, as if its machine had hung, or lets them go on. The first one is stopped first and goes on
+// last: the kernel's list of its children may lack some while they come and go, and one that stayed frozen would keep its locks.
 func (s *Server) Freeze(off bool) {
-	how := syscall.SIGCONT
-	if off {
-		how = syscall.SIGSTOP
+	if !off {
+		s.signalChildren(syscall.SIGCONT)
+		_ = s.cmd.Process.Signal(syscall.SIGCONT)
+		return
 	}
-	_ = s.cmd.Process.Signal(how) // first, so that it starts no more of them
+	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
+	for range 1000 { // a signal may take a moment
+		if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid)); err != nil || bytes.Contains(state, []byte(") T ")) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	s.signalChildren(syscall.SIGSTOP)
+}
+
+func (s *Server) signalChildren(how syscall.Signal) {
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", s.cmd.Process.Pid))
 	for _, text := range strings.Fields(string(children)) {
 		if pid, err := strconv.Atoi(text); err == nil {
@@ -193,6 +206,9 @@ func (s *Server) Freeze(off bool) {
 		}
 	}
 }
+
+// PID is the process of the server that starts the others.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
 
 // Promote makes a standby the primary.
 func (s *Server) Promote(t testing.TB) {

@@ -18,6 +18,7 @@ import (
 	"toolpost/host/sandbox"
 	"toolpost/internal/kit"
 	"toolpost/internal/netns"
+	"toolpost/internal/pg"
 	"toolpost/internal/rounds"
 	"toolpost/tool/tooltest"
 )
@@ -164,7 +165,9 @@ func (s *site) weather(t *testing.T, p plan) (evidence, timeline) {
 		}
 	})
 	over := time.Now()
+	look := time.AfterFunc(2*healsWithin, s.look)
 	healed := s.heals(all, over)
+	look.Stop()
 	if most := healsWithin + 20*bare; healed.last > most {
 		l.findings = append(l.findings, fmt.Sprintf("healed within %v: only after %v (%s)", most, healed.last, healed.what))
 	}
@@ -274,6 +277,26 @@ func (s *site) heals(all []door, since time.Time) (r recovery) {
 	}
 	work.Wait()
 	return r
+}
+
+// look keeps what the kernel knows of the networks, for whoever looks for the reason why a fleet does not heal.
+func (s *site) look() {
+	show := [][]string{{"nft", "list", "ruleset"}, {"ip", "rule"}, {"ip", "-s", "link"}}
+	for _, n := range s.nodes() {
+		show = append(show, n.machine.Words("ss", "-tanpoi"), n.machine.Words("ip", "neighbour"), n.machine.Words("nstat", "-az"))
+	}
+	for _, db := range []*pg.Server{s.primary, s.standby} {
+		show = append(show, []string{"nsenter", "-t", strconv.Itoa(db.PID()), "-n", "ss", "-tanpoi"}, []string{"pstree", "-pa", strconv.Itoa(db.PID())})
+	}
+	f, err := os.Create(filepath.Join(s.logs, "network"))
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for _, words := range show {
+		out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+		fmt.Fprintf(f, "== %s %v\n%s\n", strings.Join(words, " "), err, out)
+	}
 }
 
 // ends waits until the jobs have ended, and asks for their states.
