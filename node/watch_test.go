@@ -481,6 +481,39 @@ func TestADeadSourceIsTriedAtOnceWhenItsFilesChange(t *testing.T) {
 	})
 }
 
+// counts is an MCP server with a tool that counts its calls.
+const counts = `import json, sys
+n = 0
+for line in sys.stdin:
+    r = json.loads(line)
+    n += r["method"] == "tools/call"
+    answer = {
+        "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+        "tools/list": {"tools": [{"name": "count", "inputSchema": {"type": "object"}}], "ttlMs": 0, "cacheScope": "private"},
+        "tools/call": {"content": [{"type": "text", "text": str(n)}]},
+    }
+    if "id" in r:
+        print(json.dumps({"jsonrpc": "2.0", "id": r["id"], "result": {"resultType": "complete", **answer[r["method"]]}}), flush=True)
+`
+
+// A program may keep what it knows in memory: it is not started again because another source comes or goes.
+func TestASourceMoreStartsNoOtherProgramAgain(t *testing.T) {
+	const one = "store: {url: none}\nsources:\n- {name: counter, protocol: mcp, command: [python3, counter.py], dir: counter}\n"
+	const more = "- {name: other, protocol: command, command: [python3, other.py], dir: other, walls: {write: [data]}}\n"
+	p := watched(t, map[string]string{"toolpost.yaml": one, "counter/counter.py": counts, "other/other.py": "print(1)", "data/x": ""}, node.Options{})
+	for want, text := range []string{one, one + more, one} {
+		p.write("toolpost.yaml", text)
+		kit.Until(t, func() error {
+			if err := call(p.n, "other"); (err == nil) != (text != one) {
+				return fmt.Errorf("the config was not reloaded: %v", err)
+			}
+			return nil
+		})
+		r := kit.Must(p.n.Handler().Invoke(t.Context(), &tool.Call{Tool: "count"}, tool.Discard))(t)
+		kit.Equal(t, string(r.Output), fmt.Sprintf("%q", fmt.Sprint(want+1)), p.logged)
+	}
+}
+
 // Half of a file may be a valid file with less in it: the tools of this protocol are the words of a file.
 func TestFileSavedWhileReadRemovesNoTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -503,7 +536,8 @@ func TestFileSavedWhileReadRemovesNoTool(t *testing.T) {
 						(*save)()
 					}
 				}
-				return offlimits.Claim{Starts: []string{filepath.Join(src.Dir, src.Name)}, Stays: true}, nil
+				// Without walls, so that it is opened again whenever other files are off limits.
+				return offlimits.Claim{Starts: []string{filepath.Join(src.Dir, src.Name)}, Stays: true, Bare: true}, nil
 			},
 		}}
 		const sources = "store: {url: none}\nsources: [{name: words, protocol: words}"

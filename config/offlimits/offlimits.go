@@ -404,10 +404,34 @@ func same[T comparable](a, b []T) bool {
 }
 
 // Outdates reports whether a change of the config leaves a source with rooms that were built for another list, or that
-// may now change the config.
+// may now change the config. What must only not be changed is nothing to a room that may not change it anyway: a program
+// that keeps its state in memory is not started again for each source that comes or goes.
 func (c Claim) Outdates(before, now *List) bool {
+	if !c.Stays {
+		return false
+	}
 	open := func(folder string) bool { return now.Config != "" && Within(now.Config, filepath.Clean(folder)) }
-	return c.Stays && (!now.Same(before) || slices.ContainsFunc(c.Writes, open))
+	hidden := before.all().Absent
+	seen := func(path string) bool { // not hidden before and after
+		return !slices.ContainsFunc(hidden, func(folder string) bool {
+			return strings.HasSuffix(folder, "/") && Within(filepath.Clean(path), filepath.Clean(folder)) && slices.Contains(now.all().Absent, folder)
+		})
+	}
+	if slices.ContainsFunc(c.Writes, open) || slices.ContainsFunc(differing(before.Hidden(), now.Hidden()), seen) {
+		return true
+	}
+	kept := func(l *List) []string { return slices.Concat(l.Fixed(), l.Folders(), l.Held()) }
+	return slices.ContainsFunc(differing(kept(before), kept(now)), func(path string) bool {
+		return c.Bare || slices.ContainsFunc(c.Writes, func(folder string) bool { return now.meet(path, folder, true) })
+	})
+}
+
+// differing returns what only one of two lists has.
+func differing(a, b []string) []string {
+	without := func(a, b []string) []string {
+		return slices.DeleteFunc(slices.Clone(a), func(one string) bool { return slices.Contains(b, one) })
+	}
+	return append(without(a, b), without(b, a)...)
 }
 
 // Under returns a path of a config, clean; a relative one starts in dir.

@@ -102,6 +102,37 @@ func TestStrictestBanWins(t *testing.T) {
 	}
 }
 
+func TestAProgramIsStartedAgainOnlyIfItsRoomIsOutOfDate(t *testing.T) {
+	dir := ground(t, "data", "work", "other")
+	kit.OK(t, os.Symlink("data", filepath.Join(dir, "link")))
+	before := &List{Absent: []string{dir + "/state/"}, Config: dir + "/config"}
+	room := Claim{Source: "a", Writes: []string{dir + "/data"}, Stays: true}
+	for what, c := range map[string]struct {
+		room Claim
+		more Claim // of a source more
+		want bool
+	}{
+		"nothing":                            {room, Claim{}, false},
+		"a program elsewhere":                {room, Claim{Starts: []string{dir + "/other/main.py"}, Homes: []string{dir + "/other"}, Writes: []string{dir + "/work"}}, false},
+		"a program that it may write":        {room, Claim{Starts: []string{dir + "/data/main.py"}}, true},
+		"the same by a link":                 {room, Claim{Starts: []string{dir + "/link/main.py"}}, true},
+		"a home that it may write":           {room, Claim{Homes: []string{dir + "/data/lib"}}, true},
+		"a home around what it may write":    {room, Claim{Homes: []string{dir}}, true},
+		"a folder that it may move away":     {room, Claim{Shows: []string{dir + "/data/shown"}}, true},
+		"a secret that it may see":           {room, Claim{Keeps: []string{dir + "/other/key"}}, true},
+		"a secret that was hidden before":    {room, Claim{Keeps: []string{dir + "/state/secrets/key"}}, false},
+		"a room that ends with its call":     {Claim{Writes: room.Writes}, Claim{Starts: []string{dir + "/data/main.py"}}, false},
+		"a program without walls":            {Claim{Stays: true, Bare: true}, Claim{Starts: []string{dir + "/other/main.py"}}, true},
+		"a room that may write the config":   {Claim{Stays: true, Writes: []string{dir}}, Claim{}, true},
+		"a room in which nothing is written": {Claim{Stays: true}, Claim{Starts: []string{dir + "/data/main.py"}, Homes: []string{dir}}, false},
+	} {
+		now := *before
+		now.Add(c.more)
+		kit.Equal(t, c.room.Outdates(before, &now), c.want, what)
+		kit.Equal(t, c.room.Outdates(&now, before), c.want, what, "goes")
+	}
+}
+
 // A room is refused if such a link is on the path, but the server itself reads its target.
 func TestTargetOfAToolsLinkIsOffLimits(t *testing.T) {
 	dir := ground(t, "vault/deep", "state")
