@@ -66,9 +66,10 @@ LEAN := where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else pri
 	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
 	PATH=$$keep$${python:+$$python:}$$PATH; unset NODE_EXTRA_CA_CERTS; export GORACE=atexit_sleep_ms=50
 
-# Packages whose tests spend their time in other programs (tools, shells, agents, browsers, a database): the race detector
-# would see little of it, and double its cost. They run without it, beside the others; `make long` runs them with it.
-PLAIN := /(builtin/(run|shell)|clients|cmd/toolpost|docs|examples|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria)|store/postgres|internal/(agents|attacks|console|fleets|hogs|kills|matrix|mcpsuite|modelclients|stormfleet|storms))$$
+# Packages whose tests spend their time in other programs (tools, shells, agents, browsers, a database), of which the race detector
+# would see little, or in thousands of rounds, which it makes three times as long. They run without it, beside the others; `make long`
+# runs them with it.
+PLAIN := /(builtin|builtin/(run|shell)|clients|cmd/toolpost|docs|examples|fleet|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria|openai|openapi|rest)|store/(postgres|sqlite)|wire/schema|internal/(agents|attacks|console|fleets|hogs|kills|matrix|mcpsuite|modelclients|stormfleet|storms))$$
 
 # The packages that take longest begin first, so that none of them is left to run alone at the end.
 SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|fleets|matrix|mcpsuite)|protocol/(mcp/(door|runner)|namel3ss|openai))$$
