@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -33,13 +34,24 @@ const (
 
 // Build builds the program, as make build does, and returns a copy of it. All tests of a checkout build it in one place,
 // so that the go command links it again only after a change; each test copies it while it holds the lock of that place.
-func Build(t *testing.T) string {
+func Build(t *testing.T) string { return BuildWith(t, nil) }
+
+// BuildWith builds it with other texts in place of some files of the checkout, or with files more, by their paths in it.
+func BuildWith(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := kit.Must(filepath.EvalSymlinks(t.TempDir()))(t)
 	place := lockedPlace(t)
 	defer place.Close()
-	shared, bin := filepath.Join(filepath.Dir(place.Name()), "toolpost"), filepath.Join(dir, "toolpost")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", shared, "toolpost/cmd/toolpost")
+	shared, bin, replaced := filepath.Join(filepath.Dir(place.Name()), "toolpost"), filepath.Join(dir, "toolpost"), map[string]string{}
+	for name, text := range files {
+		shared = filepath.Join(dir, "linked")
+		own := filepath.Join(dir, fmt.Sprint(len(replaced), filepath.Ext(name)))
+		kit.OK(t, os.WriteFile(own, []byte(text), 0o600))
+		replaced[filepath.Join(filepath.Dir(place.Name()), "../..", name)] = own
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	kit.OK(t, os.WriteFile(overlay, kit.Must(json.Marshal(map[string]any{"Replace": replaced}))(t), 0o600))
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-overlay", overlay, "-o", shared, "toolpost/cmd/toolpost")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	// A file that this process had open for writing could not be started while another test forks.
 	take := exec.CommandContext(t.Context(), "cp", shared, bin)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -139,9 +140,14 @@ func (s *site) happen(f fault) error {
 		nodes[0].signal(syscall.SIGSTOP)
 		sleep(s.ctx, f.lasts)
 		nodes[0].signal(syscall.SIGCONT)
-	case "rolling restart":
+	case "rolling restart": // with another version of the program: the later one, and then the earlier one again
+		before := s.bin
+		s.bin, s.other = s.other, s.bin
 		for _, n := range s.nodes() {
-			s.down(n, 0, func() { n.signal(syscall.SIGTERM) })
+			s.down(n, 0, func() {
+				n.signal(syscall.SIGTERM)
+				n.words[slices.Index(n.words, before)] = s.bin
+			})
 			for end := time.Now().Add(10 * time.Second); s.ctx.Err() == nil && time.Now().Before(end); sleep(s.ctx, 100*time.Millisecond) {
 				if s.works(s.hubs[0]) == nil || s.works(s.hubs[len(s.hubs)-1]) == nil {
 					break

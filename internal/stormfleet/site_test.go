@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ import (
 type site struct {
 	t        *testing.T
 	bin, dir string
+	other    string // the program as its next version may be; the two change places at each rolling restart
 	logs     string // the folder of the logs, which stays
 	net      *network
 	hubs     []*node
@@ -178,6 +180,19 @@ func (s *site) keep(n *node) {
 		}
 	})
 	<-n.ready
+}
+
+// next builds the program as its next version may be: its store has a table more, and its nodes speak a later version of the link.
+func next(t *testing.T) string {
+	t.Helper()
+	link := string(kit.Must(os.ReadFile("../../fleet/wire.go"))(t))
+	version := regexp.MustCompile(`const linkVersion = (\d+)`).FindStringSubmatch(link)
+	number := kit.Must(strconv.Atoi(version[1]))(t)
+	steps := len(kit.Must(filepath.Glob("../../store/migrations/*.sql"))(t))
+	return served.BuildWith(t, map[string]string{
+		"fleet/wire.go": strings.Replace(link, version[0], fmt.Sprint("const linkVersion = ", number+1), 1),
+		fmt.Sprintf("store/migrations/%d.sql", steps+1): "-- expands\nCREATE TABLE later (id BIGINT PRIMARY KEY);\n",
+	})
 }
 
 // signal sends a signal to a node, if it runs.

@@ -141,6 +141,10 @@ func missing() error {
 // weather makes the storm, and returns what is known about it.
 func (s *site) weather(t *testing.T, p plan) (evidence, timeline) {
 	t.Helper()
+	faults := schedule(p.seed, p.length, names(s.hubs), names(s.workers))
+	if slices.ContainsFunc(faults, func(f fault) bool { return f.kind == "rolling restart" }) {
+		s.other = next(t)
+	}
 	h := &history{}
 	e := evidence{history: h, kills: map[string][]time.Time{}}
 	l := timeline{began: time.Now(), rows: []string{"network", "postgres"}}
@@ -155,7 +159,6 @@ func (s *site) weather(t *testing.T, p plan) (evidence, timeline) {
 	defer stop()
 	load.Go(func() { s.call(ctx, p.seed, h, all) })
 	var mu sync.Mutex
-	faults := schedule(p.seed, p.length, names(s.hubs), names(s.workers))
 	s.rage(faults, l.began, func(f fault, begun, ended time.Time) {
 		mu.Lock()
 		defer mu.Unlock()
