@@ -77,7 +77,7 @@ func (n *Node) others(workers bool) (all []member.Member) {
 	if n == nil || n.hub == nil {
 		return nil
 	}
-	for _, m := range n.roster.all() {
+	for _, m := range n.roster.All() {
 		if m.ID != n.pass.ID && m.Evicted.IsZero() && (m.Role == roleHub || workers && n.hub.knows(m.ID)) {
 			all = append(all, m)
 		}

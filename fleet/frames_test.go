@@ -18,6 +18,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/roster"
+	"toolpost/fleet/spool"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/packed"
@@ -414,7 +416,7 @@ func FuzzDecodeResult(f *testing.F) {
 			kit.OK(t, checkJSON(r.Output))
 			kit.Must(encodeResult(r))(t)
 		}
-		_ = (&incoming{}).emit(b, tool.Discard)
+		_ = emit(&spool.File{}, b, tool.Discard)
 		_, _ = decodeTouches(b)
 		kit.Equal(t, ended(b) != nil, true)
 	})
@@ -464,7 +466,7 @@ func FuzzJoining(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, id string) {
 		n := &Node{env: Env{Register: closed{}, Log: slog.New(slog.DiscardHandler)}}
 		n.receive(&nats.Msg{Subject: subjectJoin, Reply: subjectJoined + "1", Data: b})
-		h := &hub{roster: &roster{}, log: slog.New(slog.DiscardHandler), peers: map[string]*peer{}, heard: map[string]int{}}
+		h := &hub{roster: roster.New(nil, nil), log: slog.New(slog.DiscardHandler), peers: map[string]*peer{}, heard: map[string]int{}}
 		h.announced(&nats.Msg{Subject: subjectUp + id, Data: b})
 		kit.Equal(t, len(h.peers), 0, "a node that is no member")
 	})

@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/fleet/roster"
+	"toolpost/fleet/spool"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -36,7 +38,7 @@ type hub struct {
 	log     *slog.Logger
 	changed func() // the tools of the fleet may have changed
 	doubted func(r *tool.Record, code tool.Code)
-	roster  *roster
+	roster  *roster.Roster
 	routes  []Route
 	room    budget // of the streams
 
@@ -119,7 +121,7 @@ func (h *hub) announced(m *nats.Msg) {
 		a.ID != strings.TrimPrefix(m.Subject, subjectUp) || a.ID == h.id {
 		return
 	}
-	as, ok := h.roster.byID(a.ID)
+	as, ok := h.roster.ByID(a.ID)
 	if !ok || !as.Evicted.IsZero() {
 		return
 	}
@@ -201,12 +203,12 @@ func (s *stream) exchange(ctx context.Context, k kind, body []byte, out tool.Sin
 	if err := s.send(ctx, k, body); err != nil {
 		return nil, err
 	}
-	in := &incoming{}
-	defer in.close()
+	in := &spool.File{}
+	defer in.Close()
 	for {
-		f, err := s.message(ctx, in.write)
+		f, err := s.message(ctx, in.Write)
 		if err == nil && f.kind == kindEvent {
-			if err = in.emit(f.body, out); err == nil {
+			if err = emit(in, f.body, out); err == nil {
 				continue
 			}
 		}

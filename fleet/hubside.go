@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/roster"
 	"toolpost/host/broker"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -17,11 +18,11 @@ import (
 
 // startHub starts the server of a hub, and what listens on it.
 func (n *Node) startHub(ctx context.Context) (err error) {
-	n.roster = &roster{register: n.env.Register, log: n.env.Log, evicted: map[string]bool{}}
-	if err := n.roster.refresh(ctx); err != nil {
+	n.roster = roster.New(n.env.Register, n.env.Log)
+	if err := n.roster.Refresh(ctx); err != nil {
 		return err
 	}
-	if m, ok := n.roster.byID(n.pass.ID); !ok || !m.Evicted.IsZero() {
+	if m, ok := n.roster.ByID(n.pass.ID); !ok || !m.Evicted.IsZero() {
 		return tool.Errorf(tool.CodeAccessDenied, "the store of this hub does not know it as a member of its fleet: all hubs of a fleet "+
 			"share one PostgreSQL (store: {url: postgres://…}), or this one was evicted; to join again, remove fleet.json from the "+
 			"state folder and use a new token")
@@ -56,7 +57,7 @@ func (n *Node) startHub(ctx context.Context) (err error) {
 	n.tasks.Go(n.watchRoster)
 	n.tasks.Go(n.settleDoubts)
 	n.env.Log.Info("the fleet is open", "address", n.address())
-	return n.roster.refresh(ctx)
+	return n.roster.Refresh(ctx)
 }
 
 // listen starts the server, on a free port if another program has its own.
@@ -65,11 +66,11 @@ func (n *Node) listen() error {
 	if err != nil {
 		return err
 	}
-	n.server, err = startServer(n.env.Listen, certificate, n.roster.known, n.env.Log)
+	n.server, err = startServer(n.env.Listen, certificate, n.roster.Known, n.env.Log)
 	if errors.Is(err, errTaken) {
 		host, _, _ := net.SplitHostPort(n.env.Listen)
 		n.env.Log.Warn("another program has the port of the fleet; this hub takes a free one", "listen", n.env.Listen)
-		n.server, err = startServer(net.JoinHostPort(host, "0"), certificate, n.roster.known, n.env.Log)
+		n.server, err = startServer(net.JoinHostPort(host, "0"), certificate, n.roster.Known, n.env.Log)
 	}
 	return err
 }
@@ -95,7 +96,7 @@ func (n *Node) closeHub() {
 // hubAddresses lists the addresses of the hubs, this one among them.
 func (n *Node) hubAddresses() []string {
 	list := []string{n.address()}
-	for _, m := range n.roster.all() {
+	for _, m := range n.roster.All() {
 		if m.Role == roleHub && m.Evicted.IsZero() && m.Address != "" && m.ID != n.pass.ID {
 			list = append(list, m.Address)
 		}
@@ -119,7 +120,7 @@ func (n *Node) watchRoster() {
 		if !tool.Sleep(n.life, rosterEvery) {
 			return
 		}
-		if err := n.roster.refresh(n.life); err != nil && n.life.Err() == nil {
+		if err := n.roster.Refresh(n.life); err != nil && n.life.Err() == nil {
 			n.env.Log.Warn("the members of the fleet cannot be read; those that were read last count", "error", err)
 			continue
 		}
@@ -133,7 +134,7 @@ const rosterEvery = 5 * time.Second
 // expel cuts off nodes that are no members any more.
 func (n *Node) expel() {
 	members := map[string]bool{}
-	for _, m := range n.roster.all() {
+	for _, m := range n.roster.All() {
 		members[m.ID] = m.Evicted.IsZero()
 	}
 	if here, known := members[n.pass.ID]; known && !here {
@@ -161,7 +162,7 @@ func (n *Node) Ready() error {
 		p := n.hub.peers[m.ID]
 		return m.ID != n.pass.ID && m.Evicted.IsZero() && (p == nil || p.listed == "" && p.refused == "")
 	}
-	if n.hub.stale || slices.ContainsFunc(n.roster.all(), missing) {
+	if n.hub.stale || slices.ContainsFunc(n.roster.All(), missing) {
 		return tool.Errorf(tool.CodeUnavailable, "the hub waits for the other nodes").RetryAfter(time.Second)
 	}
 	n.gathered.Store(true)

@@ -328,7 +328,7 @@ func (r *flaky) Members(ctx context.Context) ([]member.Member, error) {
 // meet lets the first hub read the members, and tell its nodes of all hubs, which it does every rosterEvery.
 func (f *fleetTest) meet() {
 	f.t.Helper()
-	kit.OK(f.t, f.hub.roster.refresh(f.t.Context()))
+	kit.OK(f.t, f.hub.roster.Refresh(f.t.Context()))
 	f.hub.connect(f.hub.hubAddresses())
 	f.hub.tellHubs()
 }
@@ -422,7 +422,7 @@ func TestARotatedKeyReplacesTheOldOne(t *testing.T) {
 	var next rotated // the store has another key, and the node was not told
 	kit.OK(t, strictjson.Unmarshal(kit.Must(n.makeKey())(t), &next))
 	kit.OK(t, f.store.Fleet().SetKey(t.Context(), n.pass.ID, next.Old, next.Key))
-	kit.OK(t, f.hub.roster.refresh(t.Context()))
+	kit.OK(t, f.hub.roster.Refresh(t.Context()))
 	f.hub.server.keep(nil)
 	f.hub.hub.gone(n.pass.ID)
 	kit.Eventually(t, "it has the key that it kept", func() bool { return kit.Must(n.key())(t) == next.Key })
@@ -432,7 +432,7 @@ func TestARotatedKeyReplacesTheOldOne(t *testing.T) {
 	kit.OK(t, err)
 	proof := kit.Must((&Pass{Seed: seed}).sign([]byte("x")))(t)
 	for what, r := range map[string]rotated{"for another key": {"x", public, proof}, "no proof": {next.Key, public, proof}} {
-		m := kit.Must(f.hub.roster.named(t.Context(), "worker"))(t)
+		m := kit.Must(f.hub.roster.Named(t.Context(), "worker"))(t)
 		kit.Refused(t, f.hub.rekey(t.Context(), m, kit.Must(strictjson.Marshal(r))(t)), tool.CodeAccessDenied, "has not proven", what)
 	}
 }

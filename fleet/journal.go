@@ -206,7 +206,7 @@ func (n *Node) pasts(ctx context.Context, call string, again *tool.Call) (all ma
 	all = map[string]past{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for _, m := range n.roster.all() {
+	for _, m := range n.roster.All() {
 		if !m.Evicted.IsZero() && time.Since(m.Evicted) > journalFor {
 			continue
 		}

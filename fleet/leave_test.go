@@ -62,7 +62,7 @@ func TestANodeThatDrainsLosesNoOutcome(t *testing.T) {
 				for range calls {
 					kit.OK(t, kit.Receive(t, "an outcome", results))
 				}
-				m := kit.Must(f.hub.roster.named(t.Context(), "worker"))(t)
+				m := kit.Must(f.hub.roster.Named(t.Context(), "worker"))(t)
 				kit.OK(t, f.hub.Evict(t.Context(), m.ID)) // the next one has its name
 			}
 		})
@@ -95,7 +95,7 @@ func TestACallToANodeThatLeavesIsNotInDoubt(t *testing.T) {
 		w := f.work("one", quick())
 		w.Drain(t.Context())
 		w.Close(t.Context())
-		kit.OK(t, f.hub.Evict(t.Context(), kit.Must(f.hub.roster.named(t.Context(), "one"))(t).ID))
+		kit.OK(t, f.hub.Evict(t.Context(), kit.Must(f.hub.roster.Named(t.Context(), "one"))(t).ID))
 	}
 }
 
@@ -111,6 +111,6 @@ func TestACallGoesToANodeWhoseBreakerIsClosed(t *testing.T) {
 	for range 20 {
 		kit.OK(t, kit.Err(f.call(t.Context(), "note", `{}`)))
 	}
-	kit.OK(t, f.hub.Evict(t.Context(), kit.Must(f.hub.roster.named(t.Context(), "two"))(t).ID))
+	kit.OK(t, f.hub.Evict(t.Context(), kit.Must(f.hub.roster.Named(t.Context(), "two"))(t).ID))
 	kit.Refused(t, kit.Err(f.call(t.Context(), "note", `{}`)), tool.CodeBreakerOpen, "it failed too often")
 }

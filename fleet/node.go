@@ -25,6 +25,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/roster"
 	"toolpost/host/broker"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -113,7 +114,7 @@ type Node struct {
 	nc     *nats.Conn
 	system *nats.Conn
 	hub    *hub
-	roster *roster
+	roster *roster.Roster
 	nudge  chan struct{} // something to announce
 	lock   *os.File      // on the state folder: one program is this node
 

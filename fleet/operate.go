@@ -65,11 +65,11 @@ func (n *Node) obey(ctx context.Context, o order, out tool.Sink) ([]byte, error)
 			break
 		}
 		if o.Node != "" { // the store may be away
-			n.roster.evict(o.Node)
+			n.roster.Evict(o.Node)
 			n.expel()
 			break
 		}
-		return []byte("{}"), n.roster.refresh(ctx)
+		return []byte("{}"), n.roster.Refresh(ctx)
 	default:
 		return nil, tool.Errorf(tool.CodeUnsupported, "this node does not know the order %.40q; is it older than the hub?", o.Do)
 	}
@@ -144,13 +144,13 @@ const (
 
 // Nodes describes the members, as this hub sees them.
 func (n *Node) Nodes(ctx context.Context) ([]Status, error) {
-	_ = n.roster.refresh(ctx) // else those that were read last count
+	_ = n.roster.Refresh(ctx) // else those that were read last count
 	return n.statuses(), nil
 }
 
 func (n *Node) statuses() (all []Status) {
 	drift := n.configDrift()
-	for _, m := range n.roster.all() {
+	for _, m := range n.roster.All() {
 		if !m.Evicted.IsZero() {
 			continue
 		}
@@ -261,7 +261,7 @@ func (n *Node) Token(ctx context.Context, t member.Ticket, ttl time.Duration) (s
 
 // DrainNode lets a node take no more calls.
 func (n *Node) DrainNode(ctx context.Context, name string) error {
-	m, err := n.roster.named(ctx, name)
+	m, err := n.roster.Named(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (n *Node) order(ctx context.Context, m member.Member, o order, out tool.Sin
 
 // Evict ends the membership of a node: its key is refused from now on, and its connections end.
 func (n *Node) Evict(ctx context.Context, name string) error {
-	m, err := n.roster.named(ctx, name)
+	m, err := n.roster.Named(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -317,7 +317,7 @@ func (n *Node) Evict(ctx context.Context, name string) error {
 	if err := n.env.Register.Evict(ctx, m.ID); err != nil {
 		return err
 	}
-	n.roster.evict(m.ID)
+	n.roster.Evict(m.ID)
 	n.expel()
 	n.tellMembers(ctx, m.ID)
 	return nil
@@ -367,7 +367,7 @@ func (n *Node) Name() string {
 
 // Rotate lets every connected node make another key; the old ones are refused. It returns the nodes that did not.
 func (n *Node) Rotate(ctx context.Context) (failed []string, err error) {
-	if err := n.roster.refresh(ctx); err != nil {
+	if err := n.roster.Refresh(ctx); err != nil {
 		return nil, err
 	}
 	failed = n.eachPeer(func(m member.Member) error {
@@ -380,7 +380,7 @@ func (n *Node) Rotate(ctx context.Context) (failed []string, err error) {
 		}
 		return err
 	})
-	self, _ := n.roster.byID(n.pass.ID)
+	self, _ := n.roster.ByID(n.pass.ID)
 	answer, err := n.makeKey()
 	if err == nil {
 		err = n.rekey(ctx, self, answer)
@@ -388,7 +388,7 @@ func (n *Node) Rotate(ctx context.Context) (failed []string, err error) {
 	if err == nil {
 		err = n.useKey()
 	}
-	err = errors.Join(err, n.roster.refresh(ctx))
+	err = errors.Join(err, n.roster.Refresh(ctx))
 	n.tellMembers(ctx, "")
 	return failed, err
 }

@@ -72,10 +72,10 @@ func (h *hub) attestedLate(of, row *tool.Record, spec *tool.Spec, p *past) {
 // judge puts a receipt into a record, with what is wrong about it. The node must have had its key since a time.
 func (h *hub) judge(want *receipt.Claim, came []byte, into *tool.Record, since time.Time) {
 	want.Held = func(key string) bool {
-		if member.Held(h.roster.all(), want.Node, key, since, time.Now()) {
+		if member.Held(h.roster.All(), want.Node, key, since, time.Now()) {
 			return true
 		}
-		m, _ := h.roster.known(key) // it may be new
+		m, _ := h.roster.Known(key) // it may be new
 		return m.Name == want.Node
 	}
 	var err error

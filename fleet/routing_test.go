@@ -242,7 +242,7 @@ func TestANodeSpeaksForItselfAlone(t *testing.T) {
 	f := open(t)
 	other := f.work("other", reference(t))
 	p := f.join("attacker", member.Worker)
-	kit.OK(t, f.hub.roster.refresh(t.Context()))
+	kit.OK(t, f.hub.roster.Refresh(t.Context()))
 	say := func(a announcement) {
 		f.hub.hub.announced(&nats.Msg{Subject: subjectUp + p.ID, Data: kit.Must(strictjson.Marshal(a))(t)})
 	}

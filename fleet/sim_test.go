@@ -21,6 +21,7 @@ import (
 
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
+	"toolpost/fleet/roster"
 	"toolpost/host/secret"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
@@ -413,10 +414,11 @@ type simHub struct {
 func (h *simHub) start(ctx context.Context) {
 	n := &Node{pass: Pass{ID: h.id, Name: h.id, Role: roleHub}}
 	n.env = Env{Log: slog.New(slog.DiscardHandler), Changed: func() {}, Late: h.s.late}
-	n.roster = &roster{}
+	var members []member.Member
 	for _, w := range h.s.workers {
-		n.roster.members = append(n.roster.members, member.Member{ID: w.id, Name: w.id, Role: member.Worker})
+		members = append(members, member.Member{ID: w.id, Name: w.id, Role: member.Worker})
 	}
+	n.roster = roster.New(nil, n.env.Log, members...)
 	hub := newHub(n)
 	hub.nc = &simServer{h, hub}
 	hub.bar = func(node string) {

@@ -1,18 +1,16 @@
 package fleet
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"hash/fnv"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 
+	"toolpost/fleet/spool"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 	"toolpost/wire/strictjson"
@@ -406,33 +404,8 @@ func (h *hub) drop(p *peer, id string) {
 	}
 }
 
-// An incoming collects the file of the next event.
-type incoming struct {
-	file *os.File // without a name; nil if there is none
-	size int64
-}
-
-// maxFile bounds the file of an event.
-const maxFile = 1 << 30
-
-func (in *incoming) write(b []byte) (err error) {
-	if in.file == nil {
-		if in.file, err = os.CreateTemp("", "toolpost-asset-*"); err != nil {
-			return err
-		}
-		if err = os.Remove(in.file.Name()); err != nil {
-			return err
-		}
-	}
-	if in.size += int64(len(b)); in.size > maxFile {
-		return tool.Errorf(tool.CodeUnsupported, "an asset has more than %d bytes; nodes send no larger ones", maxFile)
-	}
-	_, err = in.file.Write(b)
-	return err
-}
-
-// emit passes an event on.
-func (in *incoming) emit(body []byte, out tool.Sink) error {
+// emit passes an event on, with its file, which came before it.
+func emit(in *spool.File, body []byte, out tool.Sink) error {
 	var head event
 	raw, err := unpack(body, &head)
 	if err == nil {
@@ -443,38 +416,10 @@ func (in *incoming) emit(body []byte, out tool.Sink) error {
 	}
 	ev := tool.Event{Kind: head.Kind, Time: head.Time, Blocked: head.Blocked, Ours: head.Ours, Data: at(raw, 0)}
 	if head.File {
-		if ev.File, err = in.whole(head.SHA256); err != nil {
+		if ev.File, err = in.Whole(head.SHA256); err != nil {
 			return err
 		}
-		defer in.close()
+		defer in.Close()
 	}
 	return out.Emit(ev)
-}
-
-// whole returns the file, whose digest it checks.
-func (in *incoming) whole(sum []byte) (*os.File, error) {
-	if in.file == nil { // it is empty
-		if err := in.write(nil); err != nil {
-			return nil, err
-		}
-	}
-	got := sha256.New()
-	if _, err := in.file.Seek(0, 0); err != nil {
-		return nil, err
-	}
-	if _, err := in.file.WriteTo(got); err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(got.Sum(nil), sum) {
-		return nil, tool.Errorf(tool.CodeProtocol, "an asset of a node has another digest than it said").Because(reasonLink)
-	}
-	_, err := in.file.Seek(0, 0)
-	return in.file, err
-}
-
-func (in *incoming) close() {
-	if in.file != nil {
-		_ = in.file.Close()
-		in.file, in.size = nil, 0
-	}
 }

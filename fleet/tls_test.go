@@ -73,7 +73,7 @@ func TestAFleetHasTheCertificatesOfItsOperator(t *testing.T) {
 	other := kit.Must(tls.LoadX509KeyPair(files.Cert, files.Key))(t)
 	other.Certificate = append(other.Certificate, ca.Certificate.Raw)
 	fake := kit.Must(startServer("127.0.0.1:0", always(&other),
-		f.hub.roster.known, f.log))(t)
+		f.hub.roster.Known, f.log))(t)
 	defer fake.srv.Shutdown()
 	address := "localhost:" + fake.port
 	_, err := nats.Connect("nats://"+address, nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(), nats.Nkey(kit.Must(p.public())(t), p.sign))

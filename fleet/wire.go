@@ -26,10 +26,9 @@ const (
 // linkVersion is the version of what nodes say to each other. A hub takes nodes of its own version and of the one before.
 const linkVersion = 2
 
-// reasonLink marks errors of the link between machines, and reasonGone those of calls whose node is gone.
 const (
-	reasonLink = "fleet_link"
-	reasonGone = "worker_gone"
+	reasonLink = tool.ReasonLink
+	reasonGone = tool.ReasonGone
 )
 
 // A request is a call on its way to a node. The bytes of the arguments, the answers and the state follow it unchanged.

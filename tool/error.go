@@ -39,6 +39,13 @@ const (
 // a failure of the protocol; others want to distinguish it from a line that cannot be read.
 const ReasonExit = "exit_status"
 
+// ReasonLink is the reason of errors of the link between the machines of a fleet, and ReasonGone that of errors of calls whose node
+// is gone, or takes no calls.
+const (
+	ReasonLink = "fleet_link"
+	ReasonGone = "worker_gone"
+)
+
 // Codes lists every code, for tables that must be complete.
 func Codes() []Code {
 	return []Code{

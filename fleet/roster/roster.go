@@ -1,4 +1,5 @@
-package fleet
+// Package roster keeps the members of a fleet as the store had them last: a hub admits nodes while the store is away.
+package roster
 
 import (
 	"context"
@@ -11,8 +12,8 @@ import (
 	"toolpost/tool"
 )
 
-// A roster is the members of a fleet as the store had them last: a hub admits nodes while the store is away.
-type roster struct {
+// A Roster is the members of one fleet.
+type Roster struct {
 	register member.Register
 	log      *slog.Logger
 	looking  sync.Mutex // one look at the store at a time
@@ -23,14 +24,19 @@ type roster struct {
 	read    time.Time
 }
 
-// refresh reads the members. Looks at the store follow one another, so that none brings back what a later one has seen.
-func (r *roster) refresh(ctx context.Context) error {
+// New returns the roster of a register. Until it is first read, it has the given members.
+func New(register member.Register, log *slog.Logger, members ...member.Member) *Roster {
+	return &Roster{register: register, log: log, members: members, evicted: map[string]bool{}}
+}
+
+// Refresh reads the members. Looks at the store follow one another, so that none brings back what a later one has seen.
+func (r *Roster) Refresh(ctx context.Context) error {
 	r.looking.Lock()
 	defer r.looking.Unlock()
 	return r.look(ctx)
 }
 
-func (r *roster) look(ctx context.Context) error {
+func (r *Roster) look(ctx context.Context) error {
 	began := time.Now()
 	all, err := r.register.Members(ctx)
 	if err != nil {
@@ -42,15 +48,15 @@ func (r *roster) look(ctx context.Context) error {
 	return nil
 }
 
-// evict notes that a member was evicted.
-func (r *roster) evict(id string) {
+// Evict notes that a member was evicted.
+func (r *Roster) Evict(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.evicted[id] = true
 	r.members = r.without(slices.Clone(r.members))
 }
 
-func (r *roster) without(all []member.Member) []member.Member {
+func (r *Roster) without(all []member.Member) []member.Member {
 	for i := range all {
 		if r.evicted[all[i].ID] && all[i].Evicted.IsZero() {
 			all[i].Evicted = time.Now()
@@ -59,28 +65,30 @@ func (r *roster) without(all []member.Member) []member.Member {
 	return all
 }
 
-func (r *roster) all() []member.Member {
+// All returns the members, evicted ones too.
+func (r *Roster) All() []member.Member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.members
 }
 
-func (r *roster) byID(id string) (member.Member, bool) {
+// ByID returns the member with an id.
+func (r *Roster) ByID(id string) (member.Member, bool) {
 	return r.find(func(m member.Member) bool { return m.ID == id })
 }
 
 // find returns the first member that is wanted.
-func (r *roster) find(wanted func(member.Member) bool) (m member.Member, ok bool) {
-	all := r.all()
+func (r *Roster) find(wanted func(member.Member) bool) (m member.Member, ok bool) {
+	all := r.All()
 	if i := slices.IndexFunc(all, wanted); i >= 0 {
 		return all[i], true
 	}
 	return m, false
 }
 
-// known returns the member with a key. One that joined a moment ago is looked up in the store, for all that ask meanwhile at
+// Known returns the member with a key. One that joined a moment ago is looked up in the store, for all that ask meanwhile at
 // once: a stranger must not keep the store busy.
-func (r *roster) known(key string) (member.Member, bool) {
+func (r *Roster) Known(key string) (member.Member, bool) {
 	has := func(m member.Member) bool { return m.Key == key && m.Evicted.IsZero() }
 	if m, ok := r.find(has); ok {
 		return m, true
@@ -105,9 +113,9 @@ func (r *roster) known(key string) (member.Member, bool) {
 // lookEvery is the least time between two looks at the store for an unknown key.
 const lookEvery = 50 * time.Millisecond
 
-// named returns the member with a name or an id, which may have joined a moment ago.
-func (r *roster) named(ctx context.Context, name string) (member.Member, error) {
-	_ = r.refresh(ctx) // else those that were read last count
+// Named returns the member with a name or an id, which may have joined a moment ago.
+func (r *Roster) Named(ctx context.Context, name string) (member.Member, error) {
+	_ = r.Refresh(ctx) // else those that were read last count
 	m, ok := r.find(func(m member.Member) bool { return m.Evicted.IsZero() && (m.Name == name || m.ID == name) })
 	if !ok {
 		return m, tool.Errorf(tool.CodeNotFound, "the fleet has no node %q; `toolpost fleet` lists them", name)
