@@ -3,7 +3,9 @@ package store
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"time"
 
@@ -218,4 +220,30 @@ func (f *FleetTable) Evict(_ context.Context, id string) error {
 		}
 		return err
 	})
+}
+
+// SetShares implements member.Shares.
+func (f *FleetTable) SetShares(_ context.Context, source, name string, to map[string]int) error {
+	if err := cmp.Or(checkText("source", source), checkText("tool", name)); err != nil {
+		return err
+	}
+	return f.change(func(t *database.Tx, _ int64) error {
+		if err := t.Exec(`DELETE FROM fleet_share WHERE source = ? AND tool = ?`, source, name); err != nil {
+			return err
+		}
+		for _, digest := range slices.Sorted(maps.Keys(to)) {
+			err := t.Exec(`INSERT INTO fleet_share (source, tool, digest, percent) VALUES (?, ?, ?, ?)`, source, name, digest, to[digest])
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Shares implements member.Shares.
+func (f *FleetTable) Shares(ctx context.Context) ([]member.Share, error) {
+	return database.List(f.db.Query(ctx), func(rows *sql.Rows) (s member.Share, err error) {
+		return s, rows.Scan(&s.Source, &s.Tool, &s.Digest, &s.Percent)
+	}, `SELECT source, tool, digest, percent FROM fleet_share ORDER BY source, tool, digest`)
 }

@@ -48,7 +48,7 @@ var (
 	_    plan.Store           = (*PlanTable)(nil)
 	_, _ approval.Store       = (*ApprovalTable)(nil), (*Approvals)(nil)
 	_    quota.Shared         = (*QuotaTable)(nil)
-	_    member.Register      = (*FleetTable)(nil)
+	_    member.Store         = (*FleetTable)(nil)
 )
 
 // Options of a DB. The zero value is useful.

@@ -83,3 +83,25 @@ type Register interface {
 	// can be used again.
 	Evict(ctx context.Context, id string) error
 }
+
+// A Share is the part of the calls of a tool that run by one of its further definitions.
+type Share struct {
+	Source, Tool string
+	Digest       string // of the definition
+	Percent      int
+}
+
+// Shares keeps the shares of calls, for all hubs of a fleet.
+type Shares interface {
+	// SetShares replaces the shares of a tool, in percent by the digest of the definition; without any, all its calls run by the
+	// definition that counts.
+	SetShares(ctx context.Context, source, name string, to map[string]int) error
+	// Shares returns all shares, ordered.
+	Shares(ctx context.Context) ([]Share, error)
+}
+
+// A Store keeps what the hubs of a fleet have in common.
+type Store interface {
+	Register
+	Shares
+}

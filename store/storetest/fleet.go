@@ -173,3 +173,32 @@ func fleetRefused(t *testing.T, k Kind) {
 	gives(t, db.Fleet().SetAddress(t.Context(), good.ID, long), tool.CodeInvalidInput, "a long address")
 	equal(t, len(membersOf(t, db)), 1)
 }
+
+func fleetShares(t *testing.T, k Kind) {
+	mine, other := k.two(t)
+	set := func(db *store.DB, source, name string, to map[string]int) {
+		t.Helper()
+		works(t, db.Fleet().SetShares(t.Context(), source, name, to))
+	}
+	shares := func(db *store.DB) []member.Share {
+		t.Helper()
+		return must[[]member.Share](t)(db.Fleet().Shares(t.Context()))
+	}
+	equal(t, len(shares(mine)), 0)
+	set(mine, "std", "ä b.c", map[string]int{"d2": 10, "d1": 20})
+	set(other, "std", "other", map[string]int{"d1": 100})
+	want := []member.Share{{Source: "std", Tool: "other", Digest: "d1", Percent: 100}, {Source: "std", Tool: "ä b.c", Digest: "d1", Percent: 20},
+		{Source: "std", Tool: "ä b.c", Digest: "d2", Percent: 10}}
+	equal(t, shares(mine), want)
+	equal(t, shares(other), want)
+	set(other, "std", "ä b.c", map[string]int{"d2": 30})
+	want[1].Digest, want[1].Percent = "d2", 30
+	equal(t, shares(mine), want[:2], "the shares of a tool are replaced as a whole")
+	set(mine, "std", "ä b.c", nil)
+	equal(t, shares(other), want[:1])
+	gives(t, mine.Fleet().SetShares(t.Context(), "std", "\x00", nil), tool.CodeInvalidInput, "a name that not every database takes")
+	together(9, func(i int) {
+		set([]*store.DB{mine, other}[i%2], "std", "raced", map[string]int{name("d%d", i): 1, "d": 1})
+	})
+	equal(t, len(shares(mine)), 3, "the shares of two changes are mixed")
+}

@@ -119,6 +119,7 @@ func Run(t *testing.T, k Kind) {
 		{"Fleet/ConcurrentNodesUseNoTicketTooOften", fleetRaced},
 		{"Fleet/MembersHaveNamesOfTheirOwnUntilTheyAreEvicted", fleetMembers},
 		{"Fleet/BadTicketsAndNodesAreRefused", fleetRefused},
+		{"Fleet/SharesOfCallsAreReplacedAsAWhole", fleetShares},
 		{"Approvals/AreKeptFoundAndChangedByOneAtATime", approvals},
 		{"Approvals/RacedByFourProgramsEachIsUsedOnce", approvalsRaced},
 		{"Approvals/WakeTheJobsThatWaitForThem", approvalsOfJobs},
