@@ -39,6 +39,9 @@ type Options struct {
 	// Open opens waiting sources by name, and replaces them, whether or not they could be opened. After an error nothing
 	// was opened, and the calls that need these sources fail. If Open is nil, no source waits.
 	Open func(ctx context.Context, names []string) error
+	// Asked returns the digest of the definition that asked a question, or whose call has to be approved, if the tool is one of
+	// other nodes, which may have several. If it is nil, that is unknown.
+	Asked func(ctx context.Context, question string) (definition string)
 }
 
 // An Engine runs calls (tool.Handler) and shows what can be called (tool.Catalog).
@@ -50,6 +53,7 @@ type Engine struct {
 	pins   *pin.Registry
 	audit  *audit.Trail
 	open   func(ctx context.Context, names []string) error
+	asked  func(ctx context.Context, question string) (definition string)
 
 	timeout time.Duration // of a call whose tool has none
 	wait    time.Duration // how long a call that has begun may wait for a worker
@@ -75,8 +79,11 @@ var (
 func New(o Options) *Engine {
 	o.Queue = o.Queue.WithDefaults()
 	e := &Engine{
-		log: o.Log, policy: o.Policy, pins: o.Pins, audit: o.Audit, open: o.Open,
+		log: o.Log, policy: o.Policy, pins: o.Pins, audit: o.Audit, open: o.Open, asked: o.Asked,
 		timeout: cmp.Or(o.Timeout, 30*time.Second), wait: o.Queue.Wait,
+	}
+	if e.asked == nil {
+		e.asked = func(context.Context, string) string { return "" }
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)

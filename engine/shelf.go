@@ -77,6 +77,7 @@ type item struct {
 	err     error        // why it can never be called
 	held    *pin.Held    // nil unless it is held back
 	gone    bool         // its source does not bring it now; its names are kept for it
+	further []version    // that get a share of the calls
 }
 
 // back reports whether the tool is left off every list. It keeps its names.
@@ -222,8 +223,11 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 	sh.slug(inOrder)
 	for _, b := range inOrder {
 		for _, it := range b.items {
-			it.judge = sh.policy.For(it.spec, it.toucher())
-			it.handler = e.handler(it)
+			e.equip(it, sh.policy)
+			for _, v := range it.further {
+				v.named(it)
+				e.equip(v.item, sh.policy)
+			}
 			if !it.back() {
 				sh.items = append(sh.items, it)
 			}
@@ -233,6 +237,12 @@ func (e *Engine) newShelf(bound []*source, p *policy.Policy) *shelf {
 		return cmp.Or(strings.Compare(a.spec.Name, b.spec.Name), strings.Compare(a.spec.Source, b.spec.Source))
 	})
 	return sh
+}
+
+// equip gives an item its judge and its stages.
+func (e *Engine) equip(it *item, p *policy.Policy) {
+	it.judge = p.For(it.spec, it.toucher())
+	it.handler = e.handler(it)
 }
 
 // take makes the items of a source. A dead source without known tools becomes an item without a name.
@@ -270,6 +280,7 @@ func newItem(src *source, given *tool.Spec) *item {
 	if it.err == nil {
 		it.err = it.schema.broken
 	}
+	it.further = src.further(given)
 	return it
 }
 
@@ -315,7 +326,7 @@ func (p previewer) Preview(c *tool.Call, path string, limit int64) ([]byte, erro
 // toucher returns nil if the runner cannot predict what a call touches. One that can for some of its tools says for which.
 func (it *item) toucher() tool.Toucher {
 	t, ok := it.source.Runner.(tool.Toucher)
-	if knows, of := t.(interface{ Knows(name string) bool }); !ok || of && !knows.Knows(it.own.Name) {
+	if knows, of := t.(interface{ Knows(*tool.Spec) bool }); !ok || of && !knows.Knows(it.own) {
 		return nil
 	}
 	if reads, ok := t.(tool.Previewer); ok {

@@ -82,6 +82,17 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 		return nil, e.hidden(c, err)
 	}
 	defer it.source.release()
+	by := e.choose(ctx, it, c)
+	r, err := by.invoke(ctx, c, out)
+	if by != it && left(err, c) {
+		*c.Memo = tool.Memo{} // it may name the node
+		return it.invoke(ctx, c, out)
+	}
+	return r, err
+}
+
+// invoke runs a call by one definition of its tool.
+func (it *item) invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	c.Spec = it.spec // the call is the engine's own copy: see Invoke
 	if w := c.Watch.By; w != nil {
 		w.Found(it.spec)

@@ -454,7 +454,7 @@ func FuzzParseInvitation(f *testing.F) {
 }
 
 // closed is a register that lets no node join.
-type closed struct{ member.Register }
+type closed struct{ member.Store }
 
 func (closed) Enrol(_ context.Context, _ string, m member.Member) (member.Member, error) {
 	return m, tool.Errorf(tool.CodeAccessDenied, "no")
@@ -466,7 +466,7 @@ func FuzzJoining(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, id string) {
 		n := &Node{env: Env{Register: closed{}, Log: slog.New(slog.DiscardHandler)}}
 		n.receive(&nats.Msg{Subject: subjectJoin, Reply: subjectJoined + "1", Data: b})
-		h := &hub{roster: roster.New(nil, nil), log: slog.New(slog.DiscardHandler), peers: map[string]*peer{}, heard: map[string]int{}}
+		h := &hub{roster: roster.New(nil, nil, nil), log: slog.New(slog.DiscardHandler), peers: map[string]*peer{}, heard: map[string]int{}}
 		h.announced(&nats.Msg{Subject: subjectUp + id, Data: b})
 		kit.Equal(t, len(h.peers), 0, "a node that is no member")
 	})

@@ -138,6 +138,9 @@ func (h *hub) announced(m *nats.Msg) {
 		}
 		h.peers[a.ID] = p
 	}
+	if p.Draining != a.Draining {
+		h.change()
+	}
 	p.renew(a)
 	ask := p.listed != a.Digest && !p.asking && incompatible(p.Link) == ""
 	p.asking = p.asking || ask
@@ -417,7 +420,7 @@ func (h *hub) publish() {
 }
 
 // offers groups what the nodes offer by source and name. If nodes define a tool differently, the definition of most of them
-// counts, and the others get no calls of it: they drift. The caller holds mu.
+// counts, and the others get no calls of it but for a share that an operator gave them: they drift. The caller holds mu.
 func (h *hub) offers() map[string]map[string]*shared {
 	all := map[string]map[string]*shared{}
 	for _, id := range slices.Sorted(maps.Keys(h.peers)) {
@@ -428,15 +431,25 @@ func (h *hub) offers() map[string]map[string]*shared {
 				tools = map[string]*shared{}
 				all[o.Spec.Source] = tools
 			}
-			if tools[o.Spec.Name] == nil {
-				tools[o.Spec.Name] = &shared{byDigest: map[string][]*peer{}}
+			t := tools[o.Spec.Name]
+			if t == nil {
+				t = &shared{versions: map[string]*version{}}
+				tools[o.Spec.Name] = t
 			}
-			tools[o.Spec.Name].byDigest[o.digest] = append(tools[o.Spec.Name].byDigest[o.digest], p)
+			if t.versions[o.digest] == nil {
+				t.versions[o.digest] = &version{offered: o}
+			}
+			t.versions[o.digest].have = append(t.versions[o.digest].have, p)
 		}
 	}
 	for source, tools := range all {
 		for name, t := range tools {
 			t.settle(toolKey(source, name), h.routes, h.sources[source].digest(name))
+		}
+	}
+	for _, s := range h.roster.Shares() {
+		if t := all[s.Source][s.Tool]; t != nil && t.versions[s.Digest] != nil {
+			h.share(t, t.versions[s.Digest], s.Percent)
 		}
 	}
 	return all
@@ -453,11 +466,12 @@ func (h *hub) keepOrphans(offers map[string]map[string]*shared) {
 			offers[source] = map[string]*shared{}
 		}
 		for name, t := range *s.tools.Load() {
-			if offers[source][name] != nil || slices.ContainsFunc(t.byDigest[t.digest], here) || len(offers[source]) >= mostTools {
+			if offers[source][name] != nil || slices.ContainsFunc(t.have, here) || len(offers[source]) >= mostTools {
 				continue
 			}
 			if t.orphaned.IsZero() {
-				t = &shared{offered: t.offered, orphaned: time.Now(), why: errGone}
+				v := &version{offered: t.offered, why: errGone}
+				t = &shared{version: v, orphaned: time.Now(), versions: map[string]*version{t.digest: v}}
 			}
 			if time.Since(t.orphaned) < orphanFor {
 				offers[source][name] = t
@@ -468,38 +482,72 @@ func (h *hub) keepOrphans(offers map[string]map[string]*shared) {
 
 // A shared is a tool that some nodes have.
 type shared struct {
-	*offered                    // the definition that counts
-	orphaned time.Time          // since when no node has it; zero if some have
-	peers    []*peer            // that can run it
-	why      error              // why there are none
-	byDigest map[string][]*peer // that have it, by the digest of its definition there
+	*version                     // the definition that counts
+	orphaned time.Time           // since when no node has it; zero if some have
+	versions map[string]*version // all its definitions, by their digests
+	further  []*version          // those that get a share of the calls, ordered
+}
+
+// A version is a definition of a tool, and the nodes that have it.
+type version struct {
+	*offered
+	have    []*peer
+	peers   []*peer // of these, those that can run it
+	why     error   // why there are none
+	percent int     // of the calls, beside the definition that counts
 }
 
 // settle chooses the definition that most nodes have; if two are as frequent, the one that counted before, else the one with the
-// lesser digest. The nodes that have it can run the tool if they say so and have the labels of the routes.
+// lesser digest.
 func (t *shared) settle(key string, routes []Route, best string) {
-	if t.byDigest[best] == nil {
+	if t.versions[best] == nil {
 		best = ""
 	}
-	for _, d := range slices.Sorted(maps.Keys(t.byDigest)) {
-		if best == "" || len(t.byDigest[d]) > len(t.byDigest[best]) {
+	for _, d := range slices.Sorted(maps.Keys(t.versions)) {
+		v := t.versions[d]
+		if v.settle(key, routes); best == "" || len(v.have) > len(t.versions[best].have) {
 			best = d
 		}
 	}
-	t.offered = t.byDigest[best][0].tools[key]
-	labels := labelsFor(routes, t.Spec)
-	for _, p := range t.byDigest[best] {
+	t.version = t.versions[best]
+}
+
+// share gives a further definition of a tool its share of the calls, if a node takes them. One that a third party describes gets none: it
+// is not pinned. The caller holds mu.
+func (h *hub) share(t *shared, v *version, percent int) {
+	if v != t.version && !v.Upstream && slices.ContainsFunc(v.peers, h.takes) {
+		v.percent, t.further = percent, append(t.further, v)
+	}
+}
+
+// same reports whether hubs publish two states of a tool alike.
+func (t *shared) same(as *shared) bool {
+	return t.digest == as.digest && (t.why == nil) == (as.why == nil) &&
+		slices.EqualFunc(t.further, as.further, func(a, b *version) bool { return a.digest == b.digest && a.percent == b.percent })
+}
+
+// spec is the definition, with its digest.
+func (v *version) spec() *tool.Spec {
+	spec := *v.Spec
+	spec.Digest = v.digest
+	return &spec
+}
+
+// settle finds the nodes that can run the tool: they say so, and have the labels of the routes.
+func (v *version) settle(key string, routes []Route) {
+	labels := labelsFor(routes, v.Spec)
+	for _, p := range v.have {
 		why := p.tools[key].Why
 		if missing := slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return slices.Contains(p.Labels, l) }); len(missing) > 0 {
 			why = tool.Errorf(tool.CodeUnavailable, "no node that has it has the labels %s, which fleet.routes wants", strings.Join(labels, ", "))
 		}
 		if why == nil {
-			t.peers = append(t.peers, p)
+			v.peers = append(v.peers, p)
 		}
-		t.why = cmp.Or(t.why, why)
+		v.why = cmp.Or(v.why, why)
 	}
-	if len(t.peers) > 0 {
-		t.why = nil
+	if len(v.peers) > 0 {
+		v.why = nil
 	}
 }
 

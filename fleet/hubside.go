@@ -18,7 +18,11 @@ import (
 
 // startHub starts the server of a hub, and what listens on it.
 func (n *Node) startHub(ctx context.Context) (err error) {
-	n.roster = roster.New(n.env.Register, n.env.Log)
+	n.roster = roster.New(n.env.Register, n.env.Log, func() {
+		if n.hub != nil {
+			signal(n.hub.dirty)
+		}
+	})
 	if err := n.roster.Refresh(ctx); err != nil {
 		return err
 	}

@@ -314,7 +314,7 @@ func TestStrangersAreFew(t *testing.T) {
 
 // flaky is a register whose database may be away.
 type flaky struct {
-	member.Register
+	member.Store
 	away atomic.Bool
 }
 
@@ -322,7 +322,7 @@ func (r *flaky) Members(ctx context.Context) ([]member.Member, error) {
 	if r.away.Load() {
 		return nil, tool.Errorf(tool.CodeUnavailable, "the database is away")
 	}
-	return r.Register.Members(ctx)
+	return r.Store.Members(ctx)
 }
 
 // meet lets the first hub read the members, and tell its nodes of all hubs, which it does every rosterEvery.
@@ -336,7 +336,7 @@ func (f *fleetTest) meet() {
 // second adds a hub, which has the store of the first, and waits until both know each other.
 func (f *fleetTest) second() (*Node, *flaky) {
 	f.t.Helper()
-	r := &flaky{Register: f.store.Fleet()}
+	r := &flaky{Store: f.store.Fleet()}
 	with := f.with
 	defer func() { f.with = with }()
 	f.with = func(e *Env) {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -112,9 +113,7 @@ func (h *hub) specOf(r *tool.Record) *tool.Spec {
 	}
 	for name, t := range *s.tools.Load() {
 		if r.Tool == name || r.Tool == r.Source+"."+name {
-			spec := *t.Spec
-			spec.Digest = t.digest
-			return &spec
+			return cmp.Or(t.versions[r.Definition], t.version).spec()
 		}
 	}
 	return nil

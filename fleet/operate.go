@@ -207,7 +207,7 @@ func (h *hub) describe(s *Status) {
 	}
 	for _, o := range p.tools {
 		if src := h.sources[o.Spec.Source]; src != nil {
-			if t := (*src.tools.Load())[o.Spec.Name]; t != nil && t.digest != o.digest {
+			if t := (*src.tools.Load())[o.Spec.Name]; t != nil && t.digest != o.digest && !slices.ContainsFunc(t.further, func(v *version) bool { return v.digest == o.digest }) {
 				s.Drift = append(s.Drift, o.Spec.Source+"."+o.Spec.Name)
 			}
 		}

@@ -418,7 +418,7 @@ func (h *simHub) start(ctx context.Context) {
 	for _, w := range h.s.workers {
 		members = append(members, member.Member{ID: w.id, Name: w.id, Role: member.Worker})
 	}
-	n.roster = roster.New(nil, n.env.Log, members...)
+	n.roster = roster.New(nil, n.env.Log, nil, members...)
 	hub := newHub(n)
 	hub.nc = &simServer{h, hub}
 	hub.bar = func(node string) {

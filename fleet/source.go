@@ -41,7 +41,7 @@ func (s *Source) set(tools map[string]*shared) (changed bool) {
 		return true
 	}
 	for name, t := range tools {
-		if old := (*before)[name]; old == nil || old.digest != t.digest || (old.why == nil) != (t.why == nil) {
+		if old := (*before)[name]; old == nil || !t.same(old) {
 			return true
 		}
 	}
@@ -78,9 +78,11 @@ func (s *Source) Protocol() string {
 func (s *Source) Tools(context.Context) ([]*tool.Spec, error) {
 	var specs []*tool.Spec
 	for _, t := range *s.tools.Load() {
-		spec := *t.Spec
-		spec.Digest = t.digest
-		specs = append(specs, &spec)
+		spec := t.spec()
+		for _, v := range t.further {
+			spec.Versions = append(spec.Versions, tool.Version{Spec: v.spec(), Percent: v.percent})
+		}
+		specs = append(specs, spec)
 	}
 	slices.SortFunc(specs, func(a, b *tool.Spec) int { return strings.Compare(a.Name, b.Name) })
 	return specs, nil
@@ -98,27 +100,37 @@ func (s *Source) Unavailable(name string) error {
 	return t.why
 }
 
-// judged returns the tool of a call, unless its definition is another one than that by which the call was let through: a node
-// must not offer a tool that only reads, and leave, so that the call runs another node's tool that writes.
-func (s *Source) judged(c *tool.Call) (*shared, error) {
+// judged returns the definition by which a call was let through, if nodes still have it: a node must not offer a tool that only
+// reads, and leave, so that the call runs another node's tool that writes.
+func (s *Source) judged(c *tool.Call) (*version, error) {
 	name := ownName(c.Spec)
-	t := (*s.tools.Load())[name]
-	switch {
-	case t == nil:
+	if (*s.tools.Load())[name] == nil {
 		return nil, tool.BeforeRun(s.Unavailable(name))
-	case t.digest != c.Spec.Digest:
-		return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the definition of %s has just changed; call it again", c.Tool).Because(reasonGone))
 	}
-	return t, nil
+	if v := s.versionOf(c.Spec); v != nil {
+		return v, nil
+	}
+	return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the definition of %s has just changed; call it again", c.Tool).Because(reasonGone))
 }
+
+// versionOf returns the nodes of a definition, or nil if none has it.
+func (s *Source) versionOf(spec *tool.Spec) *version {
+	if t := (*s.tools.Load())[ownName(spec)]; t != nil {
+		return t.versions[spec.Digest]
+	}
+	return nil
+}
+
+// takes reports whether a node takes calls. The caller holds mu.
+func (h *hub) takes(p *peer) bool { return h.peers[p.ID] == p && !p.Draining && p.refused == "" }
 
 // Close implements tool.Runner. The nodes belong to the hub.
 func (s *Source) Close(context.Context) error { return nil }
 
-// Knows reports whether the runner of a tool knows what a call will touch.
-func (s *Source) Knows(name string) bool {
-	t := (*s.tools.Load())[name]
-	return t != nil && t.Touches
+// Knows reports whether the runner of a tool knows what a call will touch, by a definition.
+func (s *Source) Knows(spec *tool.Spec) bool {
+	v := s.versionOf(spec)
+	return v != nil && v.Touches
 }
 
 // A foreseen is what a call will touch, and on which node. A call keeps it, so that the node is asked once.
@@ -234,18 +246,16 @@ func lost(c *tool.Call, p *peer) error {
 }
 
 // choose picks the node for a call, and counts the call as one of its own until leave.
-func (s *Source) choose(t *shared, c *tool.Call, tried []*peer) (*peer, error) {
+func (s *Source) choose(v *version, c *tool.Call, tried []*peer) (*peer, error) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p, err := pick(t.peers, c, func(p *peer) bool {
-		return h.peers[p.ID] == p && !p.Draining && p.refused == "" && !slices.Contains(tried, p)
-	})
+	p, err := pick(v.peers, c, func(p *peer) bool { return h.takes(p) && !slices.Contains(tried, p) })
 	switch {
 	case err != nil:
 		return nil, err
-	case p == nil && t.why != nil:
-		return nil, tool.BeforeRun(t.why)
+	case p == nil && v.why != nil:
+		return nil, tool.BeforeRun(v.why)
 	case p == nil:
 		return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "no node of the fleet can run %s now; `toolpost fleet` shows them", c.Tool).
 			Because(reasonGone))

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"toolpost/config"
 	"toolpost/config/offlimits"
 	"toolpost/engine"
+	"toolpost/engine/ask"
 	"toolpost/engine/cache"
 	"toolpost/engine/calls"
 	"toolpost/engine/cassette"
@@ -206,6 +208,9 @@ func (n *Node) start(ctx context.Context) error {
 	n.engine = engine.New(engine.Options{
 		Log: n.o.Log, Timeout: time.Duration(n.cfg.Limits.Timeout), Policy: n.policy.Load, Audit: n.storage.Trail, Queue: n.queue,
 		Pins: n.storage.Pins, Stages: stages, Open: n.OpenWaiting,
+		Asked: func(ctx context.Context, id string) string {
+			return cmp.Or(ask.Definition(id), n.storage.Approvals.Definition(ctx, id))
+		},
 	})
 	n.catalog = redact.Catalog(n.engine, n.redactor)
 	n.storage.Bind(n.engine, n.catalog, n, catalogue.Settling, n.o.Client)

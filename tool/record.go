@@ -56,6 +56,8 @@ type Record struct {
 	// Receipt is what that node has signed about it, see package wire/receipt; empty if it could change nothing, or ran at its hub.
 	Receipt json.RawMessage
 
+	Definition string // of the tool, by which the call was judged and ran, as a digest; empty unless its calls are shared between several
+
 	// Of a call that had to be approved: the approval, its result, and who decided, when and why.
 	Approval Approval
 

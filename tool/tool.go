@@ -46,6 +46,7 @@ type Spec struct {
 	Method    string     `json:"method,omitempty"`
 	Resources []Resource `json:"-"`
 	Digest    string     `json:"-"` // of a tool of other nodes: of the definition
+	Versions  []Version  `json:"-"` // of a tool of other nodes: further definitions that get a share of its calls
 	// Skills are instructions for a model that the tool returns, each when it is called with {"name": ...}.
 	Skills []Skill `json:"skills,omitempty"`
 }
@@ -56,6 +57,12 @@ type MCPDefinition struct {
 	TaskSupport  string          `json:"-"` // whether calls may be tasks
 	HintsIgnored bool            `json:"-"` // it gave hints about its effects, and its source does not trust them
 	Extra        json.RawMessage `json:"-"` // further members, repeated as they are, such as icons and _meta; nil if there are none
+}
+
+// A Version is a further definition of a tool, by which some of its calls run.
+type Version struct {
+	Spec    *Spec
+	Percent int
 }
 
 // OwnSource is the source of Toolpost's own tools; no source of a config may have this name.
@@ -198,6 +205,14 @@ func (c *Call) Start() time.Time {
 		return time.Now()
 	}
 	return c.Began
+}
+
+// Definition identifies the definition by which the call is judged, if its tool is one of other nodes, which may have several.
+func (c *Call) Definition() string {
+	if c.Spec == nil {
+		return ""
+	}
+	return c.Spec.Digest
 }
 
 // MaxDepth is the greatest depth of a call; the engine refuses deeper ones. It stops recursion through plans or code,

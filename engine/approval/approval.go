@@ -127,9 +127,10 @@ type Entry struct {
 	Key   string `json:"key"`
 	Again string `json:"again,omitzero"`
 	// UsedBy is the job that has used it, which may be restarted if its process ended.
-	UsedBy   string `json:"used_by,omitzero"`
-	Claimed  bool   `json:"self_named,omitzero"` // of earlier versions: the agent named itself, so this covers no further calls
-	Patience int64  `json:"patience"`            // in microseconds: how long the approver may take to decide, and then the caller to use it
+	UsedBy     string `json:"used_by,omitzero"`
+	Claimed    bool   `json:"self_named,omitzero"` // of earlier versions: the agent named itself, so this covers no further calls
+	Definition string `json:"definition,omitzero"` // of the tool, as a digest, if nodes of a fleet may have several
+	Patience   int64  `json:"patience"`            // in microseconds: how long the approver may take to decide, and then the caller to use it
 }
 
 // A Store keeps approvals for the stage.

@@ -203,6 +203,7 @@ func (s *Approvals) entry(c *tool.Call, d digests) Entry {
 			Rules: c.Consent.Rules, Asked: now, Until: now.Add(patience),
 		},
 		Ref: refOf(c).String(), Bound: d.bound, Input: d.input, Key: d.key, Again: d.key, Seen: d.seen, Patience: patience.Microseconds(),
+		Definition: c.Definition(),
 	}
 	e.Touches, e.More = some(c.Consent.Touches)
 	e.Changes = s.changes(c)
@@ -389,7 +390,7 @@ func (s *Approvals) digests(c *tool.Call) (d digests, err error) {
 	ref := refOf(c)
 	input, err := s.o.Digests.Sum("approved arguments", plain)
 	bound, err2 := s.o.Digests.Sum("approved call", []byte(c.Caller.ID), []byte(ref.Source), []byte(ref.Name),
-		[]byte(c.Session), plain, walls, []byte(toolOf(c)))
+		[]byte(c.Session), plain, walls, []byte(toolOf(c)+c.Definition()))
 	d = digests{bound: hex.EncodeToString(bound[:]), input: hex.EncodeToString(input[:])}
 	if c.Consent != nil {
 		touches, _ := strictjson.Marshal(c.Consent.Touches) // marshals: only strings
@@ -408,6 +409,12 @@ func toolOf(c *tool.Call) string {
 		return describe(&Approval{})
 	}
 	return describe(&Approval{Tier: c.Spec.Tier, Effects: c.Spec.Effects.Words(), Walls: c.Spec.Walls})
+}
+
+// Definition returns the digest of the definition for whose call an approval is, or "" if its tool has only one.
+func (s *Approvals) Definition(ctx context.Context, id string) string {
+	e, _ := s.o.Store.Find(ctx, id) // without it the call is refused
+	return e.Definition
 }
 
 func describe(a *Approval) string { return fmt.Sprintf("%d %q %q", a.Tier, a.Effects, a.Walls) }
@@ -489,7 +496,7 @@ func (e *Entry) grants(c *tool.Call, d digests, now time.Time) bool {
 		return !slices.Contains(r.Remember, e.For)
 	})
 	if barred || !e.Remembered() || e.Caller != c.Caller.ID || e.Claimed || e.Ref != refOf(c).String() || !e.decided(c.Consent) ||
-		describe(&e.Approval) != toolOf(c) || !c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
+		describe(&e.Approval) != toolOf(c) || e.Definition != c.Definition() || !c.Tightened(tool.Guarantees{}).Covers(e.Guarantees) {
 		return false
 	}
 	switch e.For {

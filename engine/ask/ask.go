@@ -17,6 +17,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"strings"
 	"time"
 
 	"toolpost/host/secret"
@@ -206,8 +207,14 @@ func (q *Questions) bound(c *tool.Call) ([]byte, error) {
 		which = c.Spec.Ref()
 	}
 	sum, err := q.keys.Sum("call that asks", []byte(c.Caller.ID), []byte(which.Source), []byte(which.Name),
-		[]byte(c.Session), plain)
+		[]byte(c.Session), append(plain, c.Definition()...))
 	return sum[:], err
+}
+
+// Definition returns the digest of the definition that asked a question, or "" if its tool has only one. The seal holds it, too.
+func Definition(id string) string {
+	_, digest, _ := strings.Cut(id, ".")
+	return digest
 }
 
 func (q *Questions) close(c *tool.Call, s sealed) (id string, err error) {
@@ -227,7 +234,11 @@ func (q *Questions) close(c *tool.Call, s sealed) (id string, err error) {
 	w, _ := flate.NewWriter(&small, flate.BestCompression) // the level is valid
 	_, _ = w.Write(plain)                                  // a buffer takes all
 	_ = w.Close()
-	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, small.Bytes(), call)), nil //nolint:gosec // it makes a nonce
+	id = base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, small.Bytes(), call)) //nolint:gosec // it makes a nonce
+	if d := c.Definition(); d != "" {
+		id += "." + d
+	}
+	return id, nil
 }
 
 // open reads the id of the question that a call answers. The error for the id of another caller's question is the same
@@ -264,6 +275,7 @@ func (q *Questions) read(aead cipher.AEAD, id string, call []byte, into *sealed)
 	if len(id) > maxID {
 		return false
 	}
+	id, _, _ = strings.Cut(id, ".")
 	b, err := base64.RawURLEncoding.Strict().DecodeString(id)
 	if err == nil {
 		b, err = aead.Open(nil, nil, b, call)

@@ -145,6 +145,9 @@ func (t *Trail) name(_ context.Context, c *tool.Call) error {
 		return nil
 	}
 	r.Tool, r.Source, r.Protocol, r.Tier = c.Spec.Name, c.Spec.Source, c.Spec.Protocol, c.Spec.Tier
+	if len(c.Spec.Versions) > 0 {
+		r.Definition = c.Spec.Digest
+	}
 	if r.ReadOnly = c.Spec.Effects.ChangesNothing(); c.Spec.Looks() {
 		r.Kind = tool.OperatorCall
 	}
@@ -184,7 +187,7 @@ func (t *Trail) Begun() tool.Middleware {
 	}
 	return tool.First(func(ctx context.Context, c *tool.Call) error {
 		r := c.Record
-		if r == nil || c.Spec != nil && c.Spec.Effects.ChangesNothing() {
+		if r == nil || r.Begun || c.Spec != nil && c.Spec.Effects.ChangesNothing() {
 			return nil
 		}
 		if err := t.o.Log.Begin(context.WithoutCancel(ctx), r); err != nil {

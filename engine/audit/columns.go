@@ -108,6 +108,7 @@ func Columns() Table {
 		{Name: "number", Part: Row, Since: 10, Value: func(r *tool.Record) any { return &r.Number }},
 		{Name: "node", Since: 12, Value: func(r *tool.Record) any { return &r.Node }},
 		{Name: "receipt", Since: 14, Value: func(r *tool.Record) any { return &r.Receipt }},
+		{Name: "definition", Since: 14, Ours: true, Value: func(r *tool.Record) any { return &r.Definition }},
 	}
 }
 

@@ -161,7 +161,7 @@ func TestEveryForeignColumnIsRedacted(t *testing.T) {
 			t.Errorf("%s has the secret: %s", c.Name, got)
 		}
 	}
-	if want := []string{"digest", "decision", "lease", "outcome", "approval", "approval_state", "kind"}; !slices.Equal(ours, want) {
+	if want := []string{"digest", "decision", "lease", "outcome", "approval", "approval_state", "kind", "definition"}; !slices.Equal(ours, want) {
 		t.Errorf("%v are not redacted, want %v", ours, want)
 	}
 }

@@ -1,4 +1,5 @@
-// Package roster keeps the members of a fleet as the store had them last: a hub admits nodes while the store is away.
+// Package roster keeps the members of a fleet, and the shares of calls, as the store had them last: a hub goes on while the store is
+// away.
 package roster
 
 import (
@@ -14,31 +15,56 @@ import (
 
 // A Roster is the members of one fleet.
 type Roster struct {
-	register member.Register
-	log      *slog.Logger
-	looking  sync.Mutex // one look at the store at a time
+	store   member.Store
+	log     *slog.Logger
+	changed func()     // the shares of calls are others
+	looking sync.Mutex // one look at the store at a time
 
 	mu      sync.Mutex
 	members []member.Member
+	shares  []member.Share
 	evicted map[string]bool // that the store may not show yet: no membership begins again
 	read    time.Time
 }
 
-// New returns the roster of a register. Until it is first read, it has the given members.
-func New(register member.Register, log *slog.Logger, members ...member.Member) *Roster {
-	return &Roster{register: register, log: log, members: members, evicted: map[string]bool{}}
+// New returns the roster of a store, which calls changed when the shares of calls have changed. Until it is first read, it has the
+// given members.
+func New(store member.Store, log *slog.Logger, changed func(), members ...member.Member) *Roster {
+	return &Roster{store: store, log: log, changed: changed, members: members, evicted: map[string]bool{}}
 }
 
-// Refresh reads the members. Looks at the store follow one another, so that none brings back what a later one has seen.
+// Refresh reads the members, and the shares of calls. Looks at the store follow one another, so that none brings back what a later
+// one has seen.
 func (r *Roster) Refresh(ctx context.Context) error {
 	r.looking.Lock()
 	defer r.looking.Unlock()
-	return r.look(ctx)
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	shares, err := r.store.Shares(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	same := slices.Equal(shares, r.shares)
+	r.shares = shares
+	r.mu.Unlock()
+	if !same {
+		r.changed()
+	}
+	return nil
+}
+
+// Shares returns the shares of calls, ordered.
+func (r *Roster) Shares() []member.Share {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shares
 }
 
 func (r *Roster) look(ctx context.Context) error {
 	began := time.Now()
-	all, err := r.register.Members(ctx)
+	all, err := r.store.Members(ctx)
 	if err != nil {
 		return err
 	}
