@@ -46,7 +46,7 @@ func (e *Engine) choose(ctx context.Context, it *item, c *tool.Call) *item {
 	again := func(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnly() }
 	once := (c.Background || c.Parent != "") && again(it.spec)
 	sum := sha256.Sum256([]byte(cmp.Or(c.Session, c.Key, c.ID)))
-	at := int(binary.BigEndian.Uint64(sum[:]) % 100) //nolint:gosec // below 100
+	at := int(binary.BigEndian.Uint64(sum[:]) % 100)
 	is := func(v version) bool { at -= v.percent; return at < 0 }
 	if c.Resume != "" {
 		asked := e.asked(ctx, c.Resume)

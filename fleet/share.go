@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -44,15 +45,13 @@ func (n *Node) Versions(ctx context.Context, s *tool.Spec) (all []Version, err e
 		for _, p := range v.have {
 			at[d].Nodes = append(at[d].Nodes, p.Name)
 		}
+		slices.Sort(at[d].Nodes)
 	}
 	for _, one := range n.roster.Shares() {
-		if one.Source != s.Source || one.Tool != ownName(s) || one.Digest == t.digest {
-			continue
+		if one.Source == s.Source && one.Tool == ownName(s) && one.Digest != t.digest {
+			at[one.Digest] = cmp.Or(at[one.Digest], &Version{Digest: one.Digest, Nodes: []string{}})
+			at[one.Digest].Percent, rest = one.Percent, rest-one.Percent
 		}
-		if at[one.Digest] == nil {
-			at[one.Digest] = &Version{Digest: one.Digest, Nodes: []string{}}
-		}
-		at[one.Digest].Percent, rest = one.Percent, rest-one.Percent
 	}
 	at[t.digest].Percent = rest
 	for _, d := range slices.Sorted(maps.Keys(at)) {

@@ -243,6 +243,31 @@ func (n *Node) fleetSources() (all []engine.Binding) {
 	return all
 }
 
+// InitFleet makes the fleet of a config as FoundFleet does, and writes the section fleet into the config, with the address listen. If
+// that was given, there must be no such section yet.
+func InitFleet(ctx context.Context, cfg *config.Config, name, listen string, given bool) error {
+	if cfg.Path == "" {
+		return tool.Errorf(tool.CodeInvalidInput, "a hub needs a config; `toolpost init --empty` writes one")
+	}
+	own, err := config.OpenOwn(cfg.Path)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	text := own.Text
+	if cfg.Section(fleet.Section().Name).Equal(config.Section{}) {
+		if text, err = config.AddSection(cfg.Path, own.Text, fleet.Section().Name, "listen", listen); err != nil {
+			return err
+		}
+	} else if given {
+		return tool.Errorf(tool.CodeInvalidInput, "the config has a section `fleet` already: write `listen: %q` there instead of --listen", listen)
+	}
+	if err := FoundFleet(ctx, cfg, name); err != nil {
+		return err
+	}
+	return own.Replace(text, own.Mode)
+}
+
 // FoundFleet makes the fleet of a config, with its server as the first hub.
 func FoundFleet(ctx context.Context, cfg *config.Config, name string) error {
 	db, _, err := storage.Open(cfg)

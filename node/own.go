@@ -51,7 +51,7 @@ func (n *Node) ownTools(ctx context.Context) (engine.Binding, error) {
 		}),
 		logtools.New(logtools.Options{Log: n.calls, Followers: n.followers, Fleet: n.Fleet}), trusttools.New(n.Upstream()),
 		n.issuer(), reloadtools.New(n.Refresh), operatetools.New(n), operatetools.Adding(n.o.AddSource), consoletools.New(n.Console, n.ConsoleURL), plantools.New(plans),
-		storytools.New(stories), approvaltools.New(n.storage.Approvals, n.followers), nodetools.New(n.Fleet),
+		storytools.New(stories), approvaltools.New(n.storage.Approvals, n.followers), nodetools.New(n.Fleet, n.engine.Spec),
 	}, stored...)...)
 	specs, err := one.Tools(ctx)
 	for _, s := range specs {

@@ -1,4 +1,5 @@
-// Package nodes has the tools for the nodes of a fleet: listNodes, inviteNodes, drainNode, evictNode, rotateNodes and showOutcome.
+// Package nodes has the tools for the nodes of a fleet: listNodes, inviteNodes, drainNode, evictNode, rotateNodes, listVersions, shareCalls
+// and showOutcome.
 // Only operators may use them.
 package nodes
 
@@ -6,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"toolpost/builtin/define"
@@ -14,9 +16,9 @@ import (
 	"toolpost/tool"
 )
 
-// New makes the tools. In returns the fleet that this program is a hub of, or nil.
-func New(in func() *fleet.Node) *define.Set {
-	f := of{in}
+// New makes the tools. In returns the fleet that this program is a hub of, or nil; find finds a tool by any of its names.
+func New(in func() *fleet.Node, find func(name string) (*tool.Spec, error)) *define.Set {
+	f := of{in, find}
 	return define.NewSet(
 		define.New(tool.Spec{
 			Name: "listNodes", Effects: tool.Effects{Reads: true},
@@ -38,13 +40,24 @@ func New(in func() *fleet.Node) *define.Set {
 			Description: "Lets every connected node make itself another key, and refuses the old ones. For operators.",
 		}, define.ForOperators("rotate the keys of nodes", f.rotate)),
 		define.New(tool.Spec{
+			Name: "listVersions", Effects: tool.Effects{Reads: true},
+			Description: "Lists the definitions that the nodes of the fleet have of a tool, with their shares of its calls. For operators.",
+		}, define.ForOperators("list the versions of tools", f.versions)),
+		define.New(tool.Spec{
+			Name: "shareCalls", Effects: tool.Effects{Writes: true, Idempotent: true},
+			Description: "Shares the calls of a tool between the definitions that nodes have of it, at all hubs. For operators.",
+		}, define.ForOperators("share the calls of tools", f.share)),
+		define.New(tool.Spec{
 			Name: "showOutcome", Effects: tool.Effects{Reads: true},
 			Description: "Asks the nodes of the fleet what became of a call that may have changed something, and whose hub lost sight of it. For operators.",
 		}, define.ForOperators("ask what became of calls", f.outcome)),
 	)
 }
 
-type of struct{ in func() *fleet.Node }
+type of struct {
+	in   func() *fleet.Node
+	find func(name string) (*tool.Spec, error)
+}
 
 // fleet returns the fleet, or why there is none.
 func (f of) fleet() (*fleet.Node, error) {
@@ -178,4 +191,51 @@ func (f of) outcome(ctx context.Context, c *define.Call, a OutcomeArgs) (Outcome
 	}
 	c.Summary = fmt.Sprintf("%s ran %s", node, a.Call)
 	return o, nil
+}
+
+// ToolArgs are the arguments of listVersions.
+type ToolArgs struct {
+	Tool string `json:"tool" schema:"required minLength=1" doc:"name of the tool"`
+}
+
+// ShareArgs are the arguments of shareCalls.
+type ShareArgs struct {
+	ToolArgs
+	Shares []string `json:"shares,omitempty" doc:"the shares of other definitions than the one that counts, each as DIGEST=10%, in place of all earlier ones; default: none"`
+}
+
+// Versions is the output of listVersions and shareCalls.
+type Versions struct {
+	Tool     string          `json:"tool"`
+	Versions []fleet.Version `json:"versions"`
+}
+
+// tool returns the fleet, and a tool by any of its names.
+func (f of) tool(name string) (n *fleet.Node, spec *tool.Spec, err error) {
+	if n, err = f.fleet(); err == nil {
+		spec, err = f.find(name)
+	}
+	return n, spec, err
+}
+
+func (f of) versions(ctx context.Context, c *define.Call, a ToolArgs) (Versions, error) {
+	n, spec, err := f.tool(a.Tool)
+	if err != nil {
+		return Versions{}, err
+	}
+	all, err := n.Versions(ctx, spec)
+	slices.SortStableFunc(all, func(a, b fleet.Version) int { return b.Percent - a.Percent })
+	c.Summary = define.Count(len(all), "version")
+	return Versions{spec.Ref().String(), all}, err
+}
+
+func (f of) share(ctx context.Context, c *define.Call, a ShareArgs) (Versions, error) {
+	n, spec, err := f.tool(a.Tool)
+	if err == nil {
+		err = n.Share(ctx, spec, a.Shares)
+	}
+	if err != nil {
+		return Versions{}, err
+	}
+	return f.versions(ctx, c, a.ToolArgs)
 }

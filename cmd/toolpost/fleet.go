@@ -3,9 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,12 +16,10 @@ import (
 	nodetools "toolpost/builtin/nodes"
 	"toolpost/cmd/toolpost/memory"
 	"toolpost/cmd/toolpost/tryout"
-	"toolpost/config"
 	"toolpost/engine/member"
 	"toolpost/fleet"
 	"toolpost/host/sandbox"
 	"toolpost/node"
-	"toolpost/tool"
 )
 
 func (a *app) fleetCommand() *cobra.Command {
@@ -33,7 +34,7 @@ func (a *app) fleetCommand() *cobra.Command {
 			"state": func(s fleet.Status) string { return strings.TrimSpace(s.State + " " + s.Refused) },
 		}).print(a, "nodes", l.Nodes)
 	})
-	c.AddCommand(a.fleetInitCommand(), a.fleetTryCommand(), over[nodetools.InviteArgs](a, own{"inviteNodes", "invite nodes", 0},
+	c.AddCommand(a.fleetInitCommand(), a.fleetTryCommand(), a.fleetShareCommand(), over[nodetools.InviteArgs](a, own{"inviteNodes", "invite nodes", 0},
 		"--role --label=labels --uses:1 --ttl=ttl_ms:1h", &cobra.Command{
 			Use: "token", Short: "Print a line with which nodes join",
 			Long: "Prints a line for `toolpost worker --join` or `toolpost serve --join`, once: only a digest of its token is\n" +
@@ -61,6 +62,33 @@ func (a *app) fleetCommand() *cobra.Command {
 	return c
 }
 
+func (a *app) fleetShareCommand() *cobra.Command {
+	return takes[nodetools.ShareArgs](a, "tool shares...", "print JSON", &cobra.Command{
+		Use: "share TOOL [DIGEST=N%... | off]", Short: "Share the calls of a tool between two versions of it",
+		Long: "Without shares it lists the definitions that nodes have of a tool: the one of most nodes counts, and gets all calls.\n" +
+			"DIGEST=N% gives another one N of a hundred, at all hubs, until changed: each call is judged and recorded by the\n" +
+			"definition that runs it. Shares replace all earlier ones of the tool; off ends them. Six digits of DIGEST are enough.",
+		Example: "  toolpost fleet share hello\n  toolpost fleet share hello 3f9a1c=10%\n  toolpost fleet share hello off",
+	}, func(ctx context.Context, args map[string]any) error {
+		o := own{"shareCalls", "share the calls of tools", 0}
+		switch shares, _ := args["shares"].([]string); {
+		case len(shares) == 0:
+			o = own{"listVersions", "list the versions of tools", 0}
+		case slices.Equal(shares, []string{"off"}):
+			delete(args, "shares")
+		}
+		doc, err := ask[json.RawMessage](ctx, a, o, args)
+		if err != nil {
+			return err
+		}
+		return conclude(a, o, doc, func(v nodetools.Versions) {
+			columns("digest share nodes|none effects|- tier", cells[fleet.Version]{"share": func(v fleet.Version) string {
+				return strconv.Itoa(v.Percent) + "%" + map[bool]string{true: " counts"}[v.Counts]
+			}}).print(a, "versions", v.Versions)
+		})
+	})
+}
+
 func (a *app) callsCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "calls", Short: "Ask what became of a call that was lost",
@@ -86,7 +114,14 @@ func (a *app) fleetInitCommand() *cobra.Command {
 			"a hub from its next start on. Further hubs share its store, which then has to be a PostgreSQL.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.foundFleet(c.Context(), name, listen, c.Flags().Changed("listen"))
+			cfg, err := a.load()
+			if err == nil {
+				err = node.InitFleet(c.Context(), cfg, name, listen, c.Flags().Changed("listen"))
+			}
+			if err == nil {
+				fmt.Fprintf(a.out, "%s  start it with `toolpost serve`; `toolpost fleet token --role worker` invites the first worker\n", a.out.green("this is a hub now"))
+			}
+			return err
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "name of this node (default: that of the machine)")
@@ -108,37 +143,6 @@ func (a *app) fleetTryCommand() *cobra.Command {
 			return tryout.Run(c.Context(), tryout.Options{Program: program, Out: a.out})
 		},
 	}
-}
-
-func (a *app) foundFleet(ctx context.Context, name, listen string, given bool) error {
-	cfg, err := a.load()
-	if err != nil {
-		return err
-	}
-	if cfg.Path == "" {
-		return tool.Errorf(tool.CodeInvalidInput, "a hub needs a config; `toolpost init --empty` writes one")
-	}
-	own, err := config.OpenOwn(cfg.Path)
-	if err != nil {
-		return err
-	}
-	defer own.Close()
-	text := own.Text
-	if cfg.Section(fleet.Section().Name).Equal(config.Section{}) {
-		if text, err = config.AddSection(cfg.Path, own.Text, fleet.Section().Name, "listen", listen); err != nil {
-			return err
-		}
-	} else if given {
-		return tool.Errorf(tool.CodeInvalidInput, "the config has a section `fleet` already: write `listen: %q` there instead of --listen", listen)
-	}
-	if err := node.FoundFleet(ctx, cfg, name); err != nil {
-		return err
-	}
-	if err := own.Replace(text, own.Mode); err != nil {
-		return err
-	}
-	fmt.Fprintf(a.out, "%s  start it with `toolpost serve`; `toolpost fleet token --role worker` invites the first worker\n", a.out.green("this is a hub now"))
-	return nil
 }
 
 func (a *app) workerCommand() *cobra.Command {
