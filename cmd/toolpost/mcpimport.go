@@ -4,18 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"toolpost/builtin/define"
-	"toolpost/cmd/toolpost/connect"
 	"toolpost/cmd/toolpost/mcpadd"
 	"toolpost/config"
 	"toolpost/tool"
-	"toolpost/wire/nearest"
 )
 
 // An mcpImporting is one run of `toolpost mcp import`.
@@ -23,7 +19,6 @@ type mcpImporting struct {
 	*app
 	mcpadd.Import
 	noTry bool
-	only  []string
 }
 
 func (a *app) mcpImportCommand() *cobra.Command {
@@ -35,13 +30,14 @@ func (a *app) mcpImportCommand() *cobra.Command {
 			"Zed's settings or Codex's config.toml, and makes each one a source. Tokens in headers and values of `env`\n" +
 			"become secrets, which are kept in files in the state folder and never shown; paths, and URLs without\n" +
 			"credentials, are written to the config. Servers that are run with npx, uvx or docker are fetched once.\n" +
-			"Servers that cannot be imported are reported with the reason. The file is not changed.",
+			"Servers that cannot be imported are reported with the reason. The file is not changed. Exit code 1: one\n" +
+			"was not imported, or does not start. One that is a source already, or Toolpost itself, is no failure.",
 		Example: "  toolpost mcp import ~/.claude.json --dry-run\n  toolpost mcp import .vscode/mcp.json --only github",
 		RunE:    func(c *cobra.Command, args []string) error { return q.run(c.Context(), args[0]) },
 	}
 	f := c.Flags()
 	f.BoolVar(&q.Dry, "dry-run", false, "only show what would be written")
-	f.StringArrayVar(&q.only, "only", nil, "import only the server with this name; repeatable (default: all)")
+	f.StringArrayVar(&q.Only, "only", nil, "import only the server with this name; repeatable (default: all)")
 	f.StringArrayVar(&q.Plain, "plain", nil,
 		"NAME of a variable whose value is not a secret and may be written to the config; repeatable")
 	f.BoolVar(&q.Scripts, "scripts", false, "run the install scripts of packages, or build them")
@@ -56,14 +52,15 @@ type importedServer struct {
 	Config  map[string]any `json:"config,omitempty"`
 	Secrets []string       `json:"secrets,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
-	Problem string         `json:"problem,omitempty"` // why it was not imported, or does not start
+	Problem string         `json:"problem,omitempty"`     // why it was not imported, or does not start
+	Here    bool           `json:"already_here,omitzero"` // it needs no import: it is a source, or this program
 	Tools   int            `json:"tools"`
 
 	server *mcpadd.Server
 }
 
 func (q *mcpImporting) run(ctx context.Context, path string) error {
-	list, err := q.read(path)
+	list, err := q.Read(path)
 	if err != nil {
 		return err
 	}
@@ -77,7 +74,7 @@ func (q *mcpImporting) run(ctx context.Context, path string) error {
 		s, err := q.Take(ctx, e, l)
 		one := &importedServer{Name: l.Name, Notes: s.Remarks, server: s}
 		if err != nil {
-			one.Problem = tool.AsError(err).Message
+			one.Problem, one.Here = tool.AsError(err).Message, tool.AsError(err).Reason == mcpadd.ReasonHere
 		} else {
 			one.Source, one.Config, one.Secrets = s.Name, s.Source().JSON(), s.SecretNames()
 		}
@@ -96,36 +93,8 @@ func (q *mcpImporting) run(ctx context.Context, path string) error {
 			q.noteWalls(e, one)
 		}
 	}
-	failed := !q.Dry && slices.ContainsFunc(all, func(o *importedServer) bool { return o.Problem != "" })
+	failed := !q.Dry && slices.ContainsFunc(all, func(o *importedServer) bool { return o.Problem != "" && !o.Here })
 	return q.conclude(map[string]any{"config": e.Config.Path, "servers": all}, func() { q.show(e, all) }, failed)
-}
-
-// read reads the file.
-func (q *mcpImporting) read(path string) ([]connect.Listed, error) {
-	text, err := connect.Read(path)
-	if err != nil {
-		return nil, err
-	}
-	if q.File, err = filepath.Abs(path); err != nil {
-		return nil, err
-	}
-	list, err := connect.Servers(path, text)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, l := range list {
-		names = append(names, l.Name)
-	}
-	for _, name := range q.only {
-		if !slices.Contains(names, name) {
-			return nil, tool.Errorf(tool.CodeNotFound, "%s has no server %q%s", path, name,
-				nearest.Suggest(name, names, "; it has "+strings.Join(names, ", ")))
-		}
-	}
-	return slices.DeleteFunc(list, func(l connect.Listed) bool {
-		return len(q.only) > 0 && !slices.Contains(q.only, l.Name)
-	}), nil
 }
 
 // tryAll starts the imported servers. A server that does not start stays a source: it is tried again, and does not affect

@@ -13,6 +13,7 @@ import (
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/config/offlimits"
 	"toolpost/tool"
+	"toolpost/wire/nearest"
 	"toolpost/wire/regex"
 )
 
@@ -20,8 +21,39 @@ import (
 type Import struct {
 	Dry, Scripts bool
 	Plain        []string // variables whose values are no secrets
-	File         string   // absolute
+	Only         []string // names of servers; empty means all
+	File         string   // absolute; Read sets it
 }
+
+// Read reads the servers in the settings of another program.
+func (q *Import) Read(path string) (list []connect.Listed, err error) {
+	text, err := connect.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	if q.File, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	if list, err = connect.Servers(path, text); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, l := range list {
+		names = append(names, l.Name)
+	}
+	for _, name := range q.Only {
+		if !slices.Contains(names, name) {
+			return nil, tool.Errorf(tool.CodeNotFound, "%s has no server %q%s", path, name,
+				nearest.Suggest(name, names, "; it has "+strings.Join(names, ", ")))
+		}
+	}
+	return slices.DeleteFunc(list, func(l connect.Listed) bool {
+		return len(q.Only) > 0 && !slices.Contains(q.Only, l.Name)
+	}), nil
+}
+
+// ReasonHere is the reason of an error about a server that the config needs no source for.
+const ReasonHere = "already_here"
 
 // Take makes a source from one server, whose remarks are set in any case. If it fails, nothing of the server stays in the
 // config.
@@ -35,13 +67,13 @@ func (q *Import) Take(ctx context.Context, e *Edit, l connect.Listed) (*Server, 
 	case l.Problem != "":
 		return s, tool.Errorf(tool.CodeInvalidInput, "%s", l.Problem)
 	case isToolpost(l):
-		return s, tool.Errorf(tool.CodeInvalidInput, "it is Toolpost itself")
+		return s, tool.Errorf(tool.CodeConflict, "it is Toolpost itself").Because(ReasonHere)
 	}
 	if err := read(s, l); err != nil {
 		return s, err
 	}
 	if e.has(s, slug(l.Name)) {
-		return s, tool.Errorf(tool.CodeConflict, "the source %s is this server already", slug(l.Name))
+		return s, tool.Errorf(tool.CodeConflict, "the source %s is this server already", slug(l.Name)).Because(ReasonHere)
 	}
 	before, made := e.text, len(e.made)
 	err := e.Add(ctx, s, q.Dry)
