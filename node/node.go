@@ -109,6 +109,8 @@ type Options struct {
 	Ready     func(Listening) // called for each open door
 	Worker    bool            // run calls of hubs, with Work: callers, the store and approvals are the hubs' business
 	Sockets   *web.Sockets    // that the doors listen on; nil if each opens its own
+	// Only selects the sources that are opened; nil means all.
+	Only func(config.Source) bool
 	// AddSource writes a source into the config, for operators; nil if no tool may change the config.
 	AddSource operatetools.AddSource
 	// Tape receives the calls of this node, to record them on a cassette or to check them against one; nil if there is none.
@@ -176,7 +178,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	n.storage.Lost = n.doubt
 	n.Catalogue = catalogue.New(ctx, catalogue.Env{
 		Config: cfg, Protocols: o.Protocols, Log: n.o.Log, Redactor: n.redactor, Pins: n.storage.Pins,
-		Watch: o.Watch, Own: o.Own, Offline: o.Offline, Lazy: o.Lazy, Early: o.Early,
+		Watch: o.Watch, Own: o.Own, Offline: o.Offline, Lazy: o.Lazy, Early: o.Early, Only: o.Only,
 		Read: n.readSettings, Claims: n.claims, Remote: n.fleetSources, Misplaced: func() error { return n.cache.Misplaced() },
 	})
 	n.warnOfWriters()

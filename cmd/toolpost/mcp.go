@@ -82,17 +82,17 @@ func (a *app) tryAdded(ctx context.Context, e *mcpadd.Edit) ([]trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.tryThose(ctx, cfg, func(s config.Source) bool { return slices.Contains(e.Added, s.Name) })
+	return a.tryThose(ctx, cfg, func(s config.Source) bool { return slices.Contains(e.Added, s.Name) }, true)
 }
 
-// tryThose opens only the selected sources of a config.
-func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(config.Source) bool) ([]trial, error) {
-	cfg.Sources = slices.DeleteFunc(slices.Clone(cfg.Sources), func(s config.Source) bool { return !those(s) })
-	if len(cfg.Sources) == 0 {
+// tryThose opens only the selected sources of a config. If they are added, none may endanger another.
+func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(config.Source) bool, added bool) ([]trial, error) {
+	sources := slices.DeleteFunc(slices.Clone(cfg.Sources), func(s config.Source) bool { return !those(s) })
+	if len(sources) == 0 {
 		return nil, nil
 	}
-	defer a.err.progress("starting " + clean(strings.Join(cfg.SourceNames()[1:], ", "))).End()
-	n, end, err := a.openNode(ctx, cfg, slog.LevelError+1, node.Options{Version: version})
+	defer a.err.progress("starting " + clean(strings.Join((&config.Config{Sources: sources}).SourceNames()[1:], ", "))).End()
+	n, end, err := a.openNode(ctx, cfg, slog.LevelError+1, node.Options{Version: version, Only: those})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,10 @@ func (a *app) tryThose(ctx context.Context, cfg *config.Config, those func(confi
 	}
 	var all []trial
 	for i, s := range n.Sources() {
-		one := trial{Name: s.Name, source: cfg.Sources[i], held: held[s.Name], err: s.Err}
+		if added && s.Err == nil {
+			s.Err = n.Endangers(s.Name)
+		}
+		one := trial{Name: s.Name, source: sources[i], held: held[s.Name], err: s.Err}
 		if s.Err != nil {
 			one.Error = because(s.Err)
 		}
@@ -127,7 +130,7 @@ func (a *app) mcpListCommand() *cobra.Command {
 				return err
 			}
 			a.noteDefault()
-			tried, err := a.tryThose(c.Context(), cfg, isMCP)
+			tried, err := a.tryThose(c.Context(), cfg, isMCP, false)
 			if err != nil {
 				return err
 			}

@@ -35,6 +35,8 @@ type Env struct {
 	Lazy    bool // open a source on first use
 	Early   bool // start before the sources are open; each follows when it is
 
+	Only func(config.Source) bool // open only these; nil means all
+
 	// Read reads the settings of a config, before its sources are opened. Nothing changes before Announce and Publish.
 	Read func(*config.Config) (Settings, error)
 	// Claims returns the files that no tool sees or changes because other parts of a config use them.
@@ -107,6 +109,9 @@ func (c *Catalogue) Start(ctx context.Context, e *engine.Engine, own engine.Bind
 	}
 	if c.env.Offline {
 		to.sources = slices.DeleteFunc(slices.Clone(to.sources), c.connects)
+	}
+	if only := c.env.Only; only != nil {
+		to.sources = slices.DeleteFunc(slices.Clone(to.sources), func(src config.Source) bool { return !only(src) })
 	}
 	if c.env.Lazy {
 		c.await(ctx, to)

@@ -11,6 +11,7 @@ import (
 
 	healthtools "toolpost/builtin/health"
 	"toolpost/config"
+	"toolpost/config/offlimits"
 	"toolpost/engine/audit"
 	"toolpost/host/spawn"
 	"toolpost/tool"
@@ -41,6 +42,23 @@ func (c *Catalogue) SourceProblems(cfg *config.Config) (found []config.Problem) 
 		note(about, c.checker.Now().Guard(claim))
 	}
 	return found
+}
+
+// Endangers returns why another source of the config cannot be opened beside the one of this name: that may write where the
+// other's code is.
+func (c *Catalogue) Endangers(name string) error {
+	var l offlimits.List
+	for _, src := range c.env.Config.Sources {
+		if src.Name == name {
+			l.Add(c.claim(src))
+		}
+	}
+	for _, src := range c.env.Config.Sources {
+		if err := l.Guard(c.claim(src)); err != nil {
+			return tool.Errorf(tool.CodeOf(err), "source %q could no longer be used: %s", src.Name, message(err))
+		}
+	}
+	return nil
 }
 
 // SourceWarnings finds sources whose programs can replace their own code, secrets that are written in the file, and sources

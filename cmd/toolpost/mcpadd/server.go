@@ -282,6 +282,10 @@ func (s *Server) AbsentHint(message string) string {
 func WallsHint(message, hidden string, flags bool) string {
 	for _, hint := range []struct{ words, fact, flag, line string }{
 		{
+			`could put code for its program`, "the folders of two sources overlap: give another one with ",
+			"--dir DIR or --write DIR", "`dir: DIR` or `walls: {write: [DIR]}`",
+		},
+		{
 			`sockets?|eai_again|enotfound|enetunreach|econnrefused|getaddrinfo|name resolution|network is unreachable|fetch failed|dns error`,
 			"it has no network: allow the hosts that it needs with ", "--network HOST", "`walls: {network: [HOST]}`",
 		},
