@@ -283,16 +283,21 @@ func (e *Edit) Forget(src config.Source) (secrets []string, err error) {
 		e.gone = append(e.gone, offlimits.Under(src.Dir, o.Dir))
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if e.text, err = config.RemoveEntry(e.Config.Path, e.text, "secrets", name); err != nil {
+		without, err := config.RemoveEntry(e.Config.Path, e.text, "secrets", name)
+		if err != nil {
 			return nil, err
 		}
-		secrets, e.gone = append(secrets, name), append(e.gone, known[name])
+		if mentions(without, name) { // another part of the config uses it
+			continue
+		}
+		e.text, secrets, e.gone = without, append(secrets, name), append(e.gone, known[name])
 	}
 	e.Config, err = e.Parsed()
 	return secrets, err
 }
 
-// onlyOf returns the secrets that only this source mentions and whose values are files of ours: a map of names to files.
+// onlyOf returns the secrets that only this source mentions, and whose values are files of ours or variables: a map of names
+// to files. The entry of a variable holds no value that could be lost.
 func (e *Edit) onlyOf(source string) (map[string]string, error) {
 	var known map[string]secret.From
 	if err := e.Config.Secrets.Decode(&known); err != nil {
@@ -301,13 +306,15 @@ func (e *Edit) onlyOf(source string) (map[string]string, error) {
 	only := map[string]string{}
 	for name, from := range known {
 		path := offlimits.Under(e.Config.Dir, from.File)
-		if from.File == "" || filepath.Dir(path) != e.SecretsDir() {
+		switch {
+		case from.Env != "":
+			path = ""
+		case from.File == "" || filepath.Dir(path) != e.SecretsDir():
 			continue
 		}
-		word := regexp.MustCompile(`\b` + name + `\b`)
 		var users []string
 		for _, s := range e.Config.Sources {
-			if word.Match(s.JSON()) {
+			if mentions(s.JSON(), name) {
 				users = append(users, s.Name)
 			}
 		}
@@ -316,6 +323,10 @@ func (e *Edit) onlyOf(source string) (map[string]string, error) {
 		}
 	}
 	return only, nil
+}
+
+func mentions(text []byte, name string) bool {
+	return regexp.MustCompile(`\b` + name + `\b`).Match(text)
 }
 
 // has reports whether the config has the server already, under the name that it would get.
