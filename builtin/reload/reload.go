@@ -22,6 +22,7 @@ type Failed struct {
 	Source string `json:"source"`
 	Error  string `json:"error"`
 	Stays  bool   `json:"stays,omitzero" doc:"it keeps its previous tools"`
+	Partly bool   `json:"partly,omitzero" doc:"only the tool that the error names is not there"`
 }
 
 // New makes the tool. The function reads the config and the files of the sources again; its error is the reason why the

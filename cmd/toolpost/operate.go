@@ -237,7 +237,10 @@ func (a *app) showReload(did reload.Report) {
 	}
 	for _, f := range did.Failed {
 		state := "unavailable: "
-		if f.Stays {
+		switch {
+		case f.Partly:
+			state = ""
+		case f.Stays:
 			state = "its changed files are not used, its tools stay as they were: "
 		}
 		fmt.Fprintf(a.out, "%-16s %s%s\n", clean(f.Source), a.out.red(state), cleanLines(f.Error))

@@ -55,6 +55,13 @@ func (c *Catalogue) Refresh(ctx context.Context) (reload.Report, error) {
 			did.Failed = append(did.Failed, reload.Failed{Source: s.Name, Error: message(why), Stays: s.Err == nil})
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sources {
+		for _, why := range s.broken() {
+			did.Failed = append(did.Failed, reload.Failed{Source: s.Name, Error: why, Partly: true})
+		}
+	}
 	return did, nil
 }
 
@@ -183,6 +190,9 @@ func (c *Catalogue) take(s *source, o opened, dead bool) (did tool.Change) {
 	} else {
 		c.env.Log.Info("the files of a source changed", "source", s.Name, "tools", did.String())
 	}
+	for _, why := range s.broken() {
+		c.env.Log.Warn("a part of a source cannot be used", "source", s.Name, "error", why)
+	}
 	outdated := func(s *source) bool { return s.claim.Outdates(s.list, c.checker.Now()) }
 	if slices.ContainsFunc(c.sources, outdated) {
 		c.tasks.Go(c.rebuild)
@@ -236,6 +246,15 @@ func (o opened) problems() map[string]error {
 		}
 	}
 	return all
+}
+
+// broken says which tools cannot be called, and why.
+func (o opened) broken() (list []string) {
+	problems := o.problems()
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		list = append(list, tool.VisibleName(name)+" cannot be called: "+message(problems[name]))
+	}
+	return list
 }
 
 // callable lists the tools that can be called.
