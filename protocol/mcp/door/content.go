@@ -293,6 +293,11 @@ func (l *relay) message(e tool.Event) error {
 			data = strictjson.Quote(log.Message)
 		case strictjson.KindOf([]byte(log.Message)) == "object": // an MCP server's data, which other clients get as the message
 			data = log.Fields
+		default: // its level is beside it
+			w := strictjson.NewWriter(len(data))
+			w.Text("message", log.Message)
+			w.Raw("fields", log.Fields)
+			data = w.Done()
 		}
 	}
 	if slices.Index(mcp.Levels(), level) < slices.Index(mcp.Levels(), least) {

@@ -374,7 +374,14 @@ func (r *Runner) message(params json.RawMessage, u *upstreamCall) {
 	switch strictjson.KindOf(msg.Data) {
 	case "string":
 	case "object":
+		var own struct { // as another Toolpost sends it
+			Message string          `json:"message"`
+			Fields  json.RawMessage `json:"fields"`
+		}
 		log.Message, log.Fields = string(msg.Data), msg.Data
+		if strictjson.UnmarshalClosed(msg.Data, &own) == nil && own.Message != "" && strictjson.KindOf(own.Fields) == "object" {
+			log.Message, log.Fields = own.Message, own.Fields
+		}
 	default:
 		log.Message, log.Data = string(msg.Data), msg.Data
 	}

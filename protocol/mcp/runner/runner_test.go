@@ -206,8 +206,8 @@ func TestResultsAndEvents(t *testing.T) {
 		if got := events.of(tool.KindProgress); len(got) != 3 || got[2] != `{"progress":3,"total":3,"message":"step"}` {
 			t.Errorf("progress is %q", got)
 		}
-		if got := events.of(tool.KindLog); len(got) != 2 || !strings.Contains(got[0], `"level":"warn","message":"careful"`) ||
-			!strings.Contains(got[1], `"fields":{"a"`) {
+		if got := events.of(tool.KindLog); len(got) != 3 || !strings.Contains(got[0], `"level":"warn","message":"careful"`) ||
+			!strings.Contains(got[1], `"fields":{"a"`) || !strings.Contains(got[2], `"level":"info","message":"of a Toolpost","fields":{"b"`) {
 			t.Errorf("logged %q", got)
 		}
 	})

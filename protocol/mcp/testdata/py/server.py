@@ -114,6 +114,7 @@ def call(wire, rid, params):
             note(wire, "notifications/progress", {"progressToken": meta.get("progressToken"), "progress": n, "total": 3, "message": "step"})
         note(wire, "notifications/message", {"level": "warning", "logger": "me", "data": "careful"})
         note(wire, "notifications/message", {"level": "info", "data": {"a": 1}})
+        note(wire, "notifications/message", {"level": "info", "data": {"message": "of a Toolpost", "fields": {"b": 2}}})
         return text("counted")
     if name == "sleep":
         stop.wait(args.get("seconds", 30))
