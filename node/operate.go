@@ -20,7 +20,7 @@ var _ operate.Server = (*Node)(nil)
 // ShowConfig implements operate.Server.
 func (n *Node) ShowConfig(context.Context) (operate.Config, error) {
 	now, taken := n.Current()
-	shown := operate.Config{Path: now.Path, Taken: taken, Errors: []operate.Fault{}, Problems: []operate.Fault{}}
+	shown := operate.Config{Path: now.Path, URL: n.ConsoleURL(), Taken: taken, Errors: []operate.Fault{}, Problems: []operate.Fault{}}
 	for _, p := range n.mistakes(now) {
 		f := n.fault(p.Err)
 		f.About = p.About

@@ -19,6 +19,7 @@ import (
 // A Config is the config of a server: the text on disk, and how it was applied.
 type Config struct {
 	Path string `json:"path,omitzero" doc:"the file; absent: the server was started without one"`
+	URL  string `json:"url,omitzero" doc:"the address of the HTTP door, if this program serves"`
 	Text string `json:"text" doc:"what the file has now, without secrets"`
 	// Differs is set if the running config was not read from this text: it has errors, or parts of it need a restart.
 	Differs  bool      `json:"differs" doc:"whether the server runs something else than the file says"`

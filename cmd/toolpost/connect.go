@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"toolpost/builtin/operate"
 	tokentools "toolpost/builtin/token"
 	"toolpost/cmd/toolpost/connect"
 	"toolpost/config"
@@ -60,7 +61,7 @@ func (a *app) connectCommand() *cobra.Command {
 	f.BoolVar(&q.dry, "dry-run", false, "only show what would be written")
 	f.BoolVar(&q.undo, "undo", false, "remove the entry again")
 	f.BoolVar(&q.http, "http", false, "let the agent call the running toolpost serve, with a token of its own")
-	f.StringVar(&q.url, "url", "", "with --http: the URL of the server (default: the URL of the config's HTTP door)")
+	f.StringVar(&q.url, "url", "", "with --http: the URL of the server (default: the running server of the config, or else its HTTP door)")
 	f.StringVar(&q.source, "source", "", "offer only this source, under its own names (see toolpost as mcp)")
 	f.StringVar(&q.name, "name", "", "name of the entry in the agent's settings (default: toolpost, or the source)")
 	f.StringVar(&q.file, "file", "", "settings file, such as a project's; for one AGENT only (default: the file above)")
@@ -292,7 +293,7 @@ func (q *connecting) plan(ctx context.Context, c connect.Client, file string) (*
 	}
 	s, err := q.program(c.ID)
 	if err == nil && q.http {
-		s, err = q.address()
+		s, err = q.address(ctx)
 	}
 	if err != nil {
 		return nil, s, err
@@ -318,8 +319,11 @@ func (q *connecting) plan(ctx context.Context, c connect.Client, file string) (*
 const unissued = "tp_(a new token)"
 
 // address returns the entry for a client that calls a server.
-func (q *connecting) address() (connect.Server, error) {
+func (q *connecting) address(ctx context.Context) (connect.Server, error) {
 	at := q.url
+	if at == "" {
+		at = q.served(ctx)
+	}
 	if at == "" {
 		var err error
 		if at, err = node.MCPAddress(q.cfg); err != nil {
@@ -339,6 +343,19 @@ func (q *connecting) address() (connect.Server, error) {
 		u.Path = "/mcp"
 	}
 	return connect.Server{Name: q.name, URL: u.String(), Token: unissued}, nil
+}
+
+// served returns the address of the running server of this config, whose port may be another than in the config. It returns
+// "" if there is none, or the door mcp has an address of its own.
+func (q *connecting) served(ctx context.Context) string {
+	home, err := node.HTTPAddress(q.cfg)
+	at, bad := node.MCPAddress(q.cfg)
+	shares := err == nil && strings.HasPrefix(at, home+"/") || err != nil && bad != nil // both if the port is 0
+	if !shares || q.locate(ctx) != nil || !q.server.found {
+		return ""
+	}
+	shown, _ := ask[operate.Config](ctx, q.app, own{name: "showConfig", does: "see the address of the server"}, struct{}{})
+	return shown.URL
 }
 
 func isLoopback(host string) bool {
