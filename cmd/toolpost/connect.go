@@ -267,7 +267,9 @@ func (q *connecting) say(format string, args ...any) {
 
 func (q *connecting) done(ctx context.Context, told *connection, ch *connect.Change, s connect.Server) {
 	if told.Did = didWrite; q.undo {
-		told.Did = didRemove
+		if told.Did = didRemove; ch.Gone && q.file == "" {
+			connect.Tidy(q.machine.Home, ch.File)
+		}
 		q.say("%s %s", q.out.green("removed it from"), ch.File)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -299,6 +300,20 @@ func (c *Change) Apply(secret bool) error {
 		}
 	}
 	return c.file.Replace(c.After, mode)
+}
+
+// Tidy removes the folders in the home of a user that a file has left empty: later, they would look like an agent's.
+func Tidy(home, file string) {
+	root, err := os.OpenRoot(home)
+	if err != nil {
+		return
+	}
+	defer root.Close()
+	home, err = filepath.EvalSymlinks(home)
+	dir, outside := filepath.Rel(home, filepath.Dir(file))
+	for err = errors.Join(err, outside); err == nil && dir != "." && filepath.IsLocal(dir); dir = filepath.Dir(dir) {
+		err = root.Remove(dir)
+	}
 }
 
 // forget removes the backup of a file that was restored.
