@@ -86,10 +86,12 @@ type connection struct {
 	Name   string `json:"name"`
 	File   string `json:"file"`
 	Did    string `json:"did"`
-	Backup string `json:"backup,omitempty"`
-	Error  string `json:"error,omitempty"`
-	First  string `json:"first,omitempty"` // a step it needs before it works
-	Then   string `json:"then,omitempty"`
+	// Changes are the lines that it adds to the file and removes, with + and -; values of other settings are left out.
+	Changes []string `json:"changes,omitempty"`
+	Backup  string   `json:"backup,omitempty"`
+	Error   string   `json:"error,omitempty"`
+	First   string   `json:"first,omitempty"` // a step it needs before it works
+	Then    string   `json:"then,omitempty"`
 }
 
 func (q *connecting) run(ctx context.Context, ids []string) (err error) {
@@ -234,6 +236,7 @@ func (q *connecting) one(ctx context.Context, c connect.Client) (connection, err
 		q.say("%s  %s: %s", q.out.bold(c.Name), ch.File, told.Did)
 		return told, nil
 	}
+	told.Changes = ch.Diff()
 	q.show(ch)
 	ok, asked := q.yes, false
 	if !q.yes && !q.dry && !q.json {
