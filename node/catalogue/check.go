@@ -44,8 +44,8 @@ func (c *Catalogue) SourceProblems(cfg *config.Config) (found []config.Problem) 
 	return found
 }
 
-// Endangers returns why another source of the config cannot be opened beside the one of this name: that may write where the
-// other's code is.
+// Endangers returns why another source of the config cannot be opened beside the one of this name: that one may write the folder of
+// the other's code.
 func (c *Catalogue) Endangers(name string) error {
 	var l offlimits.List
 	for _, src := range c.env.Config.Sources {
