@@ -166,7 +166,11 @@ func (s *site) happen(f fault) error {
 
 // down ends a node, and keeps it down for a while.
 func (s *site) down(n *node, lasts time.Duration, end func()) {
-	before := n.starts.Load()
+	s.downAfter(n, n.starts.Load(), lasts, end)
+}
+
+// downAfter is down for a node that may have ended already, after a number of starts.
+func (s *site) downAfter(n *node, before int64, lasts time.Duration, end func()) {
 	n.held.Lock()
 	end()
 	sleep(s.ctx, lasts)
@@ -184,7 +188,7 @@ func (s *site) drain(n *node, lasts time.Duration) error {
 		if err != nil || !strings.Contains(body, `"ok":true`) {
 			continue // this hub may be cut off
 		}
-		s.down(n, lasts, func() {
+		s.downAfter(n, before, lasts, func() {
 			for end := time.Now().Add(20 * time.Second); n.pid.Load() != 0 && n.starts.Load() == before; time.Sleep(20 * time.Millisecond) {
 				if time.Now().After(end) { // an operator would lose patience
 					n.signal(syscall.SIGTERM)
