@@ -149,7 +149,7 @@ func Start(ctx context.Context, env Env) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{env: env, lock: lock, links: map[string]*link{}, pass: *env.Pass, since: time.Now(), nudge: make(chan struct{}, 1)}
-	n.env.Places = cmp.Or(env.Places, 1024)
+	n.env.Listen, n.env.Places = cmp.Or(env.Listen, DefaultListen), cmp.Or(env.Places, 1024)
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.host = newHost(n)
 	if err := n.listTools(ctx); err != nil {
@@ -401,7 +401,7 @@ func (n *Node) address() string {
 	if host, port := n.env.advertised(); host != "" {
 		return net.JoinHostPort(host, cmp.Or(port, n.server.port))
 	}
-	host, _, _ := net.SplitHostPort(cmp.Or(n.env.Listen, DefaultListen))
+	host, _, _ := net.SplitHostPort(n.env.Listen)
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = outward()
 	}

@@ -21,6 +21,14 @@ func TestAHubThatHasEndedHasItsAddress(t *testing.T) {
 	kit.Equal(t, f.hub.address(), before)
 }
 
+// A hub whose config has no address listens on the one that the docs name. A worker does not listen, so the test takes no fixed port.
+func TestAHubListensByDefault(t *testing.T) {
+	f := open(t)
+	f.with = func(e *Env) { e.Listen = "" }
+	n := f.work("worker", reference(t))
+	kit.Equal(t, n.env.Listen, DefaultListen)
+}
+
 func TestATakenPortIsNoticedAtOnce(t *testing.T) {
 	taken := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
