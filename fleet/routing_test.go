@@ -18,6 +18,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/engine/breaker"
 	"toolpost/engine/member"
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
@@ -185,6 +186,45 @@ func TestAToolThatANodeCannotRunRunsElsewhere(t *testing.T) {
 	for range 20 {
 		kit.Equal(t, string(kit.Must(f.call(t.Context(), "wait", `{}`))(t).Output), `"good"`)
 	}
+}
+
+// A call that the breaker of its node refuses has not begun there, so it runs elsewhere, and has one journal.
+func TestACallThatABreakerRefusesRunsElsewhere(t *testing.T) {
+	f := open(t)
+	f.journal()
+	one := block("one", tool.Effects{Writes: true})
+	one.Handler = breaker.Options{Failures: 1}.For(one.specs[0])(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return nil, tool.Errorf(tool.CodeCrash, "it broke")
+	}))
+	n := f.work("one", one)
+	kit.Refused(t, kit.Err(f.call(t.Context(), "wait", `{}`)), tool.CodeCrash, "it broke")
+	_, _, err := f.writing("c1", `{}`)
+	kit.Refused(t, err, tool.CodeBreakerOpen, "")
+	kit.Equal(t, kit.Must(n.host.past(t.Context(), n.pass.ID, "c1"))(t).State, callUnknown)
+	two := block("two", tool.Effects{Writes: true})
+	close(two.leave)
+	f.work("two", two)
+	for range 20 {
+		kit.Equal(t, string(kit.Must(f.call(t.Context(), "wait", `{}`))(t).Output), `"two"`)
+	}
+}
+
+// A tool may itself say that a breaker is open, after it has done something.
+func TestACallWhoseToolSpeaksOfABreakerIsNotRepeated(t *testing.T) {
+	f := open(t)
+	one, two := block("one", tool.Effects{Writes: true}), block("two", tool.Effects{Writes: true})
+	one.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		one.began <- "one"
+		return nil, tool.Errorf(tool.CodeBreakerOpen, "that of another service")
+	})
+	close(two.leave)
+	f.work("one", one)
+	f.work("two", two)
+	const calls = 40
+	for range calls {
+		_, _ = f.call(t.Context(), "wait", `{}`)
+	}
+	kit.Equal(t, len(one.began)+len(two.began), calls)
 }
 
 // A node that lies about its tools has none, and the others keep theirs.

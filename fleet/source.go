@@ -212,15 +212,15 @@ func (s *Source) send(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 			err = tool.Doubt(err)
 		}
 		e := tool.AsError(err)
-		broken := e != nil && e.Code == tool.CodeBreakerOpen
-		if e == nil || e.Reason != reasonGone && !broken || ctx.Err() != nil {
-			if tool.NotRun(err) {
+		idle := tool.NotRun(err)
+		if e == nil || ctx.Err() != nil || e.Reason != reasonGone && !(idle && e.Code == tool.CodeBreakerOpen) {
+			if idle {
 				err = cmp.Or(unsure, err)
 			}
 			return r, err
 		}
 		tried, busy = append(tried, p), nil
-		if broken || tool.NotRun(err) {
+		if idle {
 			busy = err
 			continue
 		}

@@ -88,7 +88,7 @@ func (b *circuit) enter() (try bool, err error) {
 	case !b.count.Tripped():
 		return false, nil
 	case b.count.Wait() > 0 || time.Now().Before(b.trying):
-		return false, b.count.Refusal(b.name, "call")
+		return false, tool.BeforeRun(b.count.Refusal(b.name, "call"))
 	}
 	b.trying = time.Now().Add(b.count.Pause())
 	return true, nil

@@ -59,6 +59,7 @@ func TestABrokenToolIsLeftAloneForAWhile(t *testing.T) {
 		s := opened(t, Options{})
 		time.Sleep(10 * time.Second)
 		_, err := s.call()
+		kit.Equal(t, tool.NotRun(err), true, "a call that is refused has done nothing")
 		e := tool.AsError(err)
 		if e.Code != tool.CodeBreakerOpen || s.runs != 5 || e.Retry() != 20*time.Second {
 			t.Fatalf("%v after %d runs, to be tried again in %v", err, s.runs, e.Retry())
