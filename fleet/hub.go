@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -18,6 +19,7 @@ import (
 	"toolpost/fleet/roster"
 	"toolpost/fleet/spool"
 	"toolpost/tool"
+	"toolpost/wire/receipt"
 	"toolpost/wire/strictjson"
 )
 
@@ -215,8 +217,8 @@ func (s *stream) exchange(ctx context.Context, k kind, body []byte, out tool.Sin
 				continue
 			}
 		}
-		if err == nil && f.kind == kindReceipt {
-			s.receipt = f.body
+		if err == nil && f.kind == kindReceipt && k == kindCall && s.receipt == nil {
+			s.receipt = bytes.Clone(f.body[:min(len(f.body), receipt.Most+1)]) // the budget does not count it; a longer one is wrong
 			continue
 		}
 		switch {

@@ -126,7 +126,7 @@ func Sign(r *Receipt, args, answer []byte, sign func([]byte) (key string, signat
 // Read reads a signed receipt.
 func Read(b []byte) (s Signed, err error) {
 	if len(b) > Most {
-		return s, fmt.Errorf("it has %d bytes, and may have %d", len(b), Most)
+		return s, fmt.Errorf("it has more than %d bytes", Most)
 	}
 	return s, strictjson.Unmarshal(b, &s)
 }
