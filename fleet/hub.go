@@ -446,7 +446,7 @@ func (h *hub) offers() map[string]map[string]*shared {
 	}
 	for source, tools := range all {
 		for name, t := range tools {
-			t.settle(toolKey(source, name), h.routes, h.sources[source].digest(name))
+			t.settle(toolKey(source, name), h.routes, h.sources[source].tool(name))
 		}
 	}
 	for _, s := range h.roster.Shares() {
@@ -501,9 +501,10 @@ type version struct {
 
 // settle chooses the definition that most nodes have; if two are as frequent, the one that counted before, else the one with the
 // lesser digest.
-func (t *shared) settle(key string, routes []Route, best string) {
-	if t.versions[best] == nil {
-		best = ""
+func (t *shared) settle(key string, routes []Route, before *shared) {
+	best := ""
+	if before != nil && t.versions[before.digest] != nil {
+		best = before.digest
 	}
 	for _, d := range slices.Sorted(maps.Keys(t.versions)) {
 		v := t.versions[d]

@@ -206,8 +206,8 @@ func (h *hub) describe(s *Status) {
 		s.State, s.Refused = stateRefused, p.refused
 	}
 	for _, o := range p.tools {
-		if src := h.sources[o.Spec.Source]; src != nil {
-			if t := (*src.tools.Load())[o.Spec.Name]; t != nil && t.digest != o.digest && !slices.ContainsFunc(t.further, func(v *version) bool { return v.digest == o.digest }) {
+		if t := h.sources[o.Spec.Source].tool(o.Spec.Name); t != nil {
+			if t.digest != o.digest && !slices.ContainsFunc(t.further, func(v *version) bool { return v.digest == o.digest }) {
 				s.Drift = append(s.Drift, o.Spec.Source+"."+o.Spec.Name)
 			}
 		}

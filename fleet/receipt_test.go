@@ -88,7 +88,7 @@ func TestANodeSignsWhatItRan(t *testing.T) {
 	kit.Equal(t, s.Key, kit.Must(n.key())(t))
 	kit.Equal(t, doc.Begin.Before(began.Truncate(0)) || doc.End.Before(doc.Begin) || doc.End.After(time.Now()), false, doc.Begin, doc.End)
 	kit.Equal(t, strings.Join([]string{doc.Node, doc.Call, doc.Source, doc.Tool, string(doc.Outcome), doc.Definition}, " "),
-		"one c1 std wait ok "+f.source().digest("wait"))
+		"one c1 std wait ok "+f.source().tool("wait").digest)
 	kit.DeepEqual(t, doc.Walls, []string{"no_network", "sandbox"})
 	kit.DeepEqual(t, doc.Stopped, []receipt.Stopped{{What: "network", By: "policy", Times: 2}, {What: "network", By: "user", Times: 1}})
 	kit.Equal(t, strings.Contains(s.Document, "secret"), false, "what was stopped may be a secret")

@@ -359,6 +359,38 @@ func TestACallRunsByTheDefinitionThatLetItThrough(t *testing.T) {
 	kit.Must(f.call(t.Context(), "wait", `{}`))(t)
 }
 
+// The tools of a source may change between two steps of whatever looks at them.
+func TestAToolMayGoAtAnyTime(t *testing.T) {
+	f := open(t)
+	f.work("worker", block("worker", tool.Effects{Reads: true}))
+	s := f.source()
+	spec := kit.Must(s.Tools(t.Context()))(t)[0]
+	all, none := *s.tools.Load(), map[string]*shared{}
+	stop, changing := make(chan bool), make(chan bool)
+	go func() {
+		defer close(changing)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.tools.Store(&none)
+				s.tools.Store(&all)
+			}
+		}
+	}()
+	for range 300_000 {
+		if v, err := s.judged(&tool.Call{Tool: "wait", Spec: spec}); (v == nil) != (err != nil) {
+			t.Fatal("neither a definition nor an error")
+		}
+		if v, err := f.hub.sharing(spec); (v == nil) != (err != nil) {
+			t.Fatal("neither a tool nor an error")
+		}
+	}
+	close(stop)
+	<-changing
+}
+
 // A source that no node has for a while is no source any more, and a node cannot fill the memory of a hub with what it once had.
 func TestSourcesThatAreGoneAreForgotten(t *testing.T) {
 	f := open(t)

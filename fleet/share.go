@@ -26,8 +26,8 @@ func (n *Node) sharing(s *tool.Spec) (*shared, error) {
 	n.hub.mu.Lock()
 	from := n.hub.sources[s.Source]
 	n.hub.mu.Unlock()
-	if from != nil && (*from.tools.Load())[ownName(s)] != nil {
-		return (*from.tools.Load())[ownName(s)], nil
+	if t := from.tool(ownName(s)); t != nil {
+		return t, nil
 	}
 	return nil, tool.Errorf(tool.CodeNotFound, "no other node has the tool %s; `toolpost fleet` shows the nodes", s.Ref())
 }

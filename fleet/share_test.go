@@ -75,7 +75,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	other, r := f.second()
 	kit.Eventually(t, "the other hub knows both", func() bool {
 		all := other.Sources()
-		return len(all) == 1 && len((*all[0].tools.Load())["wait"].versions) == 2
+		return len(all) == 1 && len(all[0].tool("wait").versions) == 2
 	})
 	e, second := published(t, f.hub), published(t, other)
 	kit.Equal(t, times(t, e, 50)["one"], 50, "the one that counts")

@@ -48,12 +48,12 @@ func (s *Source) set(tools map[string]*shared) (changed bool) {
 	return false
 }
 
-// digest is that of a tool's definition, or "".
-func (s *Source) digest(name string) string {
-	if s == nil || (*s.tools.Load())[name] == nil {
-		return ""
+// tool returns a tool, or nil. The next call may give something else.
+func (s *Source) tool(name string) *shared {
+	if s == nil {
+		return nil
 	}
-	return (*s.tools.Load())[name].digest
+	return (*s.tools.Load())[name]
 }
 
 // Upstream reports whether third parties describe the tools.
@@ -91,11 +91,16 @@ func (s *Source) Tools(context.Context) ([]*tool.Spec, error) {
 // errGone is why a tool whose nodes are gone cannot be called.
 var errGone = tool.Errorf(tool.CodeUnavailable, "the nodes that have it are gone; `toolpost fleet` shows those that are up").Because(reasonGone)
 
+// errNowhere is why a tool cannot be called that was there a moment ago.
+func errNowhere(name string) error {
+	return tool.Errorf(tool.CodeNotFound, "no node of the fleet has the tool %s now", name)
+}
+
 // Unavailable reports why a tool cannot be called now: no node has it, or none can run it.
 func (s *Source) Unavailable(name string) error {
-	t := (*s.tools.Load())[name]
+	t := s.tool(name)
 	if t == nil {
-		return tool.Errorf(tool.CodeNotFound, "no node of the fleet has the tool %s now", name)
+		return errNowhere(name)
 	}
 	return t.why
 }
@@ -103,11 +108,11 @@ func (s *Source) Unavailable(name string) error {
 // judged returns the definition by which a call was let through, if nodes still have it: a node must not offer a tool that only
 // reads, and leave, so that the call runs another node's tool that writes.
 func (s *Source) judged(c *tool.Call) (*version, error) {
-	name := ownName(c.Spec)
-	if (*s.tools.Load())[name] == nil {
-		return nil, tool.BeforeRun(s.Unavailable(name))
+	t := s.tool(ownName(c.Spec))
+	if t == nil {
+		return nil, tool.BeforeRun(errNowhere(ownName(c.Spec)))
 	}
-	if v := s.versionOf(c.Spec); v != nil {
+	if v := t.versions[c.Spec.Digest]; v != nil {
 		return v, nil
 	}
 	return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the definition of %s has just changed; call it again", c.Tool).Because(reasonGone))
@@ -115,7 +120,7 @@ func (s *Source) judged(c *tool.Call) (*version, error) {
 
 // versionOf returns the nodes of a definition, or nil if none has it.
 func (s *Source) versionOf(spec *tool.Spec) *version {
-	if t := (*s.tools.Load())[ownName(spec)]; t != nil {
+	if t := s.tool(ownName(spec)); t != nil {
 		return t.versions[spec.Digest]
 	}
 	return nil
