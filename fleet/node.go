@@ -381,16 +381,23 @@ func (n *Node) learn(m *nats.Msg) {
 	}
 	n.mu.Lock()
 	same := slices.Equal(hubs, n.pass.Hubs)
-	n.pass.Hubs = hubs
-	p := n.pass
 	n.mu.Unlock()
 	if same {
 		return
 	}
-	if err := p.Save(n.env.State); err != nil {
+	if err := n.change(func(p *Pass) { p.Hubs = hubs }); err != nil {
 		n.env.Log.Warn("the addresses of the hubs cannot be kept", "error", err)
 	}
 	go n.connect(hubs) // not on the goroutine of a connection that it may close
+}
+
+// change edits the pass, and saves it before another change: an earlier state must not replace a later one. The edit counts even if
+// it cannot be saved.
+func (n *Node) change(edit func(*Pass)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	edit(&n.pass)
+	return n.pass.Save(n.env.State)
 }
 
 // address is the address of this hub for other nodes; "" of a worker.

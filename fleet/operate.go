@@ -89,30 +89,24 @@ func (n *Node) makeKey() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	old, err := n.pass.public()
+	old, err := n.key()
 	if err != nil {
 		return nil, err
 	}
-	next := n.pass
-	next.Next = seed
 	proof, err := (&Pass{Seed: seed}).sign([]byte(old))
-	if err = errors.Join(err, next.Save(n.env.State)); err != nil {
+	if err = errors.Join(err, n.change(func(p *Pass) { p.Next = seed })); err != nil {
 		return nil, err
 	}
-	n.pass.Next = seed
 	return strictjson.Marshal(rotated{old, public, proof})
 }
 
 // useKey switches to the new key, for connections to come: the present ones carry calls.
 func (n *Node) useKey() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.pass.Next != "" {
-		n.pass.Seed, n.pass.Next = n.pass.Next, ""
-	}
-	return n.pass.Save(n.env.State)
+	return n.change(func(p *Pass) {
+		if p.Next != "" {
+			p.Seed, p.Next = p.Next, ""
+		}
+	})
 }
 
 // A Status describes a node of the fleet.

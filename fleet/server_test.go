@@ -1,16 +1,22 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
 	"toolpost/internal/kit"
 	"toolpost/tool"
+	"toolpost/wire/strictjson"
 )
 
 // A connection that ends with its hub asks for the address: after a rotation, every connection does.
@@ -39,6 +45,59 @@ func TestATakenPortIsNoticedAtOnce(t *testing.T) {
 	if took := time.Since(began); took > 8*time.Second { // the server would take ten until it gives up
 		t.Errorf("it took %v", took)
 	}
+}
+
+// A node learns of hubs while it gets another key: what it keeps is what it is, or its key is lost with its program.
+func TestAnEarlierStateReplacesNoLaterOne(t *testing.T) {
+	f := open(t)
+	n := f.work("worker", reference(t))
+	for i := range 40 {
+		var both sync.WaitGroup
+		both.Go(func() {
+			hubs := slices.Repeat([]string{f.hub.address()}, 2+i%2)
+			n.learn(&nats.Msg{Data: kit.Must(strictjson.Marshal(hubs))(t)})
+		})
+		both.Go(func() {
+			kit.Check(t, kit.Err(n.makeKey()))
+			kit.Check(t, n.useKey())
+		})
+		both.Wait()
+		n.mu.Lock()
+		kept, is := kit.Must(LoadPass(n.env.State))(t), n.pass
+		n.mu.Unlock()
+		kit.DeepEqual(t, *kept, is)
+	}
+}
+
+// A hub finds the others in the store, and leaves none that it has found there because it has not heard of it before.
+func TestAHubThatStartsKeepsItsLinks(t *testing.T) {
+	f := open(t)
+	p := f.join("hub2", member.Hub)
+	p.Hubs = nil
+	slow := &slowLog{Handler: slog.DiscardHandler, connected: make(chan bool, 99)}
+	f.with = func(e *Env) { e.Log = slog.New(slow) }
+	n := f.start(p, t.TempDir(), reference(t))
+	all := n.all()
+	kit.MustEqual(t, len(all), 1)
+	kit.Equal(t, all[0].address, f.hub.address())
+}
+
+// A slowLog lets a hub that starts wait until it has connected to another one.
+type slowLog struct {
+	slog.Handler
+	connected chan bool
+}
+
+func (l *slowLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *slowLog) Handle(_ context.Context, r slog.Record) error {
+	switch r.Message {
+	case "connected to a hub":
+		l.connected <- true
+	case "the fleet is open":
+		<-l.connected
+	}
+	return nil
 }
 
 // Hubs that restarted may all have other addresses.
