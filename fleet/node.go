@@ -161,8 +161,9 @@ func Start(ctx context.Context, env Env) (*Node, error) {
 			n.Close(ctx)
 			return nil, err
 		}
+	} else {
+		n.connect(n.pass.Hubs) // a hub finds them in the store
 	}
-	n.connect(n.pass.Hubs)
 	n.tasks.Go(n.announce)
 	return n, nil
 }
