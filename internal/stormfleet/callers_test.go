@@ -28,11 +28,11 @@ type begunPlan struct {
 	how string
 }
 
-// A payment is a call that had to be approved: approved and denied are decisions that were acknowledged.
+// A payment is a call that had to be approved: its caller was asked, and may have said yes.
 type payment struct {
-	id, approval     string
-	approved, denied bool
-	how              string
+	id, approval string
+	yes          bool
+	how          string
 }
 
 // A stream is what a caller saw of the events of a call or a job.
@@ -232,15 +232,14 @@ func (c *caller) pay(id string) {
 		return
 	}
 	c.hub++
-	yes := c.rng.IntN(4) > 0
-	a := c.until(func() attempt {
-		a := c.try("approvals.decide", id, fmt.Sprintf(`{"id":%q,"approve":%t}`, p.approval, yes), nil)
+	p.yes = c.rng.IntN(4) > 0
+	_ = c.until(func() attempt {
+		a := c.try("approvals.decide", id, fmt.Sprintf(`{"id":%q,"approve":%t}`, p.approval, p.yes), nil)
 		if strings.HasPrefix(a.why, "conflict") { // an attempt without an answer had decided
 			a.how = ran
 		}
 		return a
 	})
-	p.approved, p.denied = a.how == ran && yes, a.how == ran && !yes
 	c.hub++
 	p.how = c.retry("pay", id, 0, map[string]string{"Toolpost-Resume": p.approval}).how
 	c.note(func() { c.pays = append(c.pays, p) })

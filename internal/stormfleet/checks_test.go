@@ -292,15 +292,17 @@ func (e evidence) overQuota() (found []string) {
 	return found
 }
 
-// approvals: what was denied did not run, and what ran was approved.
+// approvals: what ran was approved, and what was answered ran.
 func (e evidence) approvals() (found []string) {
-	lines := e.byID()
+	lines, asked := e.byID(), map[string]payment{}
 	for _, p := range e.pays {
-		switch ranTimes := len(lines[p.id]); {
-		case p.denied && ranTimes > 0:
-			found = append(found, fmt.Sprintf("%s was denied (%s), and ran", p.id, p.approval))
-		case p.how == ran && ranTimes == 0:
+		if asked[p.id] = p; p.how == ran && len(lines[p.id]) == 0 {
 			found = append(found, fmt.Sprintf("%s (%s) was answered, and did not run", p.id, p.approval))
+		}
+	}
+	for _, l := range e.traces {
+		if l.tool == "pay" && !asked[l.id].yes {
+			found = append(found, fmt.Sprintf("%s (%s) ran, and nobody had approved it", l.id, asked[l.id].approval))
 		}
 	}
 	return found

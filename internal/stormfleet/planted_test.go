@@ -51,7 +51,7 @@ func sound() evidence {
 	for i := range 3 {
 		trace("mark", fmt.Sprint("p-", i), fmt.Sprint("ran:p:", i))
 	}
-	h.pays = []payment{{id: "yes", approval: "apr_1", approved: true, how: ran}, {id: "no", approval: "apr_2", denied: true, how: refused}}
+	h.pays = []payment{{id: "yes", approval: "apr_1", yes: true, how: ran}, {id: "no", approval: "apr_2", how: refused}}
 	trace("pay", "yes", "ran:yes:1")
 	var body strings.Builder
 	for n := range lines {
@@ -118,8 +118,11 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		"a line that was not told":    {"events come without gaps", func(e *evidence) { e.streams[0].told[7]++ }},
 		"an end that was not told":    {"events come without gaps", func(e *evidence) { e.streams[0].told = e.streams[0].told[:12] }},
 		"calls that are too many":     {"a quota is never exceeded", func(e *evidence) { e.quicken() }},
-		"a denied call that ran":      {"a decision about an approval counts", func(e *evidence) { e.pays[0].denied = true }},
-		"an approved one that didn't": {"a decision about an approval counts", func(e *evidence) { e.pays[1].how, e.pays[1].denied = ran, false }},
+		"a denied call that ran":      {"a decision about an approval counts", func(e *evidence) { e.pays[0].yes = false }},
+		"an approved one that didn't": {"a decision about an approval counts", func(e *evidence) { e.pays[1].how = ran }},
+		"one that nobody asked about": {"a decision about an approval counts", func(e *evidence) {
+			e.traces = append(e.traces, trace{tool: "pay", id: "unasked", said: "ran:unasked:1"})
+		}},
 	}
 	for name, p := range plants {
 		e := sound()
