@@ -216,7 +216,7 @@ func TestABadReceiptIsRecordedAsSuch(t *testing.T) {
 			return kit.Must(strictjson.Marshal(&s))(t)
 		}, "its signature is not that of its key"},
 		{func(*liar, *request, []byte) []byte { return []byte(`{"document":`) }, "JSON"},
-		{func(*liar, *request, []byte) []byte { return make([]byte, 5*chunk) }, "it has more than 8192 bytes"},
+		{func(*liar, *request, []byte) []byte { return make([]byte, chunk) }, "it has more than 8192 bytes"},
 		{says(func(r *receipt.Receipt) { r.Attempt++ }), "it is of attempt 2, and it should be of attempt 1"},
 		{says(func(r *receipt.Receipt) { r.Definition = "other" }), `it says definition "other"`},
 		{says(func(r *receipt.Receipt) { r.Node = "one" }), `it says node "one", and it should say "liar"`},
