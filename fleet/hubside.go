@@ -126,7 +126,6 @@ func (n *Node) watchRoster() {
 		}
 		if err := n.roster.Refresh(n.life); err != nil && n.life.Err() == nil {
 			n.env.Log.Warn("the members of the fleet cannot be read; those that were read last count", "error", err)
-			continue
 		}
 		n.expel()
 	}

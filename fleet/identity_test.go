@@ -315,7 +315,14 @@ func TestStrangersAreFew(t *testing.T) {
 // flaky is a register whose database may be away.
 type flaky struct {
 	member.Store
-	away atomic.Bool
+	away, shareless atomic.Bool
+}
+
+func (r *flaky) Shares(ctx context.Context) ([]member.Share, error) {
+	if r.shareless.Load() {
+		return nil, tool.Errorf(tool.CodeUnavailable, "the shares cannot be read")
+	}
+	return r.Store.Shares(ctx)
 }
 
 func (r *flaky) Members(ctx context.Context) ([]member.Member, error) {
@@ -449,6 +456,32 @@ func TestAKeyHasOneConnection(t *testing.T) {
 	f.hub.server.mu.Lock()
 	defer f.hub.server.mu.Unlock()
 	kit.Equal(t, len(f.hub.server.conns), 1)
+}
+
+// A hub that reads the members cuts off those that were evicted, whatever else it cannot read.
+func TestAHubThatReadsNoSharesCutsOffEvictedNodes(t *testing.T) {
+	f := open(t)
+	second, r := f.second()
+	n := f.work("worker", reference(t))
+	kit.Eventually(t, "it is at both hubs", func() bool { return second.hub.knows(n.pass.ID) })
+	r.shareless.Store(true)
+	kit.OK(t, f.store.Fleet().Evict(t.Context(), n.pass.ID))
+	kit.Eventually(t, "it is cut off", func() bool { return !second.hub.knows(n.pass.ID) })
+}
+
+// If two configs are as frequent, it is always the same hubs that drift.
+func TestConfigDriftIsTheSameEachTime(t *testing.T) {
+	f := open(t)
+	f.hub.hub.mu.Lock()
+	for id, digest := range map[string]string{"a": "1", "b": "1", "c": "2", "d": "2"} {
+		said := announcement{ID: id, Role: string(roleHub), Config: map[string]string{"policy": digest}}
+		f.hub.hub.peers[id] = &peer{announcement: said, seen: time.Now().Add(time.Hour)}
+	}
+	f.hub.hub.mu.Unlock()
+	for range 50 {
+		drift := f.hub.configDrift()
+		kit.DeepEqual(t, drift, map[string][]string{f.hub.pass.ID: {"config.policy"}, "c": {"config.policy"}, "d": {"config.policy"}})
+	}
 }
 
 // Only durations are compared: a clock that is a day off changes nothing.

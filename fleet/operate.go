@@ -210,7 +210,7 @@ func (h *hub) describe(s *Status) {
 }
 
 // configDrift lists, by the ids of hubs, the sections of their configs that most hubs have differently. If two are as many, this
-// one is right.
+// one is right, else the one with the lesser digest.
 func (n *Node) configDrift() map[string][]string {
 	self := n.announcement()
 	hubs, sections := map[string]map[string]string{self.ID: self.Config}, map[string]string{}
@@ -229,8 +229,8 @@ func (n *Node) configDrift() map[string][]string {
 		for _, c := range hubs {
 			counts[c[name]]++
 		}
-		for digest, count := range counts {
-			if count > counts[most] {
+		for _, digest := range slices.Sorted(maps.Keys(counts)) {
+			if counts[digest] > counts[most] {
 				most = digest
 			}
 		}
