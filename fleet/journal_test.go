@@ -28,6 +28,18 @@ func (f *fleetTest) journal() {
 	}
 }
 
+// The record has the name of a tool as people see it.
+func TestALostCallOfAToolWithAHiddenNameIsFound(t *testing.T) {
+	const name = "a\u200bb"
+	s := &Source{}
+	v := &version{offered: &offered{Offer: Offer{Spec: &tool.Spec{Name: name}}}}
+	s.tools.Store(&map[string]*shared{name: {version: v}})
+	h := &hub{sources: map[string]*Source{"std": s}}
+	for _, seen := range []string{tool.VisibleName(name), "std." + tool.VisibleName(name)} {
+		kit.MustEqual(t, h.specOf(&tool.Record{Source: "std", Tool: seen}) != nil, true, seen)
+	}
+}
+
 // cut cuts the connection of a node, which connects again.
 func (f *fleetTest) cut(id string) {
 	f.hub.server.mu.Lock()

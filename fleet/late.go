@@ -112,7 +112,7 @@ func (h *hub) specOf(r *tool.Record) *tool.Spec {
 		return nil
 	}
 	for name, t := range *s.tools.Load() {
-		if r.Tool == name || r.Tool == r.Source+"."+name {
+		if name = tool.VisibleName(name); r.Tool == name || r.Tool == r.Source+"."+name {
 			return cmp.Or(t.versions[r.Definition], t.version).spec()
 		}
 	}

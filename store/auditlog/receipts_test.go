@@ -119,14 +119,16 @@ func TestReceiptsProveWhichNodeRanACall(t *testing.T) {
 	late.Kind, late.Parent = tool.LateOutcome, "p1"
 	renamed := k.one.ran(t, "one", k.early, func(r *receipt.Receipt) { r.Tool = "own" })
 	renamed.Tool = "site.own"
+	hidden := k.one.ran(t, "one", k.early, func(r *receipt.Receipt) { r.Tool = "o\u200bwn" })
+	hidden.Tool = tool.VisibleName("o\u200bwn")
 	redacted := with(t, k.two.ran(t, "two", k.late, nil), unsalted)
 	redacted.Args = []byte(`{"id":"[redacted]"}`)
 	failed := k.two.ran(t, "two", k.late, nil) // at its hub, after its node had answered
 	failed.Outcome, failed.Code = tool.OutcomeError, tool.CodeCancelled
-	k.add(t, k.one.ran(t, "one", k.early, nil), k.later.ran(t, "one", k.late, nil), k.out.ran(t, "out", k.early, nil), late, renamed, redacted, failed, call())
+	k.add(t, k.one.ran(t, "one", k.early, nil), k.later.ran(t, "one", k.late, nil), k.out.ran(t, "out", k.early, nil), late, renamed, hidden, redacted, failed, call())
 	findings, receipts := k.found(t)
 	kit.Equal(t, findings, "")
-	kit.Equal(t, receipts, 7)
+	kit.Equal(t, receipts, 8)
 	k.run(t, `UPDATE audit SET detail = REPLACE(detail, '\"attempt\":1', '\"attempt\":2') WHERE seq = 3`)
 	findings, _ = k.found(t)
 	kit.Equal(t, findings, "row 3, its kind or the row before it was changed\nthe receipt of row 3 is wrong: its signature is not that of its key\n")

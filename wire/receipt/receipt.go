@@ -232,7 +232,8 @@ func (s *Signed) Check(of *tool.Record) error {
 	if of.Kind == tool.LateOutcome {
 		want.Call = of.Parent
 	}
-	if of.Tool == of.Source+"."+r.Tool || strings.HasSuffix(of.Tool, "…") { // the store has cut it off
+	name := tool.VisibleName(r.Tool)
+	if of.Tool == name || of.Tool == of.Source+"."+name || strings.HasSuffix(of.Tool, "…") { // the store has cut it off
 		want.Tool = ""
 	}
 	if of.Outcome == tool.OutcomeOK { // a hub may fail a call that its node ended well
