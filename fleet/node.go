@@ -61,6 +61,9 @@ func (o Options) Check() error {
 	if o.Listen != "" && broker.Listen(&server.Options{}, o.Listen) != nil {
 		return tool.Errorf(tool.CodeInvalidInput, "fleet.listen is %q; write HOST:PORT or :PORT, such as %s", o.Listen, DefaultListen)
 	}
+	if o.Places < 0 || o.Places > maxStreams {
+		return tool.Errorf(tool.CodeInvalidInput, "fleet.places is %d; write a number from 1 to %d", o.Places, maxStreams)
+	}
 	host, _ := o.advertised()
 	if o.TLS != (certs.Files{}) && (o.TLS.Cert == "" || o.TLS.Key == "" || o.TLS.CA == "" || host == "") {
 		return tool.Errorf(tool.CodeInvalidInput, "fleet.tls needs a cert, a key and a ca, and fleet.advertise: other nodes connect to that name")

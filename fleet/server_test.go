@@ -35,6 +35,15 @@ func TestAHubListensByDefault(t *testing.T) {
 	kit.Equal(t, n.env.Listen, DefaultListen)
 }
 
+// A node that took no calls would refuse them all, and no node takes more than its streams.
+func TestTheNumberOfPlacesIsBounded(t *testing.T) {
+	for places, fits := range map[int]bool{-1: false, 0: true, 1: true, maxStreams: true, maxStreams + 1: false} {
+		err := Options{Places: places}.Check()
+		kit.Equal(t, err == nil, fits, places, err)
+	}
+	kit.Refused(t, Options{Places: -1}.Check(), tool.CodeInvalidInput, "fleet.places is -1; write a number from 1 to 4096")
+}
+
 func TestATakenPortIsNoticedAtOnce(t *testing.T) {
 	taken := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
