@@ -246,8 +246,7 @@ func (a answered) Unwrap() error { return a.error }
 
 // lost is the error of a call whose node is gone for good.
 func lost(c *tool.Call, p *peer) error {
-	return tool.Errorf(tool.CodeUnavailable, "the node %s left while it ran %s: whether the call had an effect is not known, so it is "+
-		"not repeated", p.Name, c.Tool).Because(reasonGone)
+	return tool.Errorf(tool.CodeUnavailable, "the node %s left while it ran %s: whether the call had an effect is not known", p.Name, c.Tool).Because(reasonGone)
 }
 
 // choose picks the node for a call, and counts the call as one of its own until leave.
