@@ -43,8 +43,7 @@ func (e *Engine) choose(ctx context.Context, it *item, c *tool.Call) *item {
 	if len(it.further) == 0 || c.DryRun {
 		return it
 	}
-	again := func(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnly() }
-	once := (c.Background || c.Parent != "") && again(it.spec)
+	again := (c.Background || c.Parent != "") && it.spec.Effects.Repeatable()
 	sum := sha256.Sum256([]byte(cmp.Or(c.Session, c.Key, c.ID)))
 	at := int(binary.BigEndian.Uint64(sum[:]) % 100)
 	is := func(v version) bool { at -= v.percent; return at < 0 }
@@ -52,7 +51,7 @@ func (e *Engine) choose(ctx context.Context, it *item, c *tool.Call) *item {
 		asked := e.asked(ctx, c.Resume)
 		is = func(v version) bool { return v.spec.Digest == asked }
 	}
-	if i := slices.IndexFunc(it.further, is); i >= 0 && (!once || again(it.further[i].spec)) {
+	if i := slices.IndexFunc(it.further, is); i >= 0 && (!again || it.further[i].spec.Effects.Repeatable()) {
 		return it.further[i].item
 	}
 	return it

@@ -117,7 +117,7 @@ func newList(offers []Offer) (*list, error) {
 			head.Why[len(raw)] = encodeError(o.Why)
 		}
 		key := toolKey(o.Spec.Source, ownName(o.Spec))
-		l.tools[key], l.once[key] = digest, !repeatable(o.Spec)
+		l.tools[key], l.once[key] = digest, !o.Spec.Effects.Repeatable()
 		raw = append(raw, b)
 	}
 	var err error

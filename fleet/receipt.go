@@ -48,7 +48,7 @@ func (p *past) answer() []byte { return append([]byte{byte(p.Kind)}, p.Body...) 
 // attested notes the receipt of a call that has ended at a node. Without one, or with a bad one, the outcome counts nevertheless: it
 // is real.
 func (h *hub) attested(c *tool.Call, p *peer, st *stream, digest string, attempt int, r *tool.Result, err error) {
-	if c.Record == nil || st.last.kind == 0 || repeatable(c.Spec) || tool.NotRun(err) || p.Link < signsSince && st.receipt == nil {
+	if c.Record == nil || st.last.kind == 0 || c.Spec.Effects.Repeatable() || tool.NotRun(err) || p.Link < signsSince && st.receipt == nil {
 		return
 	}
 	want := receipt.Receipt{Node: p.Name, Call: c.ID, Attempt: attempt, Source: c.Spec.Source, Tool: ownName(c.Spec), Definition: digest}

@@ -213,7 +213,7 @@ func (s *Source) send(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 		}
 		r, err := s.try(ctx, c, p, t.digest, n, out)
 		s.leave(p)
-		if !repeatable(c.Spec) && !errors.As(err, new(answered)) {
+		if !c.Spec.Effects.Repeatable() && !errors.As(err, new(answered)) {
 			err = tool.Doubt(err)
 		}
 		e := tool.AsError(err)
@@ -230,14 +230,11 @@ func (s *Source) send(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 			continue
 		}
 		unsure = lost(c, p)
-		if begun++; begun == attempts || !repeatable(c.Spec) {
+		if begun++; begun == attempts || !c.Spec.Effects.Repeatable() {
 			return nil, tool.Doubt(unsure)
 		}
 	}
 }
-
-// repeatable reports whether a call of the tool may run again after its node is gone.
-func repeatable(s *tool.Spec) bool { return s.Effects.ChangesNothing() || s.Effects.Idempotent }
 
 // An answered is an error that a node gave as the outcome of a call.
 type answered struct{ error }

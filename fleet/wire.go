@@ -69,7 +69,7 @@ func newRequest(c *tool.Call, to, reply string, attempt int, digest string, left
 	if c.Scope != nil {
 		r.Scope, err = strictjson.Marshal(c.Scope)
 	}
-	if !repeatable(c.Spec) {
+	if !c.Spec.Effects.Repeatable() {
 		r.Receipt = receipt.Version
 	}
 	return r, err

@@ -154,7 +154,7 @@ func (r *remark) note() (Note, error) {
 // told reports whether the result of the plan contains as much. For a tool that must not run twice, the store has that
 // it runs, so its end is always noted.
 func (r *remark) told() bool {
-	return r.result.State == Success && len(r.patches)+len(r.assets) == 0 && again(r.of.spec)
+	return r.result.State == Success && len(r.patches)+len(r.assets) == 0 && r.of.spec.Effects.Repeatable()
 }
 
 func notesOf(remarks []remark) ([]Note, error) {
@@ -235,9 +235,6 @@ func (n *notebook) flush(number int, write func([]Note) error) error {
 	return nil
 }
 
-// again reports whether a tool is safe to run twice.
-func again(s *tool.Spec) bool { return s.Effects.Idempotent || s.Effects.ReadOnly() }
-
 // keepBegin stores that the plan begins.
 func (a *attempt) keepBegin(ctx context.Context) error {
 	a.notes.flushed = a.began
@@ -260,7 +257,7 @@ func (a *attempt) keepBegin(ctx context.Context) error {
 
 // keepRunning stores that a tool is about to be called that must not be called twice.
 func (w *work) keepRunning() error {
-	if w.x.Store == nil || again(w.t.spec) {
+	if w.x.Store == nil || w.t.spec.Effects.Repeatable() {
 		return nil
 	}
 	now := w.result
@@ -286,7 +283,7 @@ func (a *attempt) note(t *tooling, r *ToolResult, g given, insist func(write fun
 		})
 	}
 	switch {
-	case insist != nil && !again(t.spec):
+	case insist != nil && !t.spec.Effects.Repeatable():
 		return insist(flush)
 	case !due:
 		a.notes.soon(func() { _ = flush() }) // retried with the next note, and at the end
@@ -500,7 +497,7 @@ func (a *attempt) restore() error {
 		}
 		w := &work{attempt: a, t: t, result: k.Result, given: given{k.Patches, k.Assets}}
 		if n.State == Running { // a tool that was safe to run twice when it began has no such note
-			if again(t.spec) {
+			if t.spec.Effects.Repeatable() {
 				continue
 			}
 			w.result.State, w.result.Error = Failed, &Error{

@@ -154,6 +154,20 @@ func TestReadOnlyToolsOnlyRead(t *testing.T) {
 	}
 }
 
+func TestOnlyWhatChangesNothingElseMayRunAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		effects tool.Effects
+		again   bool
+	}{
+		"nothing declared": {tool.Effects{}, false}, "reads": {tool.Effects{Reads: true}, true}, "writes": {tool.Effects{Reads: true, Writes: true}, false},
+		"reads over the network": {tool.Effects{Reads: true, Network: true}, true}, "network alone": {tool.Effects{Network: true}, false},
+		"idempotent": {tool.Effects{Writes: true, Idempotent: true}, true}, "exec": {tool.Effects{Reads: true, Exec: true}, false},
+		"destructive": {tool.Effects{Destructive: true}, false}, "pure": {tool.Effects{Pure: true}, true},
+	} {
+		kit.Equal(t, c.effects.Repeatable(), c.again, name)
+	}
+}
+
 // A decoded spec can be encoded and decoded again as the same one.
 func FuzzSpecJSON(f *testing.F) {
 	b := kit.Must(strictjson.Marshal(fullSpec()))(f)

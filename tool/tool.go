@@ -98,6 +98,10 @@ func (e Effects) ChangesNothing() bool {
 	return (e.Reads || e.Pure) && !e.Writes && !e.Exec && !e.Destructive
 }
 
+// Repeatable reports whether a call may run again if what became of it is not known: it changes nothing, here or over the network, or
+// changes the same again.
+func (e Effects) Repeatable() bool { return e.ChangesNothing() || e.Idempotent }
+
 // Add joins effects that are known from two places. What changes something, or asks another machine, is not pure, whichever
 // place says that it is.
 func (e Effects) Add(o Effects) Effects {

@@ -244,7 +244,7 @@ func nudge(c chan struct{}) {
 
 // again reports whether a tool is safe to run twice.
 func (q *Queue) again(s *tool.Spec) bool {
-	return s.Effects.Idempotent || s.Effects.ReadOnly() || q.o.Resumes != nil && q.o.Resumes(s)
+	return s.Effects.Repeatable() || q.o.Resumes != nil && q.o.Resumes(s)
 }
 
 // Request encodes a call that may have to be made later, by another process.
