@@ -24,9 +24,6 @@ type Journal interface {
 	Known(ctx context.Context, scope [32]byte, ttl time.Duration) (c idempotency.Claim, known bool, err error)
 }
 
-// journalFor is how long an outcome is remembered.
-const journalFor = idempotency.LostFor
-
 // mostKept bounds the bytes of an outcome in a journal.
 const mostKept = 1 << 20
 
@@ -67,7 +64,7 @@ func (h *host) once(ctx context.Context, a accepted, s *stream, out *remoteSink)
 	begin := time.Now()
 	if h.journal != nil {
 		s.lasts.Store(true)
-		switch claim, err := h.journal.Claim(ctx, page(h.id, a.ID), whose(a.Call), a.ID, journalFor); {
+		switch claim, err := h.journal.Claim(ctx, page(h.id, a.ID), whose(a.Call), a.ID, idempotency.LostFor); {
 		case err != nil:
 			return nil, busy("cannot write its journal: %w", err)
 		case !claim.Mine:
@@ -102,7 +99,7 @@ func (h *host) once(ctx context.Context, a accepted, s *stream, out *remoteSink)
 func (h *host) keep(ctx context.Context, a accepted, p past) {
 	kept, err := keptOf(a.Tool, p)
 	if err == nil {
-		err = h.journal.Settle(context.WithoutCancel(ctx), page(h.id, a.ID), kept, journalFor)
+		err = h.journal.Settle(context.WithoutCancel(ctx), page(h.id, a.ID), kept, idempotency.LostFor)
 	}
 	if err != nil {
 		h.log.Warn("the outcome of a call cannot be written to the journal: if its hub does not get it now, it is lost", "call", a.ID, "error", err)
@@ -126,7 +123,7 @@ func (h *host) past(ctx context.Context, node, call string) (p past, err error) 
 	if h.journal == nil {
 		return past{State: callUnknown}, nil
 	}
-	claim, known, err := h.journal.Known(ctx, page(node, call), journalFor)
+	claim, known, err := h.journal.Known(ctx, page(node, call), idempotency.LostFor)
 	switch {
 	case err != nil:
 		return p, err
@@ -207,7 +204,7 @@ func (n *Node) pasts(ctx context.Context, call string, again *tool.Call) (all ma
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, m := range n.roster.All() {
-		if !m.Evicted.IsZero() && time.Since(m.Evicted) > journalFor {
+		if !m.Evicted.IsZero() && time.Since(m.Evicted) > idempotency.LostFor {
 			continue
 		}
 		asking.Go(func() {

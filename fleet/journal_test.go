@@ -149,8 +149,8 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 		liar := f.work(name, block(name, effects))
 		for _, call := range []string{"c1", "c2"} {
 			forged := kit.Must(keptOf("wait", past{State: callEnded, Kind: kindResult, Body: kit.Must(encodeResult(&tool.Result{OK: true, Output: []byte(`"forged"`)}))(t)}))(t)
-			kit.Must(liar.host.journal.Claim(t.Context(), page(liar.pass.ID, call), whose(again), call, journalFor))(t)
-			kit.OK(t, liar.host.journal.Settle(t.Context(), page(liar.pass.ID, call), forged, journalFor))
+			kit.Must(liar.host.journal.Claim(t.Context(), page(liar.pass.ID, call), whose(again), call, idempotency.LostFor))(t)
+			kit.OK(t, liar.host.journal.Settle(t.Context(), page(liar.pass.ID, call), forged, idempotency.LostFor))
 		}
 	}
 	other("stranger", tool.Effects{Reads: true}) // its tool has another definition

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"toolpost/engine/idempotency"
 	"toolpost/tool"
 )
 
@@ -35,7 +36,7 @@ func (n *Node) Doubted(r *tool.Record, code tool.Code) {
 	defer n.mu.Unlock()
 	if len(n.doubts) < mostDoubts {
 		now := time.Now()
-		n.doubts = append(n.doubts, &doubt{of: *r, code: code, asked: doubtEvery, next: now.Add(doubtEvery), giveUp: now.Add(journalFor)})
+		n.doubts = append(n.doubts, &doubt{of: *r, code: code, asked: doubtEvery, next: now.Add(doubtEvery), giveUp: now.Add(idempotency.LostFor)})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/tool"
 	"toolpost/wire/receipt"
@@ -42,8 +43,8 @@ func (h *host) receipt(a accepted, out *remoteSink, begin time.Time, p *past, r 
 	return b
 }
 
-// answer is what a receipt has a digest of: the last message of a call.
-func (p *past) answer() []byte { return append([]byte{byte(p.Kind)}, p.Body...) }
+// answer is what a receipt has a digest of: the last message of a call, in parts, since it may be large.
+func (p *past) answer() [][]byte { return [][]byte{{byte(p.Kind)}, p.Body} }
 
 // attested notes the receipt of a call that has ended at a node. Without one, or with a bad one, the outcome counts nevertheless: it
 // is real.
@@ -66,7 +67,7 @@ func (h *hub) attestedLate(of, row *tool.Record, spec *tool.Spec, p *past) {
 	if !p.Cut {
 		want.Outcome, want.Code, want.Answer = row.Outcome, row.Code, p.answer()
 	}
-	h.judge(&want, p.Receipt, row, time.Now().Add(-journalFor))
+	h.judge(&want, p.Receipt, row, time.Now().Add(-idempotency.LostFor))
 }
 
 // judge puts a receipt into a record, with what is wrong about it. The node must have had its key since a time.

@@ -167,7 +167,7 @@ func (l *liar) receipt(t *testing.T, r *request, args, answer []byte, say func(*
 	if say != nil {
 		say(&doc)
 	}
-	return kit.Must(receipt.Sign(&doc, args, append([]byte{byte(kindResult)}, answer...), func(b []byte) (string, []byte, error) {
+	return kit.Must(receipt.Sign(&doc, args, [][]byte{{byte(kindResult)}, answer}, func(b []byte) (string, []byte, error) {
 		signature, err := l.sign(b)
 		return kit.Must(l.public())(t), signature, err
 	}))(t)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/store/database"
 	"toolpost/tool"
@@ -67,16 +68,13 @@ func (v *verifier) checkReceipt(x *row) error {
 	}
 	from := x.Time
 	if r.Kind == tool.LateOutcome {
-		from = from.Add(-lateFor)
+		from = from.Add(-idempotency.LostFor) // for so long a node keeps an outcome with its receipt
 	}
 	if !member.Held(v.members, r.Node, s.Key, from, x.Time.Add(x.Duration)) {
 		return fmt.Errorf("its key was not that of %s then", r.Node)
 	}
 	return nil
 }
-
-// lateFor is how long a node keeps an outcome with its receipt, at most, before it becomes a row of the log.
-const lateFor = 24 * time.Hour
 
 // countReceipt counts a receipt that was checked. What is wrong with receipts is reported behind all that is wrong with the log: a
 // node that sends bad ones must not hide that.

@@ -101,17 +101,21 @@ type Signed struct {
 	Wrong     string `json:"wrong,omitempty"`
 }
 
-// digest is the salted digest of bytes.
-func digest(salt, of []byte) string {
-	sum := sha256.Sum256(append(slices.Clip(salt), of...))
-	return hex.EncodeToString(sum[:])
+// digest is the salted digest of bytes, in parts.
+func digest(salt []byte, parts ...[]byte) string {
+	sum := sha256.New()
+	_, _ = sum.Write(salt)
+	for _, part := range parts {
+		_, _ = sum.Write(part)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // Sign completes a receipt with its version and the digests of the arguments and of the answer, and signs it.
-func Sign(r *Receipt, args, answer []byte, sign func([]byte) (key string, signature []byte, err error)) ([]byte, error) {
+func Sign(r *Receipt, args []byte, answer [][]byte, sign func([]byte) (key string, signature []byte, err error)) ([]byte, error) {
 	s := Signed{Salt: make([]byte, 16)}
 	_, _ = rand.Read(s.Salt) // never fails: it ends the program instead
-	r.Version, r.Arguments, r.Answer, r.Begin, r.End = Version, digest(s.Salt, args), digest(s.Salt, answer), r.Begin.UTC(), r.End.UTC()
+	r.Version, r.Arguments, r.Answer, r.Begin, r.End = Version, digest(s.Salt, args), digest(s.Salt, answer...), r.Begin.UTC(), r.End.UTC()
 	doc, err := strictjson.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -169,7 +173,7 @@ func (r *Receipt) Fits(want *Receipt) error {
 type Claim struct {
 	Receipt
 	Args   [][]byte              // the one element are the arguments; empty: they are not known
-	Answer []byte                // nil: it is not known
+	Answer [][]byte              // in parts; nil: it is not known
 	Held   func(key string) bool // whether the node had a key then
 }
 
@@ -202,7 +206,7 @@ func (c *Claim) read(came []byte) (s Signed, r *Receipt, err error) {
 		want.Arguments = digest(s.Salt, c.Args[0])
 	}
 	if c.Answer != nil {
-		want.Answer = digest(s.Salt, c.Answer)
+		want.Answer = digest(s.Salt, c.Answer...)
 	}
 	if !c.Held(s.Key) {
 		return s, r, errors.New("its key is not that of its node")
