@@ -14,7 +14,7 @@ import (
 // that no call runs by one definition that was let through by another.
 type version struct {
 	*item
-	percent int
+	from, percent int
 }
 
 // further makes the items of the further definitions of a tool. A tool that a third party describes has none: it is pinned
@@ -22,7 +22,7 @@ type version struct {
 func (s *source) further(given *tool.Spec) (all []version) {
 	for _, v := range given.Versions {
 		if it := newItem(s, v.Spec); it.err == nil && !s.Upstream {
-			all = append(all, version{it, v.Percent})
+			all = append(all, version{it, v.From, v.Percent})
 		}
 	}
 	return all
@@ -46,7 +46,7 @@ func (e *Engine) choose(ctx context.Context, it *item, c *tool.Call) *item {
 	again := (c.Background || c.Parent != "") && it.spec.Effects.Repeatable()
 	sum := sha256.Sum256([]byte(cmp.Or(c.Session, c.Key, c.ID)))
 	at := int(binary.BigEndian.Uint64(sum[:]) % 100)
-	is := func(v version) bool { at -= v.percent; return at < 0 }
+	is := func(v version) bool { return at >= v.from && at < v.from+v.percent }
 	if c.Resume != "" {
 		asked := e.asked(ctx, c.Resume)
 		is = func(v version) bool { return v.spec.Digest == asked }

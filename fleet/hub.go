@@ -450,8 +450,11 @@ func (h *hub) offers() map[string]map[string]*shared {
 		}
 	}
 	for _, s := range h.roster.Shares() {
-		if t := all[s.Source][s.Tool]; t != nil && t.versions[s.Digest] != nil {
-			h.share(t, t.versions[s.Digest], s.Percent)
+		if t := all[s.Source][s.Tool]; t != nil {
+			if v := t.versions[s.Digest]; v != nil {
+				h.share(t, v, s.Percent)
+			}
+			t.shared += s.Percent // also if no node takes it now: the sessions of the others stay
 		}
 	}
 	return all
@@ -488,6 +491,7 @@ type shared struct {
 	orphaned time.Time           // since when no node has it; zero if some have
 	versions map[string]*version // all its definitions, by their digests
 	further  []*version          // those that get a share of the calls, ordered
+	shared   int                 // percent of the shares so far
 }
 
 // A version is a definition of a tool, and the nodes that have it.
@@ -496,6 +500,7 @@ type version struct {
 	have    []*peer
 	peers   []*peer // of these, those that can run it
 	why     error   // why there are none
+	from    int     // the first of a hundred draws that is its own
 	percent int     // of the calls, beside the definition that counts
 }
 
@@ -519,14 +524,14 @@ func (t *shared) settle(key string, routes []Route, before *shared) {
 // is not pinned. The caller holds mu.
 func (h *hub) share(t *shared, v *version, percent int) {
 	if v != t.version && !v.Upstream && slices.ContainsFunc(v.peers, h.takes) {
-		v.percent, t.further = percent, append(t.further, v)
+		v.from, v.percent, t.further = t.shared, percent, append(t.further, v)
 	}
 }
 
 // same reports whether hubs publish two states of a tool alike.
 func (t *shared) same(as *shared) bool {
 	return t.digest == as.digest && (t.why == nil) == (as.why == nil) &&
-		slices.EqualFunc(t.further, as.further, func(a, b *version) bool { return a.digest == b.digest && a.percent == b.percent })
+		slices.EqualFunc(t.further, as.further, func(a, b *version) bool { return a.digest == b.digest && a.from == b.from && a.percent == b.percent })
 }
 
 // spec is the definition, with its digest.

@@ -144,6 +144,42 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	shares(t, second, 0)
 }
 
+// A version whose nodes leave takes no session from another one: its own go to the version that counts.
+func TestSessionsOfOtherVersionsStay(t *testing.T) {
+	f := open(t)
+	nodes := map[string]*Node{}
+	for name, v := range map[string]int{"one": 1, "too": 1, "two": 2, "three": 3} {
+		nodes[name] = f.work(name, versioned(name, v))
+	}
+	e := published(t, f.hub)
+	spec := shares(t, e, 0)
+	kit.Equal(t, len(kit.Must(f.hub.Versions(t.Context(), spec))(t)), 3)
+	to, first, second := []string{}, "", ""
+	for _, v := range kit.Must(f.hub.Versions(t.Context(), spec))(t) {
+		if v.Counts {
+			continue
+		}
+		to = append(to, v.Digest+"=40%")
+		if first == "" { // in the order of the digests, as hubs take them
+			first = v.Nodes[0]
+			continue
+		}
+		second = v.Nodes[0]
+	}
+	kit.OK(t, f.hub.Share(t.Context(), spec, to))
+	shares(t, e, 2)
+	before := map[string]string{}
+	for i := range 100 {
+		before[fmt.Sprint(i)] = ran(t, e, tool.Call{Session: fmt.Sprint(i)})
+	}
+	nodes[first].Close(t.Context())
+	shares(t, e, 1)
+	for session, node := range before {
+		now := ran(t, e, tool.Call{Session: session})
+		kit.Equal(t, now == second, node == second, "the session", session, "was at", node, "and is at", now)
+	}
+}
+
 // A version may get shares only if it can be told apart, and if no third party can change it.
 func TestBadSharesAreRefused(t *testing.T) {
 	f := open(t)

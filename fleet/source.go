@@ -80,7 +80,7 @@ func (s *Source) Tools(context.Context) ([]*tool.Spec, error) {
 	for _, t := range *s.tools.Load() {
 		spec := t.spec()
 		for _, v := range t.further {
-			spec.Versions = append(spec.Versions, tool.Version{Spec: v.spec(), Percent: v.percent})
+			spec.Versions = append(spec.Versions, tool.Version{Spec: v.spec(), From: v.from, Percent: v.percent})
 		}
 		specs = append(specs, spec)
 	}

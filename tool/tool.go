@@ -62,6 +62,7 @@ type MCPDefinition struct {
 // A Version is a further definition of a tool, by which some of its calls run.
 type Version struct {
 	Spec    *Spec
+	From    int // of a hundred draws, the first that is its own
 	Percent int
 }
 
