@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -534,6 +533,5 @@ func crowd(t *testing.T, line string) {
 		_ = kit.Must(nc.Subscribe(subjectNode+p.ID, func(m *nats.Msg) { _ = nc.Publish(m.Reply, encodeFrame(kindResult, 1, l.packed)) }))(t)
 		f.announce(nc, announcement{ID: p.ID, Run: "r", Link: linkVersion, Digest: l.digest, Tools: 10, Places: 1024})
 	}
-	_, err := os.Stdin.Read(make([]byte, 1))
-	kit.Equal(t, err != nil && errors.Is(err, os.ErrClosed), false)
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test that started it ends
 }

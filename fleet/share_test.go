@@ -139,7 +139,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	shares(t, e, 0)
 	kit.Equal(t, times(t, e, 50)["one"], 50, "the share has ended")
 	kit.Fails(t, other.roster.Refresh(t.Context()), "the database is away")
-	kit.Equal(t, len(shares(t, second, 1).Versions), 1)
+	kit.Equal(t, len(kit.Must(second.Spec("wait"))(t).Versions), 1)
 	r.away.Store(false)
 	shares(t, second, 0)
 }
