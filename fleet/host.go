@@ -30,7 +30,7 @@ type Machine interface {
 	Answer(ctx context.Context, q Question, out tool.Sink) ([]byte, error)
 }
 
-// maxStreams bounds the calls that hubs have at a node at once; it refuses more, and the hub asks another node.
+// maxStreams bounds the calls and questions that hubs have at a node at once; it refuses more, and the hub asks another node.
 const maxStreams = 4096
 
 // remembered is how many streams that ended a node remembers, so that a message that is sent again starts nothing.

@@ -346,7 +346,7 @@ func (h *hub) watch(ctx context.Context) {
 		if n%60 == 0 {
 			h.publish() // forgets tools that no node has
 		}
-		var silent []string
+		var silent []*peer
 		h.mu.Lock()
 		clear(h.heard)
 		for node, n := range h.stray {
@@ -354,15 +354,15 @@ func (h *hub) watch(ctx context.Context) {
 				delete(h.stray, node)
 			}
 		}
-		for id, p := range h.peers {
+		for _, p := range h.peers {
 			if time.Since(p.seen) > silentFor {
-				silent = append(silent, id)
+				silent = append(silent, p)
 			}
 		}
 		h.mu.Unlock()
-		for _, id := range silent {
-			h.log.Warn("a node of the fleet is silent; it gets no calls", "node", id)
-			h.gone(id)
+		for _, p := range silent {
+			h.log.Warn("a node of the fleet is silent; it gets no calls", "node", p.Name)
+			h.gone(p.ID)
 		}
 	}
 }

@@ -316,7 +316,7 @@ func subscribe(nc *nats.Conn, to map[string]nats.MsgHandler) error {
 		if err != nil {
 			return err
 		}
-		_ = sub.SetPendingLimits(-1, 256<<20)
+		_ = sub.SetPendingLimits(-1, mostHeld)
 	}
 	return nil
 }

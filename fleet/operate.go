@@ -28,7 +28,7 @@ const (
 	orderDrop    = "drop"    // a question will not be answered
 	orderRotate  = "rotate"  // make another key; the answer has it
 	orderRotated = "rotated" // use the new key
-	orderMembers = "members" // to another hub: keys of members changed, or a node was evicted
+	orderMembers = "members" // to another hub: keys of members or shares of calls changed, or a node was evicted
 	orderAnswer  = "answer"  // a question about the node
 	orderPast    = "past"    // what does the node know of a call?
 )
@@ -317,7 +317,7 @@ func (n *Node) Evict(ctx context.Context, name string) error {
 	return nil
 }
 
-// tellMembers tells the other hubs that a node was evicted, or that the keys of members changed. One that it does not reach
+// tellMembers tells the other hubs that a node was evicted, or that the keys of members or the shares of calls changed. One that it does not reach
 // reads the members of the store within rosterEvery.
 func (n *Node) tellMembers(ctx context.Context, evicted string) {
 	n.eachPeer(func(other member.Member) error {
