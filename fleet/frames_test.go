@@ -166,7 +166,7 @@ func TestACallOfWhichAnythingCameIsInDoubt(t *testing.T) {
 		f, began, outcome := open(t), make(chan bool, 1), make(chan error, 1)
 		f.hostile(name, func(put func(kind, uint32, []byte)) {
 			if events > 0 {
-				put(kindEvent, 1, kit.Must(pack(&event{Kind: tool.KindLog}, []byte(`{}`)))(t))
+				put(kindEvent, 1, kit.Must(packed.Write(&event{Kind: tool.KindLog}, []byte(`{}`)))(t))
 			}
 			began <- true
 		})
@@ -235,7 +235,7 @@ func TestAFloodOfACallThatHasEndedIsOne(t *testing.T) {
 			ended <- err
 		}()
 		put := kit.Receive(t, "the call", puts)
-		put(kindEvent, 1, kit.Must(pack(&event{Kind: tool.KindLog}, []byte(`{}`)))(t))
+		put(kindEvent, 1, kit.Must(packed.Write(&event{Kind: tool.KindLog}, []byte(`{}`)))(t))
 		put(kindEnd, 0, encodeError(errors.New("x")))
 		f.hub.hub.mu.Lock()
 		subject := slices.Collect(maps.Keys(f.hub.hub.streams))[0]
@@ -284,7 +284,7 @@ func TestLateMessagesOfManyCallsAreNoFlood(t *testing.T) {
 // Whatever a worker answers, its call has one outcome, and the calls of others are not disturbed.
 func TestAWorkerThatBreaksTheRulesEndsItsOwnCallAlone(t *testing.T) {
 	result := func(r *tool.Result) []byte { return kit.Must(encodeResult(r))(t) }
-	good, bad := kit.Must(pack(&event{Kind: tool.KindLog}, []byte(`{}`)))(t), kit.Must(pack(&event{Kind: tool.KindLog}, []byte(`{`)))(t)
+	good, bad := kit.Must(packed.Write(&event{Kind: tool.KindLog}, []byte(`{}`)))(t), kit.Must(packed.Write(&event{Kind: tool.KindLog}, []byte(`{`)))(t)
 	type answers = func(put func(kind, uint32, []byte))
 	f := open(t)
 	f.hub.hub.room.most = 10 * chunk
@@ -373,8 +373,8 @@ func TestDecodersAreTheInverse(t *testing.T) {
 	kit.Equal(t, drops, false)
 	kit.DeepEqual(t, got, r)
 	many := slices.Repeat([][]byte{nil}, packed.MostParts)
-	kit.OK(t, kit.Err(unpack(kit.Must(pack(1, many...))(t), new(int))))
-	kit.Fails(t, kit.Err(unpack(kit.Must(pack(1, append(many, nil)...))(t), new(int))), "ends too early", "a message of too many parts")
+	kit.OK(t, kit.Err(packed.Read(kit.Must(packed.Write(1, many...))(t), new(int))))
+	kit.Fails(t, kit.Err(packed.Read(kit.Must(packed.Write(1, append(many, nil)...))(t), new(int))), "ends too early", "a message of too many parts")
 }
 
 func seeds(f *testing.F, more ...[]byte) {
@@ -389,9 +389,9 @@ func FuzzUnpack(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r request
-		if raw, err := unpack(b, &r); err == nil {
+		if raw, err := packed.Read(b, &r); err == nil {
 			_, _ = r.call(at(raw, 0), at(raw, 1), at(raw, 2))
-			kit.Must(pack(&r, raw...))(t)
+			kit.Must(packed.Write(&r, raw...))(t)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/tool"
+	"toolpost/wire/packed"
 	"toolpost/wire/receipt"
 	"toolpost/wire/strictjson"
 )
@@ -228,7 +229,7 @@ type accepted struct {
 // tool.
 func (h *host) accept(subject string, body []byte) (a accepted, err error) {
 	var r request
-	raw, err := unpack(body, &r)
+	raw, err := packed.Read(body, &r)
 	l, key := h.list.Load(), toolKey(r.Source, r.Tool)
 	switch {
 	case err != nil:
@@ -373,7 +374,7 @@ func (r *remoteSink) Emit(ev tool.Event) error {
 	err := r.file(ev, &head)
 	if err == nil {
 		var body []byte
-		if body, err = pack(&head, ev.Data); err == nil {
+		if body, err = packed.Write(&head, ev.Data); err == nil {
 			err = r.s.send(r.ctx, kindEvent, body)
 		}
 	}

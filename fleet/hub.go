@@ -446,7 +446,7 @@ func (h *hub) offers() map[string]map[string]*shared {
 	}
 	for source, tools := range all {
 		for name, t := range tools {
-			t.settle(toolKey(source, name), h.routes, h.sources[source].tool(name))
+			t.settle(toolKey(source, name), h.routes, h.sources[source].tool(name), func(digest string) bool { return h.roster.Shared(source, name, digest) })
 		}
 	}
 	for _, s := range h.roster.Shares() {
@@ -504,16 +504,21 @@ type version struct {
 	percent int     // of the calls, beside the definition that counts
 }
 
-// settle chooses the definition that most nodes have; if two are as frequent, the one that counted before, else the one with the
-// lesser digest.
-func (t *shared) settle(key string, routes []Route, before *shared) {
+// settle chooses the definition that counts: of those without a share, if there are any, the one that most nodes have; if two are as
+// frequent, the one that counted before, else the one with the lesser digest. So what has a tenth of the calls never gets all of them,
+// whichever nodes a hub meets first.
+func (t *shared) settle(key string, routes []Route, before *shared, shares func(digest string) bool) {
 	best := ""
 	if before != nil && t.versions[before.digest] != nil {
 		best = before.digest
 	}
 	for _, d := range slices.Sorted(maps.Keys(t.versions)) {
 		v := t.versions[d]
-		if v.settle(key, routes); best == "" || len(v.have) > len(t.versions[best].have) {
+		v.settle(key, routes)
+		switch {
+		case best == "", shares(best) && !shares(d):
+			best = d
+		case shares(best) == shares(d) && len(v.have) > len(t.versions[best].have):
 			best = d
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
+	"toolpost/wire/packed"
 	"toolpost/wire/strictjson"
 )
 
@@ -135,7 +136,7 @@ func TestACallCountsOnce(t *testing.T) {
 	frame := func(to, reply, digest string, left time.Duration) []byte {
 		c := &tool.Call{ID: tool.NewID(), Spec: &tool.Spec{Name: "wait", Source: "std"}, Args: []byte(`{}`)}
 		r := kit.Must(newRequest(c, to, reply, 1, digest, left))(t)
-		return encodeFrame(kindCall, 1, kit.Must(pack(&r, c.Args))(t))
+		return encodeFrame(kindCall, 1, kit.Must(packed.Write(&r, c.Args))(t))
 	}
 	asked := 0
 	mark := func(node string) (got error) { // what the node answers before the answer to another question

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -220,21 +219,4 @@ func (p *Pass) Invite(ctx context.Context, register member.Register, t member.Ti
 	i := invite(hubs, ca.Raw)
 	t.Digest = digestOf(i.token())
 	return i, register.AddTicket(ctx, t, ttl)
-}
-
-// outward is the address of this machine that others most likely reach: the one from which it would send to them.
-func outward() string {
-	c, err := new(net.Dialer).DialContext(context.Background(), "udp", "192.0.2.1:9") // nothing is sent
-	if err == nil {
-		defer c.Close()
-		host, _, _ := net.SplitHostPort(c.LocalAddr().String())
-		return host
-	}
-	all, _ := net.InterfaceAddrs() // there is no way out of this network
-	for _, a := range all {
-		if network, ok := a.(*net.IPNet); ok && network.IP.IsGlobalUnicast() {
-			return network.IP.String()
-		}
-	}
-	return "127.0.0.1"
 }

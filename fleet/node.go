@@ -25,6 +25,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/outward"
 	"toolpost/fleet/roster"
 	"toolpost/host/broker"
 	"toolpost/tool"
@@ -414,7 +415,7 @@ func (n *Node) address() string {
 	}
 	host, _, _ := net.SplitHostPort(n.env.Listen)
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = outward()
+		host = outward.Address()
 	}
 	return net.JoinHostPort(host, n.server.port)
 }

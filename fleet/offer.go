@@ -10,6 +10,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/tool"
+	"toolpost/wire/packed"
 )
 
 // An Offer is a tool that a node runs for others.
@@ -41,12 +42,12 @@ func (o *Offer) encode() ([]byte, error) {
 		HintsIgnored: s.HintsIgnored, Upstream: o.Upstream, Touches: o.Touches,
 	}
 	s.Input, s.Output = nil, nil
-	return pack(&head, o.Spec.Input, o.Spec.Output, o.Spec.Extra)
+	return packed.Write(&head, o.Spec.Input, o.Spec.Output, o.Spec.Extra)
 }
 
 func decodeOffer(b []byte) (*offered, error) {
 	var head offerHead
-	raw, err := unpack(b, &head)
+	raw, err := packed.Read(b, &head)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func newList(offers []Offer) (*list, error) {
 		raw = append(raw, b)
 	}
 	var err error
-	l.packed, err = pack(&head, raw...)
+	l.packed, err = packed.Write(&head, raw...)
 	l.digest = digestBytes(l.packed)
 	return l, err
 }
@@ -138,7 +139,7 @@ func decodeList(b []byte) (all []*offered, err error) {
 		return nil, fmt.Errorf("it has %d bytes, and may have %d", len(b), mostList)
 	}
 	var head listHead
-	raw, err := unpack(b, &head)
+	raw, err := packed.Read(b, &head)
 	if err == nil && len(raw) > mostTools {
 		err = fmt.Errorf("it has %d tools, and may have %d", len(raw), mostTools)
 	}

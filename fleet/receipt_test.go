@@ -19,6 +19,7 @@ import (
 	"toolpost/engine/member"
 	"toolpost/internal/kit"
 	"toolpost/tool"
+	"toolpost/wire/packed"
 	"toolpost/wire/receipt"
 	"toolpost/wire/strictjson"
 )
@@ -153,7 +154,7 @@ func (l *liar) join(f *fleetTest, name string) {
 			put(kindResult, list.packed)
 		case kindCall:
 			var r request
-			args, _ := unpack(m.Data[headSize:], &r)
+			args, _ := packed.Read(m.Data[headSize:], &r)
 			l.answer(l, &r, args[0], put)
 		}
 	}))(f.t)
@@ -290,7 +291,7 @@ func TestAHubOfTheVersionBeforeGetsNoReceipt(t *testing.T) {
 	r := kit.Must(newRequest(&tool.Call{ID: "c1", Tool: "wait", Spec: spec}, n.host.run, reply, 1, spec.Digest, 0))(t)
 	kit.Equal(t, r.Receipt, 1)
 	r.Receipt = 0
-	n.host.take(nc, &nats.Msg{Reply: reply, Data: encodeFrame(kindCall, 1, kit.Must(pack(&r, []byte(`{}`)))(t))})
+	n.host.take(nc, &nats.Msg{Reply: reply, Data: encodeFrame(kindCall, 1, kit.Must(packed.Write(&r, []byte(`{}`)))(t))})
 	kit.Equal(t, kit.Receive(t, "its only frame", got), kindResult)
 }
 

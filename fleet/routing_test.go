@@ -22,6 +22,7 @@ import (
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
+	"toolpost/wire/packed"
 	"toolpost/wire/strictjson"
 )
 
@@ -232,12 +233,12 @@ func TestAListThatBreaksTheRulesIsRefused(t *testing.T) {
 	f.work("honest", reference(t))
 	liar := f.work("liar", reference(t))
 	offer := func(head string, raw ...[]byte) []byte {
-		return kit.Must(pack(json.RawMessage(head), raw...))(t)
+		return kit.Must(packed.Write(json.RawMessage(head), raw...))(t)
 	}
 	spec := func(source, name string) []byte {
 		return offer(fmt.Sprintf(`{"spec":{"source":%q,"name":%q}}`, source, name))
 	}
-	listed := func(raw ...[]byte) []byte { return kit.Must(pack(&listHead{}, raw...))(t) }
+	listed := func(raw ...[]byte) []byte { return kit.Must(packed.Write(&listHead{}, raw...))(t) }
 	many := slices.Repeat([][]byte{spec("std", "x")}, mostTools+1)
 	for what, c := range map[string]struct {
 		list []byte

@@ -25,6 +25,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
+	"toolpost/wire/packed"
 	"toolpost/wire/strictjson"
 )
 
@@ -887,12 +888,12 @@ func rewrite(m *nats.Msg, change func(r *request)) {
 	if len(m.Data) < headSize || kind(m.Data[0]) != kindCall {
 		return
 	}
-	raw, err := unpack(m.Data[headSize:], &r)
+	raw, err := packed.Read(m.Data[headSize:], &r)
 	if err != nil {
 		return
 	}
 	change(&r)
-	if body, err := pack(&r, raw...); err == nil {
+	if body, err := packed.Write(&r, raw...); err == nil {
 		m.Data = append(m.Data[:headSize:headSize], body...)
 	}
 }

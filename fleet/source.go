@@ -13,6 +13,7 @@ import (
 	"toolpost/fleet/spool"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
+	"toolpost/wire/packed"
 	"toolpost/wire/strictjson"
 )
 
@@ -358,7 +359,7 @@ func (s *Source) request(ctx context.Context, c *tool.Call, p *peer, reply, dige
 	if _, id, ok := strings.Cut(c.Resume, resumeMark); ok {
 		r.Resume = id
 	}
-	return pack(&r, c.Args, c.Answers, c.State)
+	return packed.Write(&r, c.Args, c.Answers, c.State)
 }
 
 // try runs a call on one node.
@@ -418,7 +419,7 @@ func (h *hub) drop(p *peer, id string) {
 // emit passes an event on, with its file, which came before it.
 func emit(in *spool.File, body []byte, out tool.Sink) error {
 	var head event
-	raw, err := unpack(body, &head)
+	raw, err := packed.Read(body, &head)
 	if err == nil {
 		err = checkJSON(raw...)
 	}

@@ -97,12 +97,6 @@ func ownName(s *tool.Spec) string {
 	return s.Name
 }
 
-// pack writes a value as JSON, and raw bytes behind it that stay as they are.
-func pack(head any, raw ...[]byte) ([]byte, error) { return packed.Write(head, raw...) }
-
-// unpack is the inverse of pack. Raw bytes of length 0 are nil.
-func unpack(b []byte, head any) (raw [][]byte, err error) { return packed.Read(b, head) }
-
 // at returns one of the raw parts, or nil.
 func at(raw [][]byte, i int) []byte {
 	if i < len(raw) {
@@ -131,12 +125,12 @@ func encodeResult(r *tool.Result) ([]byte, error) {
 			raw = append(raw, block)
 		}
 	}
-	return pack(&out, raw...)
+	return packed.Write(&out, raw...)
 }
 
 func decodeResult(b []byte) (r *tool.Result, drops bool, err error) {
 	var in reply
-	raw, err := unpack(b, &in)
+	raw, err := packed.Read(b, &in)
 	if err == nil {
 		err = checkJSON(raw...)
 	}

@@ -55,6 +55,11 @@ func (r *Roster) Refresh(ctx context.Context) error {
 	return nil
 }
 
+// Shared reports whether a definition of a tool has a share of its calls.
+func (r *Roster) Shared(source, name, digest string) bool {
+	return slices.ContainsFunc(r.Shares(), func(s member.Share) bool { return s.Source == source && s.Tool == name && s.Digest == digest })
+}
+
 // Shares returns the shares of calls, ordered.
 func (r *Roster) Shares() []member.Share {
 	r.mu.Lock()
