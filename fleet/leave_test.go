@@ -101,7 +101,7 @@ func TestACallToANodeThatLeavesIsNotInDoubt(t *testing.T) {
 
 func TestACallGoesToANodeWhoseBreakerIsClosed(t *testing.T) {
 	f := open(t)
-	for name, err := range map[string]error{"one": tool.Errorf(tool.CodeBreakerOpen, "it failed too often"), "two": nil} {
+	for name, err := range map[string]error{"one": tool.BeforeRun(tool.Errorf(tool.CodeBreakerOpen, "it failed too often")), "two": nil} {
 		b := &toolbox{specs: []*tool.Spec{{Name: "note", Effects: tool.Effects{Writes: true}}}}
 		b.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 			return &tool.Result{OK: err == nil}, err
