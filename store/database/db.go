@@ -79,6 +79,9 @@ type Server struct {
 	Ring    string
 	Now     string // a query for the time of its clock in microseconds
 	Standby string // a query for what is wrong with the server that would take over, or ""
+	// At is the address of the server that is written to, and Answers waits for it to answer on a connection of its own.
+	At      func() string
+	Answers func(ctx context.Context) error
 }
 
 // A Statement is one that changes something, with its arguments.
@@ -389,6 +392,8 @@ func (db *DB) Read(ctx context.Context, use func(*Reader) error) error {
 	if err := db.same(); err != nil {
 		return err
 	}
+	ctx, stop := db.watch(ctx)
+	defer stop()
 	ready := db.often(ctx) // before the transaction: it needs a connection of its own
 	// the isolation level of a snapshot; SQLite has no other
 	snapshot := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
@@ -398,11 +403,14 @@ func (db *DB) Read(ctx context.Context, use func(*Reader) error) error {
 		time.Sleep(soonLost / 10)
 		tx, err = db.reads.BeginTx(ctx, snapshot) // the pool may have had connections to a server that restarted
 	}
-	if err != nil {
-		return db.explain(err, "read")
+	if err == nil {
+		defer func() { _ = tx.Rollback() }()
+		err = use(&Reader{ctx, tx, &db.d, ready})
 	}
-	defer func() { _ = tx.Rollback() }()
-	return db.explain(use(&Reader{ctx, tx, &db.d, ready}), "read")
+	if err != nil && context.Cause(ctx) == errHangs {
+		err = errHangs
+	}
+	return db.explain(err, "read")
 }
 
 // Given returns the last number that was given to a row, and which keys were held after that: a transaction that has a lower
@@ -416,6 +424,8 @@ func (db *DB) Given(ctx context.Context) (last int64, held func(key string) bool
 	if err := db.prepare(ctx); err != nil {
 		return 0, held, err
 	}
+	ctx, stop := db.watch(ctx)
+	defer stop()
 	if err := db.reads.QueryRowContext(ctx, db.d.Server.Given).Scan(&last); err != nil {
 		return 0, held, db.explain(err, "read")
 	}

@@ -75,6 +75,8 @@ func (db *DB) worthwhile(ctx context.Context, table string) (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now.Sub(a.asked) >= db.d.livingFor() {
+		ctx, stop := db.watch(ctx)
+		defer stop()
 		var living string
 		if err := db.reads.QueryRowContext(ctx, db.d.Server.Living).Scan(&living); err != nil {
 			return false, err

@@ -369,7 +369,7 @@ func (w *writer) attempt(group []*Write) (err error) {
 		t.undo(err)
 		return err
 	}
-	ctx, stop := w.db.watch()
+	ctx, stop := w.db.watch(context.Background())
 	defer stop()
 	t.ctx = ctx
 	defer func() {
@@ -411,19 +411,23 @@ var errHangs = fmt.Errorf("the server hangs: %w", os.ErrDeadlineExceeded)
 
 // watch returns the context of a transaction, which ends if the server hangs while its machine goes on: then the kernel
 // acknowledges what we send, and silence is not enough to tell, because a transaction may wait for a lock. So a slow one asks on
-// another connection, which waits for none.
-func (db *DB) watch() (ctx context.Context, stop func()) {
+// another connection, which waits for none. What is read from a server that is not written to any more ends, too.
+func (db *DB) watch(ctx context.Context) (watched context.Context, stop func()) {
 	if !db.Served() {
-		return context.Background(), func() {}
+		return ctx, func() {}
 	}
-	ctx, end := context.WithCancelCause(context.Background())
-	done := make(chan struct{})
+	ctx, end := context.WithCancelCause(ctx)
+	done, at := make(chan struct{}), db.d.Server.At()
 	look := time.AfterFunc(slow, func() {
 		defer close(done)
 		for again := true; again; again = tool.Sleep(ctx, slow) {
+			answers := db.reads.PingContext
+			if s := db.reads.Stats(); s.InUse >= s.MaxOpenConnections { // it would wait for one of them
+				answers = db.d.Server.Answers
+			}
 			asked, cancel := context.WithTimeout(ctx, quick)
-			_ = db.reads.PingContext(asked) // an error is an answer
-			hangs := asked.Err() != nil
+			_ = answers(asked) // an error is an answer
+			hangs := asked.Err() != nil || db.d.Server.At() != at
 			cancel()
 			if hangs {
 				end(errHangs) // unless the transaction is over

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
 	"maps"
 	"net/url"
 	"sync"
@@ -14,6 +15,8 @@ import (
 	"toolpost/internal/pg"
 	"toolpost/internal/rounds"
 	"toolpost/store"
+	"toolpost/store/database"
+	"toolpost/tool"
 )
 
 // A writer with both servers in its URL goes on at the new primary, however the old one failed, and what was
@@ -72,9 +75,30 @@ func TestAPrimaryThatHangsIsLeft(t *testing.T) {
 	defer stop()
 	l.begin(ctx, t, &work)
 	l.goOn(t)
+	began, frozen, reads := make(chan bool), make(chan bool), make(chan error)
+	for _, again := range []bool{true, false} { // the second hangs at its end
+		go func() {
+			reads <- l.db.Read(t.Context(), func(r *database.Reader) error {
+				one := func() error { return r.Each(func(*sql.Rows) error { return nil }, `SELECT 1`) }
+				err := one()
+				began <- true
+				if <-frozen; again {
+					err = one()
+				}
+				return err
+			})
+		}()
+		<-began
+	}
 	primary.Freeze(true)
 	defer primary.Freeze(false)
+	close(frozen)
 	l.failOver(t, "hangs", standby, address)
+	for range 2 {
+		if err := kit.Receive(t, "the end of a read", reads); err != nil {
+			kit.Refused(t, err, tool.CodeUnavailable, "the server hangs")
+		}
+	}
 	for range 5 {
 		l.goOn(t)
 	}

@@ -96,7 +96,7 @@ func Open(address string, o store.Options) (*store.DB, error) {
 		_, err := value(ctx, conn, `SELECT set_config('default_transaction_read_only', 'on', false)`)
 		return err
 	}
-	return store.New(dialect(e), pool(&reads, size-1, stdlib.OptionResetSession(e.stays)), pool(&writes, 1), o), nil
+	return store.New(dialect(e, &reads), pool(&reads, size-1, stdlib.OptionResetSession(e.stays)), pool(&writes, 1), o), nil
 }
 
 // connections returns how many connections a program opens: what the URL says, as for other programs that use pgx, or the
@@ -223,7 +223,7 @@ func (e unconnected) Error() string {
 
 const noTLS = "server refused TLS connection"
 
-func dialect(e *entry) database.Dialect {
+func dialect(e *entry, reads *pgx.ConnConfig) database.Dialect {
 	return database.Dialect{
 		Numbered: true,
 		Types:    strings.NewReplacer("BLOB", "BYTEA"),
@@ -258,6 +258,14 @@ func dialect(e *entry) database.Dialect {
 			Ring:    "NOTIFY toolpost",
 			Now:     now,
 			Standby: standby,
+			At:      e.address,
+			Answers: func(ctx context.Context) error {
+				conn, err := pgconn.ConnectConfig(ctx, &reads.Config)
+				if err == nil {
+					err = conn.Close(ctx)
+				}
+				return err
+			},
 		},
 	}
 }
@@ -314,9 +322,17 @@ type entry struct {
 	at  atomic.Pointer[string] // the address of that server; nil before the first write
 }
 
+// address is that of the server that is written to, or "" before the first write.
+func (e *entry) address() string {
+	if at := e.at.Load(); at != nil {
+		return *at
+	}
+	return ""
+}
+
 // beside refuses to read from another server than the one that is written to: a standby is behind, and so is a former primary.
 func (e *entry) beside(address string) error {
-	if at := e.at.Load(); at != nil && *at != address {
+	if at := e.address(); at != "" && at != address {
 		return errors.New("this program writes to another server")
 	}
 	return nil
