@@ -13,6 +13,7 @@ import (
 
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/invite"
 	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
@@ -114,7 +115,7 @@ func (f *fleetTest) invite(role member.Role) string {
 // join makes a member, which does not run.
 func (f *fleetTest) join(name string, role member.Role) *Pass {
 	f.t.Helper()
-	i := kit.Must(ParseInvitation(f.invite(role)))(f.t)
+	i := kit.Must(invite.Parse(f.invite(role)))(f.t)
 	return kit.Must(Join(f.t.Context(), i, name, role))(f.t)
 }
 
@@ -274,7 +275,7 @@ func (s *slow) Answer(ctx context.Context, q Question, out tool.Sink) ([]byte, e
 // People do not wait for a hub that does not answer, and what follows it ends with its follower.
 func TestASlowHubIsNamedAndLeft(t *testing.T) {
 	f, hub := open(t), &slow{toolbox{Handler: tooltest.Reference{}}, make(chan error, 9)}
-	p := kit.Must(Join(t.Context(), kit.Must(ParseInvitation(f.invite(member.Hub)))(t), "slow", member.Hub))(t)
+	p := kit.Must(Join(t.Context(), kit.Must(invite.Parse(f.invite(member.Hub)))(t), "slow", member.Hub))(t)
 	state := t.TempDir()
 	kit.OK(t, p.Save(state))
 	f.start(p, state, hub)

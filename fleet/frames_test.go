@@ -442,17 +442,6 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-func FuzzParseInvitation(f *testing.F) {
-	f.Add(Invitation{Hubs: []string{"a:1", "[::1]:2"}}.String())
-	f.Add("tp://#")
-	f.Fuzz(func(t *testing.T, line string) {
-		if i, err := ParseInvitation(line); err == nil {
-			again := kit.Must(ParseInvitation(i.String()))(t)
-			kit.DeepEqual(t, again, i)
-		}
-	})
-}
-
 // closed is a register that lets no node join.
 type closed struct{ member.Store }
 

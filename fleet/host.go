@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/engine/idempotency"
 	"toolpost/tool"
 	"toolpost/wire/packed"
 	"toolpost/wire/receipt"
@@ -42,8 +43,8 @@ type host struct {
 	id      string
 	name    string
 	attest  func([]byte) (key string, signature []byte, err error)
-	journal Journal // nil: nothing is remembered
-	run     string  // of this program: a message for an earlier one is refused
+	journal idempotency.Outcomes // nil: nothing is remembered
+	run     string               // of this program: a message for an earlier one is refused
 	machine Machine
 	orders  func(ctx context.Context, order order, out tool.Sink) ([]byte, error)
 	log     *slog.Logger

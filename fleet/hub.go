@@ -59,7 +59,8 @@ type hub struct {
 // A peer is another node, as a hub knows it.
 type peer struct {
 	announcement
-	mark     uint64 // the digest of its id
+	mark     uint64    // the digest of its id
+	met      time.Time // when this hub first heard of it
 	seen     time.Time
 	tools    map[string]*offered // by toolKey
 	inflight int                 // calls that this hub has there
@@ -134,7 +135,7 @@ func (h *hub) announced(m *nats.Msg) {
 			h.endStreams(p)
 		}
 		a.Name, a.Role, a.Labels = as.Name, string(as.Role), slices.Concat(as.Labels, a.Labels)
-		p = &peer{announcement: a, mark: markOf(a.ID), tools: map[string]*offered{}}
+		p = &peer{announcement: a, met: time.Now(), mark: markOf(a.ID), tools: map[string]*offered{}}
 		if p.refused = incompatible(a.Link); p.refused != "" {
 			h.log.Warn("a node gets no calls: "+p.refused, "node", a.Name, "version", a.Version)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/invite"
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
@@ -34,8 +35,8 @@ func raw(t testing.TB, hub *Node, p *Pass) (*nats.Conn, error) {
 
 // stranger connects as a node that joins, by an invitation of the fleet.
 func (f *fleetTest) stranger(user, password string) (*nats.Conn, error) {
-	i := kit.Must(ParseInvitation(f.invite(member.Worker)))(f.t)
-	nc, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(i.trust(f.hub.address())), nats.TLSHandshakeFirst(), nats.NoReconnect(),
+	i := kit.Must(invite.Parse(f.invite(member.Worker)))(f.t)
+	nc, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(i.Trust(f.hub.address())), nats.TLSHandshakeFirst(), nats.NoReconnect(),
 		nats.UserInfo(user, password), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err == nil {
 		f.t.Cleanup(nc.Close)
@@ -213,17 +214,17 @@ func TestACallIsNotSentAgainWhileItRuns(t *testing.T) {
 }
 
 // request is what a worker asks for that joins.
-func (i Invitation) request(t testing.TB, name string) joining {
+func requested(t testing.TB, i invite.Line, name string) joining {
 	seed, public, err := newKey()
 	kit.OK(t, err)
-	proof := kit.Must((&Pass{Seed: seed}).sign([]byte(i.token())))(t)
-	return joining{Token: i.token(), Name: name, Key: public, Proof: proof, Link: linkVersion, Role: member.Worker}
+	proof := kit.Must((&Pass{Seed: seed}).sign([]byte(i.Token())))(t)
+	return joining{Token: i.Token(), Name: name, Key: public, Proof: proof, Link: linkVersion, Role: member.Worker}
 }
 
 func TestOnlyAnInvitedNodeJoins(t *testing.T) {
 	f, foreign := open(t), open(t)
 	at := func(f *fleetTest, line, name string, role member.Role) error {
-		return kit.Err(Join(t.Context(), kit.Must(ParseInvitation(line))(t), name, role))
+		return kit.Err(Join(t.Context(), kit.Must(invite.Parse(line))(t), name, role))
 	}
 	line := f.invite(member.Worker)
 	kit.Refused(t, at(f, line, "w", member.Hub), tool.CodeInvalidInput, "this token is for a worker, and this node is to be a hub")
@@ -241,7 +242,7 @@ func TestOnlyAnInvitedNodeJoins(t *testing.T) {
 		linkVersion - 2: "it is more than one version older than this hub; upgrade it", linkVersion - 1: "", linkVersion + 1: "",
 		linkVersion + 2: "it is more than one version newer than this hub; upgrade the hubs",
 	} {
-		j := kit.Must(ParseInvitation(f.invite(member.Worker)))(t).request(t, fmt.Sprint("v", link))
+		j := requested(t, kit.Must(invite.Parse(f.invite(member.Worker)))(t), fmt.Sprint("v", link))
 		j.Link = link
 		_, err := askToJoin(t.Context(), kit.Must(f.stranger(joinUser, ""))(t), j)
 		if says == "" {
@@ -250,7 +251,7 @@ func TestOnlyAnInvitedNodeJoins(t *testing.T) {
 			kit.Refused(t, err, tool.CodeUnsupported, says)
 		}
 	}
-	j := kit.Must(ParseInvitation(f.invite(member.Worker)))(t).request(t, "w3")
+	j := requested(t, kit.Must(invite.Parse(f.invite(member.Worker)))(t), "w3")
 	j.Proof[0]++
 	_, err := askToJoin(t.Context(), kit.Must(f.stranger(joinUser, ""))(t), j)
 	kit.Refused(t, err, tool.CodeAccessDenied, "has not proven that it has its key")
@@ -265,7 +266,7 @@ func TestAStrangerCannotAnswerANodeThatJoins(t *testing.T) {
 	inside := f.inside()
 	_ = kit.Must(inside.ChanSubscribe("fleet.>", heard))(t)
 	kit.OK(t, inside.Flush())
-	j := kit.Must(strictjson.Marshal(Invitation{}.request(t, "stranger")))(t)
+	j := kit.Must(strictjson.Marshal(requested(t, invite.Line{}, "stranger")))(t)
 	for _, reply := range []string{subjectHubs, subjectUp + "x", subject} {
 		kit.OK(t, stranger.PublishRequest(subjectJoin, reply, j))
 	}
@@ -290,7 +291,7 @@ func TestStrangersAreFew(t *testing.T) {
 	f.hub.server.joins = mostJoining - 1
 	f.hub.server.mu.Unlock()
 	nc := kit.Must(f.stranger(joinUser, ""))(t)
-	i := kit.Must(ParseInvitation(f.invite(member.Worker)))(t)
+	i := kit.Must(invite.Parse(f.invite(member.Worker)))(t)
 	_, err := Join(t.Context(), i, "w", member.Worker)
 	kit.Refused(t, err, tool.CodeUnavailable, "too many nodes ask to join at the hub")
 	for range 20 {

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/invite"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -37,7 +38,7 @@ type welcome struct {
 }
 
 // Join makes a member of this node, by an invitation for the role, at the first of its hubs that answers.
-func Join(ctx context.Context, i Invitation, name string, role member.Role) (*Pass, error) {
+func Join(ctx context.Context, i invite.Line, name string, role member.Role) (*Pass, error) {
 	var failures []error
 	for _, hub := range i.Hubs {
 		p, err := joinAt(ctx, hub, i, name, role)
@@ -52,13 +53,13 @@ func Join(ctx context.Context, i Invitation, name string, role member.Role) (*Pa
 	return nil, errors.Join(failures...)
 }
 
-func joinAt(ctx context.Context, hub string, i Invitation, name string, role member.Role) (*Pass, error) {
-	tls := i.trust(hub)
+func joinAt(ctx context.Context, hub string, i invite.Line, name string, role member.Role) (*Pass, error) {
+	tls := i.Trust(hub)
 	nc, err := nats.Connect("nats://"+hub, nats.Secure(tls), nats.TLSHandshakeFirst(), nats.UserInfo(joinUser, ""), nats.NoReconnect(),
 		nats.Timeout(askWithin), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // LastError has it
 	switch {
-	case errors.Is(err, errForeign):
-		return nil, errForeign
+	case errors.Is(err, invite.ErrForeign):
+		return nil, invite.ErrForeign
 	case errors.As(err, new(x509.HostnameError)):
 		return nil, tool.Errorf(tool.CodeAccessDenied, "the hub at %s shows a certificate for other hosts: %w; use the line as `toolpost fleet token` "+
 			"printed it, or have the certificate name this host", hub, err)
@@ -74,8 +75,8 @@ func joinAt(ctx context.Context, hub string, i Invitation, name string, role mem
 		return nil, err
 	}
 	p := Pass{Seed: seed}
-	request := joining{Token: i.token(), Name: name, Key: public, Link: linkVersion, Role: role}
-	if request.Proof, err = p.sign([]byte(i.token())); err != nil {
+	request := joining{Token: i.Token(), Name: name, Key: public, Link: linkVersion, Role: role}
+	if request.Proof, err = p.sign([]byte(i.Token())); err != nil {
 		return nil, err
 	}
 	answer, err := askToJoin(ctx, nc, request)
@@ -160,7 +161,7 @@ func (n *Node) enrol(ctx context.Context, j joining) (none member.Member, err er
 	if !proves(j.Key, j.Proof, []byte(j.Token)) {
 		return none, tool.Errorf(tool.CodeAccessDenied, "the node has not proven that it has its key")
 	}
-	return n.env.Register.Enrol(ctx, digestOf(j.Token), member.Member{ID: newID(), Name: j.Name, Role: j.Role, Key: j.Key})
+	return n.env.Register.Enrol(ctx, invite.Digest(j.Token), member.Member{ID: newID(), Name: j.Name, Role: j.Role, Key: j.Key})
 }
 
 // newID makes the id of a node: short, since it is a part of every subject.
@@ -211,12 +212,12 @@ func (p *Pass) certify(o Options) error {
 }
 
 // Invite makes an invitation for nodes of a role.
-func (p *Pass) Invite(ctx context.Context, register member.Register, t member.Ticket, ttl time.Duration, hubs []string) (Invitation, error) {
+func (p *Pass) Invite(ctx context.Context, register member.Register, t member.Ticket, ttl time.Duration, hubs []string) (invite.Line, error) {
 	ca, err := certs.Parse(p.CA)
 	if err != nil {
-		return Invitation{}, err
+		return invite.Line{}, err
 	}
-	i := invite(hubs, ca.Raw)
-	t.Digest = digestOf(i.token())
+	i := invite.New(hubs, ca.Raw)
+	t.Digest = invite.Digest(i.Token())
 	return i, register.AddTicket(ctx, t, ttl)
 }

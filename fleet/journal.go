@@ -18,12 +18,6 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// A Journal remembers what became of the calls of hubs that may change something.
-type Journal interface {
-	idempotency.Outcomes
-	Known(ctx context.Context, scope [32]byte, ttl time.Duration) (c idempotency.Claim, known bool, err error)
-}
-
 // mostKept bounds the bytes of an outcome in a journal.
 const mostKept = 1 << 20
 
@@ -33,6 +27,7 @@ const (
 	callRuns    = "runs"
 	callDied    = "died" // it began, and its program ended before it
 	callEnded   = "ended"
+	callRefused = "refused" // it will never begin there: a call that repeats it runs in its place
 )
 
 // A past is what a node knows of a call.
@@ -67,6 +62,8 @@ func (h *host) once(ctx context.Context, a accepted, s *stream, out *remoteSink)
 		switch claim, err := h.journal.Claim(ctx, page(h.id, a.ID), whose(a.Call), a.ID, idempotency.LostFor); {
 		case err != nil:
 			return nil, busy("cannot write its journal: %w", err)
+		case !claim.Mine && of(claim).State == callRefused:
+			return nil, tool.BeforeRun(tool.Errorf(tool.CodeConflict, "a call with the key of the call %s runs in its place", a.ID).Because(reasonLink))
 		case !claim.Mine:
 			err := tool.Errorf(tool.CodeConflict, "the call %s has begun on this node before; it is not run again", a.ID).Because(reasonLink)
 			s.receipt = h.receipt(a, out, begin, &past{Kind: kindError, Body: encodeError(err)}, nil, err)
@@ -124,29 +121,56 @@ func (h *host) past(ctx context.Context, node, call string) (p past, err error) 
 		return past{State: callUnknown}, nil
 	}
 	claim, known, err := h.journal.Known(ctx, page(node, call), idempotency.LostFor)
+	if err != nil || !known {
+		return past{State: callUnknown}, err
+	}
+	return of(claim), nil
+}
+
+// of returns what a journal has of a call.
+func of(claim idempotency.Claim) (p past) {
 	switch {
-	case err != nil:
-		return p, err
-	case !known:
-		return past{State: callUnknown}, nil
 	case claim.Lost:
 		p.State = callDied
 	case claim.Result == nil:
 		p.State = callRuns
 	default:
-		err = strictjson.Unmarshal(claim.Result, &p)
+		if err := strictjson.Unmarshal(claim.Result, &p); err != nil {
+			p = past{State: callEnded, Kind: kindError, Body: encodeError(tool.Errorf(tool.CodeInternal, "the journal cannot be read: %w", err))}
+		}
 	}
 	p.Whose = claim.Input[:]
-	return p, err
+	return p
+}
+
+// refuse lets a call never begin at a node, unless it has begun.
+func (h *host) refuse(ctx context.Context, node, call string) (past, error) {
+	if h.journal == nil {
+		return past{State: callUnknown}, nil
+	}
+	claim, err := h.journal.Claim(ctx, page(node, call), [32]byte{}, call, idempotency.LostFor)
+	if err != nil || !claim.Mine {
+		return of(claim), err
+	}
+	kept, err := strictjson.Marshal(past{State: callRefused})
+	if err == nil {
+		err = h.journal.Settle(ctx, page(node, call), kept, idempotency.LostFor)
+	}
+	return past{State: callRefused}, err
 }
 
 // Outcome asks the nodes what became of a call of which its hub has lost sight. It returns its outcome, or why none is known:
-// not_found if no node has begun it. For a call that repeats it, only nodes are believed that have its tool, and know whose it is:
-// another one must not make up the outcomes of calls that it would never get.
-func (n *Node) Outcome(ctx context.Context, call string, again *tool.Call) (r *tool.Result, node string, err error) {
+// not_found if no node has begun it.
+func (n *Node) Outcome(ctx context.Context, call string) (r *tool.Result, node string, err error) {
+	return n.outcome(ctx, call, nil, false)
+}
+
+// outcome is Outcome for a call that repeats it: only nodes are believed that have its tool, and know whose it is, as another one must
+// not make up the outcomes of calls that it would never get. If the call is to be refused, not_found means that it never will begin.
+func (n *Node) outcome(ctx context.Context, call string, again *tool.Call, refuse bool) (r *tool.Result, node string, err error) {
 	ctx, stop := context.WithTimeout(ctx, askWithin)
 	defer stop()
-	all, silent := n.pasts(ctx, call, again)
+	all, silent := n.pasts(ctx, call, again, refuse)
 	names := slices.Sorted(maps.Keys(all))
 	switch {
 	case len(names) == 1:
@@ -163,16 +187,22 @@ func (n *Node) Outcome(ctx context.Context, call string, again *tool.Call) (r *t
 	return nil, "", tool.AsError(err).Because(idempotency.Unknown)
 }
 
-// Late implements idempotency.Late.
-func (n *Node) Late(ctx context.Context, call string, again *tool.Call) (*tool.Result, error) {
+// Late implements idempotency.Late. A call that repeats another one under its id cannot run in its place.
+func (n *Node) Late(ctx context.Context, call string, again *tool.Call) (r *tool.Result, never bool, err error) {
 	if n == nil || again.Spec == nil {
-		return nil, nil
+		return nil, false, nil
 	}
-	r, node, err := n.Outcome(ctx, call, again)
+	refuse := again.Spec.Digest != "" && again.ID != call
+	if refuse { // a node that has just joined may have it
+		if err := n.roster.Refresh(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	r, node, err := n.outcome(ctx, call, again, refuse)
 	if node == "" && tool.CodeOf(err) == tool.CodeNotFound {
-		return nil, nil
+		return nil, refuse, nil
 	}
-	return r, err
+	return r, false, err
 }
 
 // outcome returns the result of a call, or why there is none.
@@ -198,8 +228,8 @@ func (p past) outcome(node, call string) (*tool.Result, error) {
 }
 
 // pasts asks members at once, and returns what those know that have begun the call, and who cannot be asked. What hubs know is
-// in the store that they share.
-func (n *Node) pasts(ctx context.Context, call string, again *tool.Call) (all map[string]past, silent []string) {
+// in the store that they share. If the call is to be refused, a node that can still begin it counts as one that cannot be asked.
+func (n *Node) pasts(ctx context.Context, call string, again *tool.Call, refuse bool) (all map[string]past, silent []string) {
 	all = map[string]past{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -208,12 +238,12 @@ func (n *Node) pasts(ctx context.Context, call string, again *tool.Call) (all ma
 			continue
 		}
 		asking.Go(func() {
-			p, err := n.pastAt(ctx, m, call, again)
+			p, err := n.pastAt(ctx, m, call, again, refuse)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				silent = append(silent, m.Name)
-			} else if p.State != callUnknown {
+			} else if p.State != callUnknown && p.State != callRefused {
 				all[m.Name] = p
 			}
 		})
@@ -223,24 +253,31 @@ func (n *Node) pasts(ctx context.Context, call string, again *tool.Call) (all ma
 	return all, silent
 }
 
-func (n *Node) pastAt(ctx context.Context, m member.Member, call string, again *tool.Call) (p past, err error) {
-	if has, err := n.hub.has(m, again); !has {
+func (n *Node) pastAt(ctx context.Context, m member.Member, call string, again *tool.Call, refuse bool) (p past, err error) {
+	has, err := n.hub.has(m, again)
+	switch {
+	case !has && !refuse:
 		return past{State: callUnknown}, err
-	}
-	if m.Role == roleHub {
+	case m.Role == roleHub && refuse:
+		p, err = n.host.refuse(ctx, m.ID, call)
+	case m.Role == roleHub:
 		p, err = n.host.past(ctx, m.ID, call)
-	} else {
+	default:
 		var answer []byte
-		if answer, err = n.order(ctx, m, order{Do: orderPast, Call: call}, tool.Discard); err == nil {
+		if answer, err = n.order(ctx, m, order{Do: orderPast, Call: call, Refuse: refuse}, tool.Discard); err == nil {
 			err = strictjson.Unmarshal(answer, &p)
 		}
 	}
-	if again != nil {
-		if w := whose(again); !bytes.Equal(p.Whose, w[:]) {
-			p.State = callUnknown
-		}
+	switch {
+	case err != nil || again == nil || p.State == callRefused:
+		return p, err
+	case refuse && (!has || p.State == callUnknown):
+		return p, tool.Errorf(tool.CodeUnavailable, "the node %s cannot say that it will never begin the call", m.Name)
 	}
-	return p, err
+	if w := whose(again); !bytes.Equal(p.Whose, w[:]) {
+		p.State = callUnknown
+	}
+	return p, nil
 }
 
 // has reports whether a worker has the tool of a call, as the hub knows it: one that has another definition now may have had this one.

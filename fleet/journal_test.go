@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -17,8 +18,9 @@ import (
 	"toolpost/wire/strictjson"
 )
 
-// journal lets workers keep journals, each in a file of its own.
+// journal lets workers keep journals, each in a file of its own. That of the hub is in its store.
 func (f *fleetTest) journal() {
+	f.hub.host.journal = f.store.Outcomes()
 	f.with = func(e *Env) {
 		if e.Pass.Role == roleWorker {
 			db := kit.Must(sqlite.Kind().Open(filepath.Join(e.State, "journal.db"), store.Options{}))(f.t)
@@ -75,24 +77,24 @@ func TestAWorkerKnowsWhatBecameOfACall(t *testing.T) {
 
 	var running error
 	kit.Eventually(t, "the worker is back", func() bool {
-		_, _, running = f.hub.Outcome(t.Context(), "c1", nil)
+		_, _, running = f.hub.Outcome(t.Context(), "c1")
 		return f.hub.hub.knows(n.pass.ID) && !strings.Contains(running.Error(), "cannot be asked")
 	})
 	kit.Refused(t, running, tool.CodeConflict, "the call c1 still runs at the node one; ask again later")
 	kit.Equal(t, tool.AsError(running).Reason, idempotency.Unknown)
 	close(b.leave)
-	kit.Eventually(t, "it has ended", func() bool { r, _, _ := f.hub.Outcome(t.Context(), "c1", nil); return r != nil })
-	r, node, err := f.hub.Outcome(t.Context(), "c1", nil)
+	kit.Eventually(t, "it has ended", func() bool { r, _, _ := f.hub.Outcome(t.Context(), "c1"); return r != nil })
+	r, node, err := f.hub.Outcome(t.Context(), "c1")
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output)+" "+node, `"one" one`)
 	late := kit.Receive(t, "the outcome for the record", f.late)
 	kit.Equal(t, strings.Join([]string{late.Parent, late.Kind, string(late.Outcome), late.Node}, " "), "c1 late ok one")
 	kit.Refused(t, f.writes("c1", `{}`), tool.CodeConflict, "the call c1 has begun on this node before; it is not run again")
 	kit.Equal(t, len(b.began), 0)
-	_, _, err = f.hub.Outcome(t.Context(), "c2", nil)
+	_, _, err = f.hub.Outcome(t.Context(), "c2")
 	kit.Refused(t, err, tool.CodeNotFound, "no node of the fleet remembers the call c2")
 
-	past := func(id string) error { _, _, err := f.hub.Outcome(t.Context(), id, nil); return err }
+	past := func(id string) error { _, _, err := f.hub.Outcome(t.Context(), id); return err }
 	does := func(r *tool.Result, err error) {
 		b.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) { return r, err })
 	}
@@ -141,7 +143,7 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 	f.work("one", b)
 	kit.OK(t, f.writes("c1", `{}`))
 	again := &tool.Call{Spec: kit.Must(f.source().Tools(t.Context()))(t)[0]}
-	r, node, err := f.hub.Outcome(t.Context(), "c1", again)
+	r, node, err := f.hub.outcome(t.Context(), "c1", again, false)
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output)+node, `"one"one`)
 
@@ -154,19 +156,20 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 		}
 	}
 	other("stranger", tool.Effects{Reads: true}) // its tool has another definition
-	r, _, err = f.hub.Outcome(t.Context(), "c1", again)
+	r, _, err = f.hub.outcome(t.Context(), "c1", again, false)
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output), `"one"`)
-	_, _, err = f.hub.Outcome(t.Context(), "c2", again)
+	_, _, err = f.hub.outcome(t.Context(), "c2", again, false)
 	kit.Refused(t, err, tool.CodeConflict, "is not known while these nodes cannot be asked: stranger")
 	other("twin", tool.Effects{Writes: true})
-	_, _, err = f.hub.Outcome(t.Context(), "c1", again)
+	_, _, err = f.hub.outcome(t.Context(), "c1", again, false)
 	kit.Refused(t, err, tool.CodeConflict, "several nodes say that they have begun the call c1, of which one may lie: one, twin")
 }
 
 // A worker that has not said which tools it has makes up no outcome, and no worker asks a question late, or says that nothing was done.
 func TestWhatAWorkerSaysOfAPastIsChecked(t *testing.T) {
 	f := open(t)
+	f.journal()
 	again := &tool.Call{Key: "guessed"}
 	owner := whose(again)
 	says := func(k kind, body []byte) func(put func(kind, uint32, []byte)) {
@@ -176,17 +179,22 @@ func TestWhatAWorkerSaysOfAPastIsChecked(t *testing.T) {
 	var answer func(put func(kind, uint32, []byte))
 	f.hostile("liar", func(put func(kind, uint32, []byte)) { answer(put) })
 	again.Spec = kit.Must(f.source().Tools(t.Context()))(t)[0]
+	late := func() (*tool.Result, error) {
+		r, never, err := f.hub.Late(t.Context(), "c1", again)
+		kit.Equal(t, never, false)
+		return r, err
+	}
 	result := func(r *tool.Result) []byte { return kit.Must(encodeResult(r))(t) }
 	answer = says(kindResult, result(&tool.Result{OK: true, Output: []byte(`1`)}))
-	kit.Equal(t, string(kit.Must(f.hub.Late(t.Context(), "c1", again))(t).Output), "1", "it has the tool")
+	kit.Equal(t, string(kit.Must(late())(t).Output), "1", "it has the tool")
 	answer = says(kindError, encodeError(tool.Errorf(tool.CodeNotFound, "no such file")))
-	kit.Refused(t, kit.Err(f.hub.Late(t.Context(), "c1", again)), tool.CodeNotFound, "no such file")
+	kit.Refused(t, kit.Err(late()), tool.CodeNotFound, "no such file")
 	for what, a := range map[string]func(put func(kind, uint32, []byte)){
 		"an approval": says(kindResult, result(&tool.Result{Ask: &tool.Ask{ID: "1", Kind: tool.AskApproval, Awaits: &tool.Awaited{}}})),
 		"not run":     says(kindError, encodeError(tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "x")))),
 	} {
 		answer = a
-		r, err := f.hub.Late(t.Context(), "c1", again)
+		r, err := late()
 		kit.Refused(t, err, tool.CodeProtocol, "cannot be read", what, r)
 		kit.Equal(t, tool.NotRun(err), false, what)
 	}
@@ -203,10 +211,15 @@ func TestWhatAWorkerSaysOfAPastIsChecked(t *testing.T) {
 	f.announce(nc, announcement{ID: p.ID, Run: "mute", Link: linkVersion, Digest: "d", Places: 1})
 	kit.Eventually(t, "the hub knows the node", func() bool { return f.hub.hub.knows(p.ID) })
 	answer = func(put func(kind, uint32, []byte)) {
+		put(kindResult, 1, kit.Must(strictjson.Marshal(past{State: callRefused}))(t))
+	}
+	r, err := late()
+	kit.Refused(t, err, tool.CodeConflict, "cannot be asked: mute", r)
+	answer = func(put func(kind, uint32, []byte)) {
 		put(kindResult, 1, kit.Must(strictjson.Marshal(past{State: callUnknown}))(t))
 	}
-	r, err := f.hub.Late(t.Context(), "c1", again)
-	kit.Refused(t, err, tool.CodeConflict, "cannot be asked: mute", r)
+	r, err = late()
+	kit.Refused(t, err, tool.CodeConflict, "cannot be asked: liar, mute", "the first does not say that it will never begin it", r)
 }
 
 // What became of a call of one caller is no other caller's business, who may have given a call of her own the same id.
@@ -250,4 +263,61 @@ func TestAnEvictionStaysAsOldAsItIs(t *testing.T) {
 	again, _ := f.hub.roster.ByID(p.ID)
 	kit.Equal(t, again.Evicted, first.Evicted)
 	kit.Equal(t, first.Evicted.IsZero(), false)
+}
+
+// What no worker has begun never begins: a call with its key runs in its place.
+func TestACallThatIsRepeatedNeverBegins(t *testing.T) {
+	f := open(t)
+	f.journal()
+	b := block("one", tool.Effects{Writes: true})
+	close(b.leave)
+	n := f.work("one", b)
+	f.work("other", block("other", tool.Effects{Reads: true})) // its tool has another definition, and it might have had this one
+	again := &tool.Call{ID: "c2", Spec: kit.Must(f.source().Tools(t.Context()))(t)[0]}
+	late := func(call string) (*tool.Result, bool) {
+		r, never, err := f.hub.Late(t.Context(), call, again)
+		kit.OK(t, err)
+		return r, never
+	}
+	for range 2 {
+		_, never := late("c1")
+		kit.Equal(t, never, true)
+	}
+	err := f.writes("c1", `{}`)
+	kit.Refused(t, err, tool.CodeConflict, "a call with the key of the call c1 runs in its place")
+	kit.Equal(t, tool.NotRun(err), true)
+	kit.Equal(t, len(b.began), 0)
+	_, _, err = f.hub.Outcome(t.Context(), "c1")
+	kit.Refused(t, err, tool.CodeNotFound, "no node of the fleet remembers")
+
+	kit.OK(t, f.writes("c3", `{}`))
+	r, never := late("c3")
+	kit.MustEqual(t, r != nil, true)
+	kit.Equal(t, string(r.Output), `"one"`)
+	kit.Equal(t, never, false)
+	_, never, _ = f.hub.Late(t.Context(), "c2", again)
+	kit.Equal(t, never, false, "its repeat has the same id, and would be refused with it")
+	kit.OK(t, f.writes("c2", `{}`))
+
+	n.Close(t.Context())
+	kit.Eventually(t, "it is gone", func() bool { return !f.hub.hub.knows(n.pass.ID) })
+	_, never, err = f.hub.Late(t.Context(), "c4", again)
+	kit.Refused(t, err, tool.CodeConflict, "is not known while these nodes cannot be asked: one")
+	kit.Equal(t, never, false)
+}
+
+// A hub that has lost a key to another one does not send its call to a node which that one could not tell.
+func TestACallThatHasLostItsKeyGoesToNoNewNode(t *testing.T) {
+	f := open(t)
+	b := block("one", tool.Effects{Writes: true})
+	close(b.leave)
+	f.work("one", b)
+	c := &tool.Call{ID: "c1", Tool: "wait", Spec: kit.Must(f.source().Tools(t.Context()))(t)[0], Args: []byte(`{}`)}
+	c.Began, c.Holds = time.Now(), func() error { return tool.BeforeRun(tool.Errorf(tool.CodeConflict, "lost")) }
+	kit.OK(t, kit.Err(f.source().Invoke(t.Context(), c, tool.Discard)))
+	c.Began = time.Now().Add(-time.Hour)
+	err := kit.Err(f.source().Invoke(t.Context(), c, tool.Discard))
+	kit.Refused(t, err, tool.CodeConflict, "lost")
+	kit.Equal(t, tool.NotRun(err), true)
+	kit.Equal(t, len(b.began), 1)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/config"
+	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
 	"toolpost/fleet/outward"
@@ -94,9 +95,9 @@ type Env struct {
 	Version  string
 	Log      *slog.Logger
 	Machine  Machine
-	Register member.Store // of a hub
-	Journal  Journal      // may be nil
-	Changed  func()       // the sources of the fleet may have changed; of a hub
+	Register member.Store         // of a hub
+	Journal  idempotency.Outcomes // of the calls of hubs that may change something; may be nil
+	Changed  func()               // the sources of the fleet may have changed; of a hub
 	// Config returns the digests of the sections of the config that all hubs should share; of a hub.
 	Config func() map[string]string
 	Late   func(context.Context, *tool.Record) error // adds the outcome of a call that was lost to the record; of a hub

@@ -19,6 +19,7 @@ type order struct {
 	Question string    `json:"question,omitempty"` // of orderDrop
 	Node     string    `json:"node,omitempty"`     // of orderMembers
 	Call     string    `json:"call,omitempty"`     // of orderPast
+	Refuse   bool      `json:"refuse,omitempty"`   // likewise: if it has not begun, it never will
 	About    *Question `json:"about,omitempty"`    // of orderAnswer
 }
 
@@ -55,7 +56,11 @@ func (n *Node) obey(ctx context.Context, o order, out tool.Sink) ([]byte, error)
 		}
 		return n.env.Machine.Answer(ctx, *o.About, out)
 	case orderPast:
-		p, err := n.host.past(ctx, n.pass.ID, o.Call)
+		look := n.host.past
+		if o.Refuse {
+			look = n.host.refuse
+		}
+		p, err := look(ctx, n.pass.ID, o.Call)
 		if err != nil {
 			return nil, err
 		}

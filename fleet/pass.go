@@ -1,23 +1,18 @@
 package fleet
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nkeys"
 	"golang.org/x/sys/unix"
 
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/invite"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -78,12 +73,12 @@ func (p *Pass) Save(state string) error {
 }
 
 // Renew adds the hubs of another invitation to the fleet of the pass: they may have other addresses by now.
-func (p *Pass) Renew(i Invitation, state string) error {
+func (p *Pass) Renew(i invite.Line, state string) error {
 	ca, err := certs.Parse(p.CA)
 	if err != nil {
 		return err
 	}
-	if fingerprint(ca.Raw) != i.ca {
+	if !i.To(ca.Raw) {
 		return tool.Errorf(tool.CodeConflict, "this machine belongs to another fleet than this token; to leave it, remove %s", filepath.Join(state, passFile))
 	}
 	known := len(p.Hubs)
@@ -142,62 +137,4 @@ func (p *Pass) sign(nonce []byte) ([]byte, error) {
 		return nil, err
 	}
 	return pair.Sign(nonce)
-}
-
-// An Invitation is what a node needs to join, as one line: tp://HOST:PORT[,HOST:PORT]#TOKEN.
-type Invitation struct {
-	Hubs   []string
-	secret [16]byte
-	ca     [16]byte // the beginning of the digest of the authority's certificate: the node speaks to no other fleet
-}
-
-const invitationScheme = "tp://"
-
-// invite makes an invitation to the fleet with an authority.
-func invite(hubs []string, ca []byte) Invitation {
-	i := Invitation{Hubs: hubs, ca: fingerprint(ca)}
-	_, _ = rand.Read(i.secret[:]) // never fails: it ends the program instead
-	return i
-}
-
-func fingerprint(certificate []byte) (f [16]byte) {
-	sum := sha256.Sum256(certificate)
-	copy(f[:], sum[:])
-	return f
-}
-
-// String returns the line.
-func (i Invitation) String() string {
-	return invitationScheme + strings.Join(i.Hubs, ",") + "#" + base64.RawURLEncoding.EncodeToString(append(i.secret[:], i.ca[:]...))
-}
-
-// token is what is shown to a hub, which knows its digest.
-func (i Invitation) token() string { return hex.EncodeToString(i.secret[:]) }
-
-func digestOf(token string) string {
-	sum := sha256.Sum256([]byte(token))
-	return hex.EncodeToString(sum[:])
-}
-
-// ParseInvitation reads the line. No error repeats the token.
-func ParseInvitation(line string) (i Invitation, err error) {
-	rest, ok := strings.CutPrefix(line, invitationScheme)
-	hosts, token, found := strings.Cut(rest, "#")
-	if !ok || !found {
-		return i, tool.Errorf(tool.CodeInvalidInput, "this is not the line of `toolpost fleet token`, which begins with tp:// "+
-			"and has a # before its token; put it in quotes: to some shells the # means something")
-	}
-	b, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(b) != len(i.secret)+len(i.ca) {
-		return i, tool.Errorf(tool.CodeInvalidInput, "the token behind the # is damaged: copy the whole line of `toolpost fleet token`")
-	}
-	copy(i.secret[:], b)
-	copy(i.ca[:], b[len(i.secret):])
-	for _, h := range strings.Split(hosts, ",") {
-		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
-			return i, tool.Errorf(tool.CodeInvalidInput, "%.100q is not the address of a hub: write HOST:PORT", h)
-		}
-		i.Hubs = append(i.Hubs, h)
-	}
-	return i, nil
 }

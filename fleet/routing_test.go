@@ -19,6 +19,7 @@ import (
 
 	"toolpost/engine/breaker"
 	"toolpost/engine/member"
+	"toolpost/fleet/invite"
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
@@ -139,7 +140,7 @@ func TestRoutesChooseNodesByTheirLabels(t *testing.T) {
 	kit.Refused(t, f.source().Unavailable("wait"), tool.CodeUnavailable, "the labels gpu, lab")
 	kit.OK(t, f.source().Unavailable("other"))
 	line := kit.Must(f.hub.Token(t.Context(), member.Ticket{Role: member.Worker, Uses: 1, Labels: []string{"lab"}}, time.Hour))(t)
-	p := kit.Must(Join(t.Context(), kit.Must(ParseInvitation(line))(t), "both", member.Worker))(t)
+	p := kit.Must(Join(t.Context(), kit.Must(invite.Parse(line))(t), "both", member.Worker))(t)
 	f.with = func(e *Env) { e.Labels = []string{"gpu"} }
 	f.start(p, t.TempDir(), m("both"))
 	kit.Eventually(t, "the hub knows the third", func() bool { return f.has("both") })
@@ -524,7 +525,7 @@ func TestAHubOf300Workers(t *testing.T) {
 
 // crowd announces 300 workers with 10 tools each until its input ends.
 func crowd(t *testing.T, line string) {
-	i := kit.Must(ParseInvitation(line))(t)
+	i := kit.Must(invite.Parse(line))(t)
 	l := kit.Must(newList(sorted(many("many", 10).Offers(t.Context()))))(t)
 	f := &fleetTest{t: t}
 	for w := range 300 {

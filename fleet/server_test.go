@@ -14,6 +14,7 @@ import (
 
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/invite"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -114,10 +115,10 @@ func TestAnotherInvitationTellsAMemberWhereTheHubsAre(t *testing.T) {
 	f := open(t)
 	p, state := f.join("worker", member.Worker), t.TempDir()
 	before := len(p.Hubs)
-	i := kit.Must(ParseInvitation(f.invite(member.Worker)))(t)
+	i := kit.Must(invite.Parse(f.invite(member.Worker)))(t)
 	i.Hubs = append(i.Hubs, "127.0.0.1:1")
 	kit.OK(t, p.Renew(i, state))
 	kit.EqualSlices(t, kit.Must(LoadPass(state))(t).Hubs[before:], []string{"127.0.0.1:1"})
-	other := kit.Must(ParseInvitation(open(t).invite(member.Worker)))(t)
+	other := kit.Must(invite.Parse(open(t).invite(member.Worker)))(t)
 	kit.Refused(t, p.Renew(other, state), tool.CodeConflict, "this machine belongs to another fleet than this token")
 }

@@ -47,6 +47,7 @@ type sim struct {
 	runs    []*simRun
 	store   *simStore // of the hubs
 	lates   []tool.Record
+	taken   int // keys of calls that never began
 	log     []string
 	wrong   []string
 }
@@ -419,7 +420,7 @@ func (h *simHub) start(ctx context.Context) {
 	for _, w := range h.s.workers {
 		members = append(members, member.Member{ID: w.id, Name: w.id, Role: member.Worker})
 	}
-	n.roster = roster.New(nil, n.env.Log, nil, members...)
+	n.roster = roster.New(simMembers{all: members}, n.env.Log, nil, members...)
 	hub := newHub(n)
 	hub.nc = &simServer{h, hub}
 	hub.bar = func(node string) {
@@ -596,7 +597,7 @@ func (s *sim) make(ctx context.Context, h *simHub, c *simCall) {
 	args := []byte(`"` + strings.Repeat("x", c.pad) + `"`)
 	call := &tool.Call{ID: c.id, Tool: "std." + c.tool, Spec: spec, Session: c.first(), Key: c.key, Args: args}
 	c.record = &tool.Record{Call: c.id, Tool: call.Tool, Source: "std", Session: call.Session, Key: c.key}
-	call.Record = c.record
+	call.Record, call.Began = c.record, time.Now()
 	r, err := keys.For(spec)(source).Invoke(ctx, call, sink)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -933,6 +934,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		}}, "gets event"},
 		"hubs remember no keys":                   {plant{forgets: "keys"}, "twice"},
 		"workers keep no journal":                 {plant{forgets: "journal"}, "it ran as"},
+		"workers forget what they refuse":         {plant{forgets: "refusals"}, "twice"},
 		"what may change something is sent again": {plant{judge: func(s *tool.Spec) { s.Effects.Idempotent = true }}, "ran change"},
 	} {
 		t.Run(what, func(t *testing.T) {

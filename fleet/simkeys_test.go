@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/engine/idempotency"
+	"toolpost/engine/member"
 	"toolpost/tool"
 )
 
@@ -36,7 +37,7 @@ type simOutcomes struct {
 	life context.Context
 }
 
-var _ Journal = simOutcomes{}
+var _ idempotency.Outcomes = simOutcomes{}
 
 func (st *simStore) of(life context.Context) simOutcomes { return simOutcomes{st, life} }
 
@@ -54,18 +55,23 @@ func (o simOutcomes) do(scope [32]byte, change func(c *simClaim)) error {
 	return nil
 }
 
-func (c *simClaim) seen() idempotency.Claim {
+// seen is what a program knows of a claim. Now and then a living program cannot be seen by others.
+func (o simOutcomes) seen(c *simClaim) idempotency.Claim {
 	c.Lost = c.Lost || c.Result == nil && c.owner.Err() != nil
+	c.Away = c.Result == nil && c.owner != o.life && markOf(fmt.Sprint(c.Call, time.Since(o.s.began)/(2*time.Second)))%2 == 0
 	return c.Claim
 }
 
 func (o simOutcomes) Claim(_ context.Context, scope, input [32]byte, call string, _ time.Duration) (c idempotency.Claim, err error) {
 	err = o.do(scope, func(had *simClaim) {
 		if had != nil {
-			c = had.seen()
+			c = o.seen(had)
 			return
 		}
 		c = idempotency.Claim{Mine: true, Input: input, Call: call}
+		if input == [32]byte{} && o.s.plant.forgets == "refusals" {
+			return
+		}
 		o.claims[scope] = &simClaim{Claim: idempotency.Claim{Input: input, Call: call}, owner: o.life}
 	})
 	return c, err
@@ -73,9 +79,9 @@ func (o simOutcomes) Claim(_ context.Context, scope, input [32]byte, call string
 
 func (o simOutcomes) Settle(_ context.Context, scope [32]byte, result []byte, _ time.Duration) error {
 	return o.do(scope, func(c *simClaim) {
-		if result == nil {
+		if result == nil && c != nil && c.owner == o.life {
 			delete(o.claims, scope)
-		} else if c != nil {
+		} else if c != nil && c.owner == o.life {
 			c.Result = result
 		}
 	})
@@ -83,7 +89,7 @@ func (o simOutcomes) Settle(_ context.Context, scope [32]byte, result []byte, _ 
 
 func (o simOutcomes) Lose(_ context.Context, scope [32]byte, _ time.Duration) error {
 	return o.do(scope, func(c *simClaim) {
-		if c != nil {
+		if c != nil && c.owner == o.life {
 			c.Lost = true
 		}
 	})
@@ -92,11 +98,31 @@ func (o simOutcomes) Lose(_ context.Context, scope [32]byte, _ time.Duration) er
 func (o simOutcomes) Known(_ context.Context, scope [32]byte, _ time.Duration) (c idempotency.Claim, known bool, err error) {
 	err = o.do(scope, func(had *simClaim) {
 		if known = had != nil; known {
-			c = had.seen()
+			c = o.seen(had)
 		}
 	})
 	return c, known, err
 }
+
+func (o simOutcomes) Take(_ context.Context, scope [32]byte, from, call string, _ time.Duration) (taken bool, err error) {
+	err = o.do(scope, func(c *simClaim) {
+		if taken = c != nil && c.Result == nil && c.Call == from; taken {
+			o.s.note("%s is taken over by %s", from, call)
+			o.s.taken++
+			*c = simClaim{Claim: idempotency.Claim{Input: c.Input, Call: call}, owner: o.life}
+		}
+	})
+	return taken, err
+}
+
+// simMembers is what the store knows of the members.
+type simMembers struct {
+	member.Store
+	all []member.Member
+}
+
+func (m simMembers) Members(context.Context) ([]member.Member, error) { return m.all, nil }
+func (m simMembers) Shares(context.Context) ([]member.Share, error)   { return nil, nil }
 
 // late is the record of a hub.
 func (s *sim) late(_ context.Context, r *tool.Record) error {
@@ -137,7 +163,7 @@ func (s *sim) checkKeys() {
 		}
 	}
 	for _, r := range s.runs {
-		if c := s.calls[r.call]; r.tool == "std.change" && r.ended && c.key != "" {
+		if c := s.calls[r.call]; r.tool == "std.change" && c.key != "" {
 			if ended[c.key]++; ended[c.key] == 2 {
 				s.fail("the key %s let change run twice", c.key)
 			}
@@ -162,7 +188,7 @@ func (s *sim) checkLost(ctx context.Context) {
 		if c.tool != "change" || c.result != nil {
 			continue
 		}
-		r, node, err := s.hubs[0].node.Outcome(ctx, id, nil)
+		r, node, err := s.hubs[0].node.Outcome(ctx, id)
 		said := fmt.Sprintf("%s: the nodes say %v, %q and %v", id, r, node, err)
 		switch run := runs[id]; {
 		case run == nil && tool.CodeOf(err) != tool.CodeNotFound:

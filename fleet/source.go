@@ -364,6 +364,11 @@ func (s *Source) request(ctx context.Context, c *tool.Call, p *peer, reply, dige
 
 // try runs a call on one node.
 func (s *Source) try(ctx context.Context, c *tool.Call, p *peer, digest string, attempt int, out tool.Sink) (*tool.Result, error) {
+	if c.Holds != nil && p.met.After(c.Began) {
+		if err := c.Holds(); err != nil {
+			return nil, answered{err}
+		}
+	}
 	st := s.hub.open(p)
 	defer s.hub.close(st)
 	body, err := s.request(ctx, c, p, st.reply, digest, attempt)

@@ -3,8 +3,6 @@ package fleet
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"net"
-	"slices"
 	"sync/atomic"
 
 	"toolpost/fleet/certs"
@@ -79,30 +77,3 @@ func (p *Pass) trust() (*tls.Config, error) {
 	}
 	return c, nil
 }
-
-// trust is the TLS config of a node that joins: it knows the digest of the authority's certificate, which the hub sends. A hub whose
-// certificate is its operator's proves that it has the name by which the invitation calls it.
-func (i Invitation) trust(hub string) *tls.Config {
-	host, _, _ := net.SplitHostPort(hub)
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, ServerName: certs.ServerName,
-		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies, against the one authority that the invitation names
-		VerifyConnection: func(state tls.ConnectionState) error {
-			at := slices.IndexFunc(state.PeerCertificates, func(c *x509.Certificate) bool { return fingerprint(c.Raw) == i.ca })
-			if at < 0 {
-				return errForeign
-			}
-			var chain [][]byte
-			for _, c := range state.PeerCertificates {
-				chain = append(chain, c.Raw)
-			}
-			if certs.Certified(chain, state.PeerCertificates[at], certs.ServerName) == nil {
-				return nil
-			}
-			return certs.Certified(chain, state.PeerCertificates[at], host)
-		},
-	}
-}
-
-// errForeign means that a server does not belong to the fleet of an invitation.
-var errForeign = tool.Errorf(tool.CodeAccessDenied, "the hub there belongs to another fleet than this token; ask for a token of its fleet")

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/invite"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 )
@@ -78,7 +79,7 @@ func TestAFleetHasTheCertificatesOfItsOperator(t *testing.T) {
 	address := "localhost:" + fake.port
 	_, err := nats.Connect("nats://"+address, nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(), nats.Nkey(kit.Must(p.public())(t), p.sign))
 	kit.Fails(t, err, "not localhost")
-	i := invite([]string{address}, ca.Certificate.Raw)
+	i := invite.New([]string{address}, ca.Certificate.Raw)
 	_, err = Join(t.Context(), i, "lured", member.Worker)
 	kit.Refused(t, err, tool.CodeAccessDenied, "shows a certificate for other hosts")
 }

@@ -14,6 +14,7 @@ import (
 	"toolpost/engine"
 	"toolpost/engine/member"
 	"toolpost/fleet"
+	"toolpost/fleet/invite"
 	"toolpost/identity"
 	"toolpost/node/storage"
 	"toolpost/tool"
@@ -44,7 +45,7 @@ func (m machine) Answer(ctx context.Context, q fleet.Question, out tool.Sink) ([
 }
 
 // lateOutcome finds what became of a call on another machine of the fleet.
-func (n *Node) lateOutcome(ctx context.Context, call string, again *tool.Call) (*tool.Result, error) {
+func (n *Node) lateOutcome(ctx context.Context, call string, again *tool.Call) (r *tool.Result, never bool, err error) {
 	return n.Fleet().Late(ctx, call, again)
 }
 
@@ -299,7 +300,7 @@ func JoinFleet(ctx context.Context, cfg *config.Config, line, name string, role 
 	if line == "" {
 		return nil
 	}
-	invitation, err := fleet.ParseInvitation(line)
+	invitation, err := invite.Parse(line)
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func (o *OutcomeTable) have(
 		c.Mine, c.Lost = now >= expires, lost != database.MicroTime{}
 		return c, nil
 	}
-	if c.Lost, err = t.Gone(owner); err != nil || !c.Lost {
+	if c.Lost, c.Away, err = t.Gone(owner); err != nil || !c.Lost {
 		return c, err
 	}
 	return c, t.Exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ?`, now, now+ttl.Microseconds(), scope[:])
@@ -121,6 +121,26 @@ func (o *OutcomeTable) Lose(_ context.Context, scope [32]byte, ttl time.Duration
 		}
 		return err
 	}, outcomeKey(scope)...)
+}
+
+// Take implements idempotency.Outcomes.
+func (o *OutcomeTable) Take(_ context.Context, scope [32]byte, from, call string, ttl time.Duration) (taken bool, err error) {
+	err = o.db.Do(true, func(t *database.Tx) error {
+		now, err := t.Now()
+		if err != nil {
+			return err
+		}
+		n, err := t.Count(`UPDATE outcome SET owner = ?, call = ?, at = ?, expires_at = ?, lost_at = NULL
+			WHERE scope = ? AND call = ? AND result IS NULL`, o.db.Owner, call, now, now+ttl.Microseconds(), scope[:], from)
+		taken = n > 0
+		return err
+	}, outcomeKey(scope)...)
+	if err != nil { // if it is ours, the call that has it does not run
+		o.late.Store(scope, true)
+	} else if taken {
+		o.late.Delete(scope)
+	}
+	return taken && err == nil, err
 }
 
 // Known returns what is known of a key, without a claim to it.

@@ -145,7 +145,7 @@ func (p *PlanTable) Adopt(_ context.Context, caller, id, call string) (r plan.Re
 		if _, err := database.Row(t, `SELECT owner FROM plan WHERE id = ?`, []any{r.ID}, &owner); err != nil {
 			return err
 		}
-		gone, err := t.Gone(owner)
+		gone, _, err := t.Gone(owner)
 		switch {
 		case err != nil:
 			return err

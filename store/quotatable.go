@@ -82,7 +82,7 @@ func sharesOf(t *database.Tx, owner string, d *quota.Draw, now int64) (mine, oth
 	for _, s := range all {
 		over := d.Gain > 0 && s.until <= now
 		if d.Gain == 0 && s.owner != owner && err == nil {
-			over, err = t.Gone(s.owner)
+			over, _, err = t.Gone(s.owner)
 		}
 		switch {
 		case err != nil:

@@ -188,6 +188,9 @@ type Notes struct {
 	// Memo holds what a runner found out about the call when it was asked for its touches, so that it need not do so
 	// again when the call runs. Set by the engine; nil if nothing is kept.
 	Memo *Memo
+	// Holds reports why the call must not begin on a machine that has joined the fleet since the call began. Set by the stage for
+	// idempotency keys; nil if it has none.
+	Holds func() error
 }
 
 // A Handover gives a caller that stores the outcome of a call the record of that call, so that both are written at once.

@@ -181,7 +181,7 @@ func (f of) outcome(ctx context.Context, c *define.Call, a OutcomeArgs) (Outcome
 	if err != nil {
 		return Outcome{}, err
 	}
-	r, node, err := n.Outcome(ctx, a.Call, nil)
+	r, node, err := n.Outcome(ctx, a.Call)
 	if err != nil && node == "" {
 		return Outcome{}, err
 	}

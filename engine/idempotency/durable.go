@@ -16,7 +16,8 @@ type Claim struct {
 	Input  [32]byte // of the call that has the key
 	Result []byte   // its outcome, or nil if there is none yet
 	Lost   bool     // there will be no outcome: its process is gone
-	Call   string   // the id of the call that has the key
+	Away   bool     // its process cannot be seen now, and may be gone
+	Call   string   // the id of the call that has the key, if it is for another machine
 }
 
 // Outcomes remembers outcomes beyond the life of this process.
@@ -28,6 +29,10 @@ type Outcomes interface {
 	Settle(ctx context.Context, scope [32]byte, result []byte, ttl time.Duration) error
 	// Lose ends a claim of this process, without an outcome: the call may have had one elsewhere.
 	Lose(ctx context.Context, scope [32]byte, ttl time.Duration) error
+	// Known returns what is known of a key, without a claim to it.
+	Known(ctx context.Context, scope [32]byte, ttl time.Duration) (c Claim, known bool, err error)
+	// Take lets a call have the key of another one that will never run, if that has it still.
+	Take(ctx context.Context, scope [32]byte, from, call string, ttl time.Duration) (taken bool, err error)
 }
 
 // Unknown is the reason of a refusal: the process that ran the first call with the key ended while it ran.
@@ -46,15 +51,19 @@ type durable struct {
 	late Late
 }
 
-// A Late finds what became of a call on another machine, after this one has lost sight of it, for one that repeats it. It returns
-// nothing if no other machine can have run it.
-type Late func(ctx context.Context, call string, again *tool.Call) (*tool.Result, error)
+// A Late finds what became of a call on another machine, after this one has lost sight of it, for one that repeats it: its outcome, or
+// that it has begun nowhere, and never will. It returns neither if no other machine can know.
+type Late func(ctx context.Context, call string, again *tool.Call) (r *tool.Result, never bool, err error)
 
 func (d *durable) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (*tool.Result, error) {
+	id := "" // what ran here ended with this process
+	if c.Spec != nil && c.Spec.Digest != "" {
+		id = c.ID
+	}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		claim, err := d.Claim(ctx, e.scope, e.input, c.ID, max(d.ttl, LostFor))
+		claim, err := d.Claim(ctx, e.scope, e.input, id, max(d.ttl, LostFor))
 		switch {
 		case err != nil:
 			return nil, err
@@ -62,13 +71,16 @@ func (d *durable) run(
 			return d.first(ctx, next, c, out, e)
 		case claim.Input != e.input:
 			return nil, conflict(c)
-		case claim.Lost:
-			if r, err := d.found(ctx, claim.Call, c); r != nil || err != nil {
-				return r, err
+		case claim.Lost || claim.Away:
+			r, mine, err := d.found(ctx, claim, c, e)
+			switch {
+			case mine:
+				return d.first(ctx, next, c, out, e)
+			case r != nil:
+				return replay(r), nil
+			case err != nil && (claim.Lost || tool.AsError(err).Reason != Unknown):
+				return nil, err
 			}
-			return nil, tool.Errorf(tool.CodeConflict,
-				"the first call of %s with this idempotency key was interrupted, and its outcome is unknown; "+
-					"look before you call again with a new key", c.Tool).Because(Unknown)
 		case claim.Result != nil:
 			var r tool.Stored
 			if err := strictjson.Unmarshal(claim.Result, &r); err != nil {
@@ -88,16 +100,30 @@ func (d *durable) run(
 // long.
 const LostFor = 24 * time.Hour
 
-// found returns what became of a call on another machine.
-func (d *durable) found(ctx context.Context, call string, again *tool.Call) (*tool.Result, error) {
-	if d.late == nil || call == "" {
-		return nil, nil
+// found returns what became of a call on another machine, or takes its key if it will never run.
+func (d *durable) found(ctx context.Context, claim Claim, c *tool.Call, e *entry) (r *tool.Result, mine bool, err error) {
+	never := false
+	if d.late != nil && claim.Call != "" {
+		if r, never, err = d.late(ctx, claim.Call, c); r != nil || err != nil {
+			return r, false, err
+		}
 	}
-	r, err := d.late(ctx, call, again)
-	if r != nil {
-		r = replay(r)
+	if never {
+		mine, err = d.Take(ctx, e.scope, claim.Call, c.ID, max(d.ttl, LostFor))
+		return nil, mine, err
 	}
-	return r, err
+	return nil, false, tool.Errorf(tool.CodeConflict, "the first call of %s with this idempotency key was interrupted, and its outcome is unknown; "+
+		"look before you call again with a new key", c.Tool).Because(Unknown)
+}
+
+// holds reports why a call may not be sent to a machine that has joined since it has the key: another call may have it by now, whose
+// machine could not tell that one.
+func (d *durable) holds(ctx context.Context, c *tool.Call, e *entry) error {
+	claim, known, err := d.Known(ctx, e.scope, max(d.ttl, LostFor))
+	if err == nil && (!known || claim.Lost || claim.Result != nil || claim.Call != c.ID) {
+		err = tool.Errorf(tool.CodeConflict, "another call has the idempotency key of this call of %s by now", c.Tool).Because(Unknown)
+	}
+	return tool.BeforeRun(err)
 }
 
 // first runs the call that has the key. A claim that is not settled, as after a crash, refuses later calls: not running
@@ -124,6 +150,7 @@ func (d *durable) first(
 				"%s ran, but its outcome could not be remembered for its idempotency key: %w", c.Tool, failed)
 		}
 	}()
+	c.Holds = func() error { return d.holds(ctx, c, e) }
 	r, err = next.Invoke(ctx, c, out)
 	if err != nil || r.Ask != nil {
 		return r, err

@@ -64,6 +64,26 @@ func (s *shared) Lose(_ context.Context, scope [32]byte, _ time.Duration) error 
 	return s.fail
 }
 
+func (s *shared) Known(_ context.Context, scope [32]byte, _ time.Duration) (c idempotency.Claim, known bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.claims[scope]; have != nil {
+		return *have, true, s.fail
+	}
+	return c, false, s.fail
+}
+
+func (s *shared) Take(_ context.Context, scope [32]byte, from, call string, _ time.Duration) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[scope]
+	if c == nil || c.Call != from {
+		return false, s.fail
+	}
+	*c = idempotency.Claim{Input: c.Input, Call: call}
+	return true, s.fail
+}
+
 // program returns the stage of a process that shares outcomes, and so the key.
 func program(s idempotency.Outcomes) *idempotency.Calls {
 	return idempotency.New(idempotency.Options{Outcomes: s, Digests: secret.NewKeyed(func() ([]byte, error) { return []byte("the same for all"), nil })})
@@ -150,12 +170,12 @@ func TestACallInDoubtIsNotRunAgain(t *testing.T) {
 		want tool.Code
 	}{
 		"nobody knows": {nil, tool.CodeConflict},
-		"nobody there": {func(context.Context, string, *tool.Call) (*tool.Result, error) { return nil, nil }, tool.CodeConflict},
-		"it failed": {func(context.Context, string, *tool.Call) (*tool.Result, error) {
-			return nil, tool.Errorf(tool.CodeCrash, "x")
+		"nobody there": {func(context.Context, string, *tool.Call) (*tool.Result, bool, error) { return nil, false, nil }, tool.CodeConflict},
+		"it failed": {func(context.Context, string, *tool.Call) (*tool.Result, bool, error) {
+			return nil, false, tool.Errorf(tool.CodeCrash, "x")
 		}, tool.CodeCrash},
-		"it ran": {func(_ context.Context, call string, _ *tool.Call) (*tool.Result, error) {
-			return &tool.Result{OK: true, Output: []byte(`"` + call + `"`)}, nil
+		"it ran": {func(_ context.Context, call string, _ *tool.Call) (*tool.Result, bool, error) {
+			return &tool.Result{OK: true, Output: []byte(`"` + call + `"`)}, false, nil
 		}, ""},
 	} {
 		var runs atomic.Int64
@@ -165,7 +185,7 @@ func TestACallInDoubtIsNotRunAgain(t *testing.T) {
 				return nil, tool.Doubt(tool.Errorf(tool.CodeUnavailable, "the node is gone"))
 			}))
 		first := call("k", `{}`)
-		first.ID = "first"
+		first.ID, first.Spec.Digest = "first", "d"
 		kit.Refused(t, kit.Err(stage.Invoke(t.Context(), first, tool.Discard)), tool.CodeUnavailable, "the node is gone", what)
 		for range 2 {
 			r, err := stage.Invoke(t.Context(), call("k", `{}`), tool.Discard)
@@ -176,6 +196,61 @@ func TestACallInDoubtIsNotRunAgain(t *testing.T) {
 			}
 		}
 		kit.Equal(t, runs.Load(), 1, what)
+	}
+}
+
+// A call that never began elsewhere, and never will, gives its key to the one that repeats it, also while its process may be back soon.
+// That finds out before a machine begins it which joined later.
+func TestACallThatNeverBeganRunsInItsPlace(t *testing.T) {
+	for what, now := range map[string]idempotency.Claim{"its process is gone": {Lost: true}, "its process cannot be seen": {Away: true}} {
+		s, never, asked := &shared{}, false, 0
+		stage := func(run tool.HandlerFunc) tool.Handler {
+			return idempotency.New(idempotency.Options{
+				Outcomes: s, Digests: secret.NewKeyed(func() ([]byte, error) { return make([]byte, 32), nil }),
+				Late: func(_ context.Context, call string, _ *tool.Call) (*tool.Result, bool, error) {
+					kit.Equal(t, call, "first", what)
+					if asked++; asked > 1 {
+						never = true
+					}
+					return nil, never, nil
+				},
+			}).For(nil)(run)
+		}
+		c := func(id string) *tool.Call {
+			c := call("k", `{}`)
+			c.ID, c.Spec = id, &tool.Spec{Name: "add", Source: "one", Digest: "d"}
+			return c
+		}
+		var runs atomic.Int64
+		first := c("first")
+		err := kit.Err(stage(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+			kit.OK(t, first.Holds())
+			for _, claim := range s.claims {
+				claim.Lost, claim.Away = now.Lost, now.Away
+			}
+			other := stage(counting(&runs).Invoke)
+			if now.Lost {
+				kit.Refused(t, kit.Err(other.Invoke(t.Context(), c("second"), tool.Discard)), tool.CodeConflict, "its outcome is unknown", what)
+			}
+			kit.Equal(t, string(kit.Must(other.Invoke(t.Context(), c("second"), tool.Discard))(t).Output), "1", what)
+			return nil, first.Holds()
+		}).Invoke(t.Context(), first, tool.Discard))
+		kit.Refused(t, err, tool.CodeConflict, "another call has the idempotency key", what)
+		kit.Equal(t, tool.NotRun(err), true, what)
+		kit.Equal(t, asked, 2, what)
+	}
+}
+
+// What ran in a process ends with it, and no other one is asked.
+func TestACallOfThisMachineIsNotLookedForElsewhere(t *testing.T) {
+	s := &shared{}
+	o := idempotency.Options{Outcomes: s, Late: func(context.Context, string, *tool.Call) (*tool.Result, bool, error) { return nil, true, nil }}
+	h := idempotency.New(o).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return nil, tool.Doubt(tool.Errorf(tool.CodeUnavailable, "the connection was lost"))
+	}))
+	for _, want := range []tool.Code{tool.CodeUnavailable, tool.CodeConflict} {
+		_, _, err := invoke(t, h, call("k", `{}`))
+		kit.Equal(t, tool.CodeOf(err), want)
 	}
 }
 
@@ -238,5 +313,13 @@ func (d *digests) Claim(_ context.Context, scope, input [32]byte, _ string, _ ti
 }
 
 func (d *digests) Settle(context.Context, [32]byte, []byte, time.Duration) error { return nil }
+
+func (d *digests) Known(context.Context, [32]byte, time.Duration) (c idempotency.Claim, known bool, err error) {
+	return c, false, nil
+}
+
+func (d *digests) Take(context.Context, [32]byte, string, string, time.Duration) (bool, error) {
+	return false, nil
+}
 
 func (d *digests) Lose(context.Context, [32]byte, time.Duration) error { return nil }

@@ -95,21 +95,23 @@ func (db *DB) worthwhile(ctx context.Context, table string) (bool, error) {
 	return true, nil
 }
 
-// gone reports whether the program of that name has ended.
-func (db *DB) gone(ctx context.Context, q RowQuerier, owner string) (bool, error) {
+// gone reports whether the program of that name has ended, or at least has lost its lock.
+func (db *DB) gone(ctx context.Context, q RowQuerier, owner string) (gone, away bool, err error) {
 	p, ok := programOf(owner)
 	if !ok || p == db.program {
-		return !ok, nil
+		return !ok, !ok, nil
 	}
 	lives, err := db.d.Lives(ctx, q, int64(p))
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	return db.absent.note(p, lives, db.d.Grace), nil
+	return db.absent.note(p, lives, db.d.Grace), !lives, nil
 }
 
-// Gone reports whether the program of that name has ended.
-func (t *Tx) Gone(owner string) (bool, error) { return t.w.db.gone(t.ctx, t.w.conn, owner) }
+// Gone reports whether the program of that name has ended, or at least has lost its lock.
+func (t *Tx) Gone(owner string) (gone, away bool, err error) {
+	return t.w.db.gone(t.ctx, t.w.conn, owner)
+}
 
 // left returns the owners in the result of a query that have ended.
 func (db *DB) left(r *Reader, query string, args ...any) (gone []string, err error) {
@@ -118,7 +120,7 @@ func (db *DB) left(r *Reader, query string, args ...any) (gone []string, err err
 		return nil, err
 	}
 	for _, owner := range owners {
-		ended, err := db.gone(r.ctx, r.tx, owner)
+		ended, _, err := db.gone(r.ctx, r.tx, owner)
 		if err != nil {
 			return nil, err
 		}

@@ -1,12 +1,12 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,7 +96,7 @@ func laterRecords(t *testing.T, k Kind) {
 			for _, r := range logOf(t, of, audit.Filter{Session: fmt.Sprint("session ", i)}) {
 				calls = append(calls, r.Call)
 			}
-			if len(calls) != each || !slices.IsSortedFunc(calls, numerically) {
+			if len(calls) != each || !slices.IsSortedFunc(calls, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) }) {
 				t.Errorf("session %d has %v", i, calls)
 			}
 		}
@@ -128,12 +128,6 @@ func notesOfMany(t *testing.T, k Kind) {
 	})
 	equal(t, len(logOf(t, db, audit.Filter{})), callers)
 	sound(t, db)
-}
-
-func numerically(a, b string) int {
-	x, _ := strconv.Atoi(a)
-	y, _ := strconv.Atoi(b)
-	return x - y
 }
 
 func hostileText(t *testing.T, k Kind) {

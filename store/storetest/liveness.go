@@ -117,7 +117,7 @@ func takenForDead(t *testing.T, k Kind) {
 
 // claim claims a key for a moment and waits.
 func (w *worker) claim() {
-	c, err := w.db.Outcomes().Claim(context.Background(), lostKey(), [32]byte{2}, "", time.Microsecond)
+	c, err := w.db.Outcomes().Claim(context.Background(), lostKey(), [32]byte{2}, "killed", time.Microsecond)
 	w.works(err)
 	w.say("claimed %v", c.Mine)
 	select {}
@@ -130,19 +130,27 @@ func lostKey() [32]byte { return [32]byte{1, 2, 3} }
 func lostOutcome(t *testing.T, k Kind) {
 	address, db := k.made(t)
 	o := db.Outcomes()
-	claim := func(o *store.OutcomeTable, ttl time.Duration) idempotency.Claim {
-		return must[idempotency.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, "", ttl))
+	claim := func(o *store.OutcomeTable) idempotency.Claim {
+		return must[idempotency.Claim](t)(o.Claim(t.Context(), lostKey(), [32]byte{2}, "", time.Hour))
 	}
 	p := start(t, "claim", address)
 	p.wait("claimed true")
 	time.Sleep(time.Millisecond) // longer than the outcome would have been remembered
 	p.end()
 	until(t, func() bool {
-		c := claim(o, 5*time.Second)
+		c := claim(o)
 		needs(t, !c.Mine, "a call that may have run is run again")
+		needs(t, c.Away || !c.Lost, "it is gone, and can be seen")
 		return c.Lost
 	})
-	c := claim(k.open(t, address).Outcomes(), time.Hour)
-	holds(t, c.Lost, "another program: %+v", c)
-	until(t, func() bool { return claim(o, time.Hour).Mine })
+	another := k.open(t, address).Outcomes()
+	holds(t, claim(another).Lost, "another program does not know")
+	takes := func(from string) bool {
+		return must[bool](t)(o.Take(t.Context(), lostKey(), from, "repeat", time.Hour))
+	}
+	holds(t, !takes("another") && takes("killed") && !takes("killed"), "one repeat gets the key of the call that has it")
+	c := claim(another)
+	holds(t, !c.Lost && !c.Away && c.Call == "repeat", "another program: %+v", c)
+	works(t, o.Lose(t.Context(), lostKey(), time.Second))
+	until(t, func() bool { return claim(o).Mine })
 }

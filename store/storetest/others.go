@@ -255,8 +255,7 @@ func outcomes(t *testing.T, k Kind) {
 	}
 	isMine := func(o *store.OutcomeTable, what string) {
 		t.Helper()
-		c := claim(o)
-		holds(t, c.Mine, "%s: %+v", what, c)
+		holds(t, claim(o).Mine, "%s", what)
 	}
 	isMine(o, "new")
 	equal(t, claim(other), idempotency.Claim{Input: input}, "it runs")
