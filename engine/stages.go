@@ -85,7 +85,7 @@ func (e *Engine) resolve(ctx context.Context, c *tool.Call, out tool.Sink) (*too
 	by := e.choose(ctx, it, c)
 	r, err := by.invoke(ctx, c, out)
 	if by != it && left(err, c) {
-		*c.Memo = tool.Memo{} // it may name the node
+		*c.Memo = tool.Memo{Leased: c.Memo.Leased} // the rest may name the node
 		return it.invoke(ctx, c, out)
 	}
 	return r, err

@@ -13,6 +13,7 @@ import (
 	"toolpost/engine/ask"
 	"toolpost/engine/audit"
 	"toolpost/engine/cache"
+	"toolpost/engine/lease"
 	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/tool"
@@ -241,6 +242,44 @@ func TestTheOtherDefinitionIsAskedWhatItTouches(t *testing.T) {
 	for range sample {
 		kit.Refused(t, kit.Err(e.Invoke(t.Context(), &tool.Call{Tool: "note"}, tool.Discard)), tool.CodeAccessDenied, "not allowed")
 	}
+}
+
+// A lease that was used for a definition whose nodes are gone is good for the one that runs in its place, unless that is more dangerous.
+func TestALeaseIsUsedOnceForTwoDefinitions(t *testing.T) {
+	for _, from := range []int{1, 2} { // the other definition has the tier 1, or needs a lease for a higher one
+		ran, leases := new(tally), map[string]bool{}
+		f := versions(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			if c.Spec.Digest == "new" {
+				return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the node is gone").Because(tool.ReasonGone))
+			}
+			return ran.run(ctx, c, out)
+		})
+		f.specs[0].Tier, f.specs[0].TierFrom = from, tool.TierConfig
+		f.specs[0].Versions[0].Spec.Tier, f.specs[0].Versions[0].Spec.TierFrom = 1, tool.TierConfig
+		gate := lease.Stage{From: 1, Consume: once(leases)}
+		e := start(t, engine.Options{Stages: map[string]engine.Stage{"lease": gate.For}}, bind("files", f))
+		refused := 0
+		for n := range sample {
+			if err := kit.Err(e.Invoke(t.Context(), &tool.Call{Tool: "note", Lease: fmt.Sprint(n)}, tool.Discard)); err != nil {
+				kit.Refused(t, err, tool.CodeLeaseRejected, "used up")
+				refused++
+			}
+		}
+		kit.Equal(t, len(leases), sample)
+		kit.Equal(t, refused > 0, from == 2, "tier", from)
+		kit.Equal(t, ran.by["old"]+refused, sample)
+	}
+}
+
+// once is leases that each are good for one call.
+type once map[string]bool
+
+func (o once) Consume(_ context.Context, token, _, _ string, _ int) error {
+	if o[token] {
+		return tool.Errorf(tool.CodeLeaseRejected, "used up")
+	}
+	o[token] = true
+	return nil
 }
 
 // A tool that a third party describes is pinned by one definition, and has no other one.

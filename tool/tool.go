@@ -204,6 +204,8 @@ type Memo struct {
 	Args json.RawMessage // the arguments that Read was decoded from
 	Read any             // the arguments as a value of the tool's own type
 	View any             // the part of a workspace that the call sees
+	// Leased is one more than the tier up to which a lease of the call has been used.
+	Leased int
 }
 
 // Start returns when the call came into the engine. All stages measure from there: reading the clock takes a hundredth

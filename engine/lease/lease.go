@@ -79,7 +79,14 @@ func (s Stage) pass(ctx context.Context, c *tool.Call, spec *tool.Spec) error {
 		e.Details, _ = strictjson.Marshal(map[string]any{"tier": s.Tiers.Of(spec), "tool": spec.Name})
 		return tool.BeforeRun(e)
 	}
-	err := s.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), s.Tiers.Of(spec))
+	tier := s.Tiers.Of(spec)
+	if c.Memo != nil && c.Memo.Leased > tier { // another definition of the tool did not run, and this one runs in its place
+		return nil
+	}
+	err := s.Consume.Consume(ctx, c.Lease, c.Caller.ID, spec.Ref().String(), tier)
+	if err == nil && c.Memo != nil {
+		c.Memo.Leased = tier + 1
+	}
 	var e *tool.Error
 	if err != nil && !errors.As(err, &e) {
 		return tool.Errorf(tool.CodeInternal, "%s was not run: its lease could not be checked: %w", spec.Name, err)
