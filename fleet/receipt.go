@@ -63,7 +63,7 @@ func (h *hub) attestedLate(of, row *tool.Record, spec *tool.Spec, p *past) {
 	if !h.signs(row.Node) && p.Receipt == nil {
 		return
 	}
-	want := receipt.Claim{Receipt: receipt.Receipt{Node: row.Node, Call: of.Call, Source: of.Source, Tool: ownName(spec)}}
+	want := receipt.Claim{Receipt: receipt.Receipt{Node: row.Node, Call: of.Call, Source: of.Source, Tool: ownName(spec), Definition: of.Definition}}
 	if !p.Cut {
 		want.Outcome, want.Code, want.Answer = row.Outcome, row.Code, p.answer()
 	}

@@ -168,6 +168,7 @@ func TestAForgedReceiptIsFound(t *testing.T) {
 		{record(func(r *tool.Record) { r.Call = "c2" }), `it says call "c1", and it should say "c2"`},
 		{record(func(r *tool.Record) { r.Tool = "erase" }), `it says tool "mark", and it should say "erase"`},
 		{record(func(r *tool.Record) { r.Tool = "other.mark" }), `it says tool "mark", and it should say "other.mark"`},
+		{record(func(r *tool.Record) { r.Definition = "new" }), `it says definition "", and it should say "new"`},
 		{record(func(r *tool.Record) { r.Source = "other" }), `it says source "site", and it should say "other"`},
 		{record(func(r *tool.Record) { r.Node = "two" }), `it says node "one", and it should say "two"`},
 		{record(func(r *tool.Record) { r.Args = []byte(`{"id": "its"}`) }), `it says arguments "`},

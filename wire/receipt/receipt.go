@@ -232,7 +232,7 @@ func (s *Signed) Check(of *tool.Record) error {
 	if err != nil {
 		return err
 	}
-	want := Receipt{Call: of.Call, Node: of.Node, Source: of.Source, Tool: of.Tool}
+	want := Receipt{Call: of.Call, Node: of.Node, Source: of.Source, Tool: of.Tool, Definition: of.Definition}
 	if of.Kind == tool.LateOutcome {
 		want.Call = of.Parent
 	}
