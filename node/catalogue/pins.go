@@ -7,6 +7,7 @@ import (
 
 	trusttools "toolpost/builtin/trust"
 	"toolpost/config"
+	"toolpost/engine"
 	"toolpost/engine/pin"
 	"toolpost/protocol/all"
 	"toolpost/tool"
@@ -59,9 +60,10 @@ func (c *Catalogue) Held() []*pin.Held { return c.engine.Held() }
 
 // Pins reports whether there are sources with pinned tools, and whether the pins outlive the program.
 func (c *Catalogue) Pins() (some, lasting bool) {
+	some = slices.ContainsFunc(c.env.Remote(), func(b engine.Binding) bool { return b.Upstream })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.sources, func(s *source) bool { return c.upstream(s.Source) }), c.env.Pins.Lasting
+	return some || slices.ContainsFunc(c.sources, func(s *source) bool { return c.upstream(s.Source) }), c.env.Pins.Lasting
 }
 
 // Upstream returns the operators' decisions about upstream tools, for their tools.
