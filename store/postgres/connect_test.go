@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -364,6 +366,42 @@ func TestSilentServerIsSaidToBeOutOfReach(t *testing.T) {
 	defer l.Close()
 	db := open(t, "postgres://ada@"+l.Addr().String()+"/db?sslmode=disable&connect_timeout=1", store.Options{})
 	kit.Refused(t, kit.Err(db.Audit().Recover(t.Context())), tool.CodeUnavailable, "the store cannot be reached to read")
+}
+
+// A server that does not answer is not tried each time that another one is looked for.
+func TestAServerThatDoesNotAnswerIsPassedOver(t *testing.T) {
+	listen := func(serve func(net.Conn)) (port string) {
+		l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go serve(c)
+			}
+		}()
+		return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	}
+	var dials atomic.Int32
+	silent := listen(func(c net.Conn) {
+		dials.Add(1)
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.Close()
+	})
+	w, u := &wire{}, kit.Must(url.Parse(pg.New(t).Database(t)))(t)
+	socket := filepath.Join(u.Query().Get("host"), ".s.PGSQL.5432")
+	answers := listen(func(c net.Conn) { w.carry(c, socket) })
+	db := open(t, fmt.Sprintf("postgres://toolpost@127.0.0.1:%s,127.0.0.1:%s%s", silent, answers, u.Path), store.Options{})
+	kit.OK(t, patch(db, "a"))
+	kit.Eventually(t, "another one is found at once", func() bool {
+		before := dials.Load()
+		w.swallow.Store(true) // and the connection is lost with it
+		_ = patch(db, "b")
+		kit.Until(t, func() error { return patch(db, "c") })
+		return dials.Load() == before
+	})
 }
 
 // A server without disk space refuses writes, goes on when there is space, and has kept what it acknowledged.

@@ -79,6 +79,9 @@ func Open(address string, o store.Options) (*store.DB, error) {
 	if err := dialling(cfg); err != nil {
 		return nil, err
 	}
+	if len(hosts) > 1 {
+		cfg.DialFunc = passing(cfg.DialFunc, cfg.ConnectTimeout)
+	}
 	reads, writes := *cfg, *cfg
 	e := &entry{cfg: &writes}
 	reads.ValidateConnect, writes.ValidateConnect = nil, writable
