@@ -63,7 +63,8 @@ func (h *host) once(ctx context.Context, a accepted, s *stream, out *remoteSink)
 		case err != nil:
 			return nil, busy("cannot write its journal: %w", err)
 		case !claim.Mine && of(claim).State == callRefused:
-			return nil, tool.BeforeRun(tool.Errorf(tool.CodeConflict, "a call with the key of the call %s runs in its place", a.ID).Because(reasonLink))
+			return nil, tool.BeforeRun(tool.Errorf(tool.CodeConflict, "another call has the idempotency key of the call %s by now; call again with "+
+				"the key to get its outcome", a.ID).Because(idempotency.Unknown))
 		case !claim.Mine:
 			err := tool.Errorf(tool.CodeConflict, "the call %s has begun on this node before; it is not run again", a.ID).Because(reasonLink)
 			s.receipt = h.receipt(a, out, begin, &past{Kind: kindError, Body: encodeError(err)}, nil, err)
@@ -130,6 +131,8 @@ func (h *host) past(ctx context.Context, node, call string) (p past, err error) 
 // of returns what a journal has of a call.
 func of(claim idempotency.Claim) (p past) {
 	switch {
+	case claim.Input == [32]byte{}: // of no caller: see refuse
+		return past{State: callRefused}
 	case claim.Lost:
 		p.State = callDied
 	case claim.Result == nil:

@@ -284,7 +284,7 @@ func TestACallThatIsRepeatedNeverBegins(t *testing.T) {
 		kit.Equal(t, never, true)
 	}
 	err := f.writes("c1", `{}`)
-	kit.Refused(t, err, tool.CodeConflict, "a call with the key of the call c1 runs in its place")
+	kit.Refused(t, err, tool.CodeConflict, "another call has the idempotency key of the call c1 by now")
 	kit.Equal(t, tool.NotRun(err), true)
 	kit.Equal(t, len(b.began), 0)
 	_, _, err = f.hub.Outcome(t.Context(), "c1")

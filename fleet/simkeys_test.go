@@ -104,15 +104,24 @@ func (o simOutcomes) Known(_ context.Context, scope [32]byte, _ time.Duration) (
 	return c, known, err
 }
 
-func (o simOutcomes) Take(_ context.Context, scope [32]byte, from, call string, _ time.Duration) (taken bool, err error) {
+func (o simOutcomes) Take(_ context.Context, scope [32]byte, from idempotency.Claim, call string, _ time.Duration) (taken bool, err error) {
 	err = o.do(scope, func(c *simClaim) {
-		if taken = c != nil && c.Result == nil && c.Call == from; taken {
-			o.s.note("%s is taken over by %s", from, call)
+		if taken = c != nil && c.Result == nil && c.Call == from.Call && c.At == from.At; taken {
+			o.s.note("%s is taken over by %s", from.Call, call)
 			o.s.taken++
-			*c = simClaim{Claim: idempotency.Claim{Input: c.Input, Call: call}, owner: o.life}
+			*c = simClaim{Claim: idempotency.Claim{Input: c.Input, Call: call, At: c.At + 1}, owner: o.life}
 		}
 	})
 	return taken, err
+}
+
+func (o simOutcomes) Hold(_ context.Context, scope [32]byte, call string) (held bool, err error) {
+	err = o.do(scope, func(c *simClaim) {
+		if held = c != nil && c.owner == o.life && c.Call == call && c.Result == nil && !c.Lost; held {
+			c.At++
+		}
+	})
+	return held, err
 }
 
 // simMembers is what the store knows of the members.

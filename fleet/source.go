@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"toolpost/fleet/spool"
 	"toolpost/tool"
@@ -31,6 +32,9 @@ var (
 	_ tool.Changing = (*Source)(nil)
 	_ tool.Toucher  = (*Source)(nil)
 )
+
+// holdsFor is for how long after its begin a call has its key without a look: nodes remember for longer what they refuse.
+const holdsFor = 10 * time.Second
 
 // attempts is how often a call that can be repeated is sent to a node.
 const attempts = 3
@@ -364,7 +368,7 @@ func (s *Source) request(ctx context.Context, c *tool.Call, p *peer, reply, dige
 
 // try runs a call on one node.
 func (s *Source) try(ctx context.Context, c *tool.Call, p *peer, digest string, attempt int, out tool.Sink) (*tool.Result, error) {
-	if c.Holds != nil && p.met.After(c.Began) {
+	if c.Holds != nil && (p.met.After(c.Began) || time.Since(c.Began) > holdsFor) {
 		if err := c.Holds(); err != nil {
 			return nil, answered{err}
 		}

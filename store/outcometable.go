@@ -66,8 +66,8 @@ func (o *OutcomeTable) have(
 	var input []byte
 	var expires int64
 	var lost database.MicroTime
-	known, err := database.Row(t, `SELECT input, owner, expires_at, result, lost_at, call FROM outcome WHERE scope = ?`,
-		[]any{scope[:]}, &input, &owner, &expires, &c.Result, &lost, &c.Call)
+	known, err := database.Row(t, `SELECT input, owner, at, expires_at, result, lost_at, call FROM outcome WHERE scope = ?`,
+		[]any{scope[:]}, &input, &owner, &c.At, &expires, &c.Result, &lost, &c.Call)
 	if err != nil {
 		return c, err
 	}
@@ -124,14 +124,14 @@ func (o *OutcomeTable) Lose(_ context.Context, scope [32]byte, ttl time.Duration
 }
 
 // Take implements idempotency.Outcomes.
-func (o *OutcomeTable) Take(_ context.Context, scope [32]byte, from, call string, ttl time.Duration) (taken bool, err error) {
+func (o *OutcomeTable) Take(_ context.Context, scope [32]byte, from idempotency.Claim, call string, ttl time.Duration) (taken bool, err error) {
 	err = o.db.Do(true, func(t *database.Tx) error {
 		now, err := t.Now()
 		if err != nil {
 			return err
 		}
 		n, err := t.Count(`UPDATE outcome SET owner = ?, call = ?, at = ?, expires_at = ?, lost_at = NULL
-			WHERE scope = ? AND call = ? AND result IS NULL`, o.db.Owner, call, now, now+ttl.Microseconds(), scope[:], from)
+			WHERE scope = ? AND call = ? AND at = ? AND result IS NULL`, o.db.Owner, call, max(now, from.At+1), now+ttl.Microseconds(), scope[:], from.Call, from.At)
 		taken = n > 0
 		return err
 	}, outcomeKey(scope)...)
@@ -141,6 +141,17 @@ func (o *OutcomeTable) Take(_ context.Context, scope [32]byte, from, call string
 		o.late.Delete(scope)
 	}
 	return taken && err == nil, err
+}
+
+// Hold implements idempotency.Outcomes.
+func (o *OutcomeTable) Hold(_ context.Context, scope [32]byte, call string) (held bool, err error) {
+	err = o.db.Do(true, func(t *database.Tx) error {
+		n, err := t.Count(`UPDATE outcome SET at = at + 1 WHERE scope = ? AND owner = ? AND call = ? AND result IS NULL AND lost_at IS NULL`,
+			scope[:], o.db.Owner, call)
+		held = n > 0
+		return err
+	}, outcomeKey(scope)...)
+	return held && err == nil, err
 }
 
 // Known returns what is known of a key, without a claim to it.

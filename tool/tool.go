@@ -188,8 +188,8 @@ type Notes struct {
 	// Memo holds what a runner found out about the call when it was asked for its touches, so that it need not do so
 	// again when the call runs. Set by the engine; nil if nothing is kept.
 	Memo *Memo
-	// Holds reports why the call must not begin on a machine that has joined the fleet since the call began. Set by the stage for
-	// idempotency keys; nil if it has none.
+	// Holds returns an error if another call has taken the idempotency key: the call must not begin then on a machine that may not know
+	// it. Set by the stage for such keys; nil if the call has none.
 	Holds func() error
 }
 

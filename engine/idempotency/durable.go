@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"toolpost/engine/persist"
@@ -16,8 +17,9 @@ type Claim struct {
 	Input  [32]byte // of the call that has the key
 	Result []byte   // its outcome, or nil if there is none yet
 	Lost   bool     // there will be no outcome: its process is gone
-	Away   bool     // its process cannot be seen now, and may be gone
-	Call   string   // the id of the call that has the key, if it is for another machine
+	Away   bool     // its process has not been seen for a moment, and may be gone
+	Call   string   // the id of the call that has the key, if it is for another machine: see elsewhere
+	At     int64    // a number of the claim, which grows
 }
 
 // Outcomes remembers outcomes beyond the life of this process.
@@ -31,8 +33,11 @@ type Outcomes interface {
 	Lose(ctx context.Context, scope [32]byte, ttl time.Duration) error
 	// Known returns what is known of a key, without a claim to it.
 	Known(ctx context.Context, scope [32]byte, ttl time.Duration) (c Claim, known bool, err error)
-	// Take lets a call have the key of another one that will never run, if that has it still.
-	Take(ctx context.Context, scope [32]byte, from, call string, ttl time.Duration) (taken bool, err error)
+	// Take lets a call have the key of another one that will never run, if its claim is the given one still.
+	Take(ctx context.Context, scope [32]byte, from Claim, call string, ttl time.Duration) (taken bool, err error)
+	// Hold gives the claim of a call of this process another number, so that no call takes it that knew the old one. It reports
+	// whether the call has the key still.
+	Hold(ctx context.Context, scope [32]byte, call string) (held bool, err error)
 }
 
 // Unknown is the reason of a refusal: the process that ran the first call with the key ended while it ran.
@@ -42,7 +47,12 @@ const Unknown = "idempotency_unknown"
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
+	askPause   = time.Second // between questions to other machines, while the process may come back
 )
+
+// elsewhere begins the id of a call that runs on no machine but those of which Late knows. Without it, as in claims of an earlier
+// version, the call may have run in its own process.
+const elsewhere = "@"
 
 // A durable is the memory that several processes share. Within this process the other one comes first.
 type durable struct {
@@ -58,10 +68,11 @@ type Late func(ctx context.Context, call string, again *tool.Call) (r *tool.Resu
 func (d *durable) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (*tool.Result, error) {
-	id := "" // what ran here ended with this process
+	id := "" // a local call cannot be found on another machine
 	if c.Spec != nil && c.Spec.Digest != "" {
-		id = c.ID
+		id = elsewhere + c.ID
 	}
+	var asked time.Time
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		claim, err := d.Claim(ctx, e.scope, e.input, id, max(d.ttl, LostFor))
 		switch {
@@ -71,7 +82,8 @@ func (d *durable) run(
 			return d.first(ctx, next, c, out, e)
 		case claim.Input != e.input:
 			return nil, conflict(c)
-		case claim.Lost || claim.Away:
+		case claim.Lost || claim.Away && c.Spec != nil && !c.Spec.Effects.Repeatable() && time.Since(asked) >= askPause:
+			asked = time.Now()
 			r, mine, err := d.found(ctx, claim, c, e)
 			switch {
 			case mine:
@@ -103,25 +115,25 @@ const LostFor = 24 * time.Hour
 // found returns what became of a call on another machine, or takes its key if it will never run.
 func (d *durable) found(ctx context.Context, claim Claim, c *tool.Call, e *entry) (r *tool.Result, mine bool, err error) {
 	never := false
-	if d.late != nil && claim.Call != "" {
-		if r, never, err = d.late(ctx, claim.Call, c); r != nil || err != nil {
+	if call, ok := strings.CutPrefix(claim.Call, elsewhere); ok && d.late != nil {
+		if r, never, err = d.late(ctx, call, c); r != nil || err != nil {
 			return r, false, err
 		}
 	}
 	if never {
-		mine, err = d.Take(ctx, e.scope, claim.Call, c.ID, max(d.ttl, LostFor))
+		mine, err = d.Take(ctx, e.scope, claim, elsewhere+c.ID, max(d.ttl, LostFor))
 		return nil, mine, err
 	}
 	return nil, false, tool.Errorf(tool.CodeConflict, "the first call of %s with this idempotency key was interrupted, and its outcome is unknown; "+
 		"look before you call again with a new key", c.Tool).Because(Unknown)
 }
 
-// holds reports why a call may not be sent to a machine that has joined since it has the key: another call may have it by now, whose
-// machine could not tell that one.
+// holds reports why a call may not begin on a machine that may not know of a call which has the key by now: one that has joined since,
+// or has forgotten.
 func (d *durable) holds(ctx context.Context, c *tool.Call, e *entry) error {
-	claim, known, err := d.Known(ctx, e.scope, max(d.ttl, LostFor))
-	if err == nil && (!known || claim.Lost || claim.Result != nil || claim.Call != c.ID) {
-		err = tool.Errorf(tool.CodeConflict, "another call has the idempotency key of this call of %s by now", c.Tool).Because(Unknown)
+	held, err := d.Hold(ctx, e.scope, elsewhere+c.ID)
+	if err == nil && !held {
+		err = tool.Errorf(tool.CodeConflict, "another call has the idempotency key of this call of %s by now; call again with the key to get its outcome", c.Tool).Because(Unknown)
 	}
 	return tool.BeforeRun(err)
 }
@@ -150,7 +162,9 @@ func (d *durable) first(
 				"%s ran, but its outcome could not be remembered for its idempotency key: %w", c.Tool, failed)
 		}
 	}()
-	c.Holds = func() error { return d.holds(ctx, c, e) }
+	if d.late != nil {
+		c.Holds = func() error { return d.holds(ctx, c, e) }
+	}
 	r, err = next.Invoke(ctx, c, out)
 	if err != nil || r.Ask != nil {
 		return r, err

@@ -73,14 +73,25 @@ func (s *shared) Known(_ context.Context, scope [32]byte, _ time.Duration) (c id
 	return c, false, s.fail
 }
 
-func (s *shared) Take(_ context.Context, scope [32]byte, from, call string, _ time.Duration) (bool, error) {
+func (s *shared) Take(_ context.Context, scope [32]byte, from idempotency.Claim, call string, _ time.Duration) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[scope]
-	if c == nil || c.Call != from {
+	if c == nil || c.Call != from.Call || c.At != from.At {
 		return false, s.fail
 	}
-	*c = idempotency.Claim{Input: c.Input, Call: call}
+	*c = idempotency.Claim{Input: c.Input, Call: call, At: c.At + 1}
+	return true, s.fail
+}
+
+func (s *shared) Hold(_ context.Context, scope [32]byte, call string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[scope]
+	if c == nil || c.Call != call || c.Lost || c.Result != nil {
+		return false, s.fail
+	}
+	c.At++
 	return true, s.fail
 }
 
@@ -318,8 +329,10 @@ func (d *digests) Known(context.Context, [32]byte, time.Duration) (c idempotency
 	return c, false, nil
 }
 
-func (d *digests) Take(context.Context, [32]byte, string, string, time.Duration) (bool, error) {
+func (d *digests) Take(context.Context, [32]byte, idempotency.Claim, string, time.Duration) (bool, error) {
 	return false, nil
 }
+
+func (d *digests) Hold(context.Context, [32]byte, string) (bool, error) { return false, nil }
 
 func (d *digests) Lose(context.Context, [32]byte, time.Duration) error { return nil }

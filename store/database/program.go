@@ -95,7 +95,7 @@ func (db *DB) worthwhile(ctx context.Context, table string) (bool, error) {
 	return true, nil
 }
 
-// gone reports whether the program of that name has ended, or at least has lost its lock.
+// gone reports whether the program of that name has ended, or at least has been without its lock for a moment.
 func (db *DB) gone(ctx context.Context, q RowQuerier, owner string) (gone, away bool, err error) {
 	p, ok := programOf(owner)
 	if !ok || p == db.program {
@@ -105,10 +105,11 @@ func (db *DB) gone(ctx context.Context, q RowQuerier, owner string) (gone, away 
 	if err != nil {
 		return false, false, err
 	}
-	return db.absent.note(p, lives, db.d.Grace), !lives, nil
+	absent := db.absent.note(p, lives)
+	return absent >= db.d.Grace && !lives, absent >= db.d.Grace/10 && !lives, nil
 }
 
-// Gone reports whether the program of that name has ended, or at least has lost its lock.
+// Gone reports whether the program of that name has ended, or at least has been without its lock for a moment.
 func (t *Tx) Gone(owner string) (gone, away bool, err error) {
 	return t.w.db.gone(t.ctx, t.w.conn, owner)
 }
@@ -150,13 +151,13 @@ func (db *DB) Orphans(
 	})
 }
 
-// note records whether a program is alive, and reports whether it has been away for longer than grace.
-func (a *absences) note(p program, lives bool, grace time.Duration) bool {
+// note records whether a program is alive, and returns for how long it has not been.
+func (a *absences) note(p program, lives bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if lives {
 		delete(a.since, p)
-		return false
+		return 0
 	}
 	first, known := a.since[p]
 	if !known {
@@ -166,7 +167,7 @@ func (a *absences) note(p program, lives bool, grace time.Duration) bool {
 		}
 		a.since[p] = first
 	}
-	return time.Since(first) >= grace
+	return time.Since(first)
 }
 
 // forget is called when the database itself was away: then no program could hold a lock, and all get their grace again.

@@ -145,10 +145,13 @@ func lostOutcome(t *testing.T, k Kind) {
 	})
 	another := k.open(t, address).Outcomes()
 	holds(t, claim(another).Lost, "another program does not know")
-	takes := func(from string) bool {
-		return must[bool](t)(o.Take(t.Context(), lostKey(), from, "repeat", time.Hour))
-	}
-	holds(t, !takes("another") && takes("killed") && !takes("killed"), "one repeat gets the key of the call that has it")
+	is, as := must[bool](t), func(call string, at int64) idempotency.Claim { return idempotency.Claim{Call: call, At: at} }
+	takes := func(c idempotency.Claim) bool { return is(o.Take(t.Context(), lostKey(), c, "repeat", time.Hour)) }
+	holding := func(call string) bool { return is(o.Hold(t.Context(), lostKey(), call)) }
+	at := claim(o).At
+	holds(t, !takes(as("another", at)) && !takes(as("killed", at-1)) && takes(as("killed", at)) && !takes(as("killed", at)), "one repeat gets the key of the call that has it")
+	at = claim(o).At
+	holds(t, !holding("killed") && holding("repeat") && !takes(as("repeat", at)), "a key is taken from a call that holds it")
 	c := claim(another)
 	holds(t, !c.Lost && !c.Away && c.Call == "repeat", "another program: %+v", c)
 	works(t, o.Lose(t.Context(), lostKey(), time.Second))
