@@ -77,11 +77,10 @@ type Server struct {
 	// Listen calls heard whenever a program has made the statement Ring, until ctx or the connection ends.
 	Listen  func(ctx context.Context, conn *sql.Conn, heard func()) error
 	Ring    string
-	Now     string // a query for the time of its clock in microseconds
-	Standby string // a query for what is wrong with the server that would take over, or ""
-	// At is the address of the server that is written to, and Answers waits for it to answer on a connection of its own.
-	At      func() string
-	Answers func(ctx context.Context) error
+	Now     string                          // a query for the time of its clock in microseconds
+	Standby string                          // a query for what is wrong with the server that would take over, or ""
+	At      func() string                   // the address of the server that is written to, or "" before the first write
+	Answers func(ctx context.Context) error // connects anew, and waits for an answer
 }
 
 // A Statement is one that changes something, with its arguments.
@@ -101,6 +100,8 @@ type DB struct {
 	program  program                              // this program, among those that use the database
 	Owner    string                               // its name in rows
 	absent   absences                             // of other programs
+	asking   sync.Mutex                           // held by the one that asks whether the server answers
+	silent   atomic.Int64                         // when it did not, last
 	searched searches                             // for what they have left
 	asked    atomic.Pointer[map[string]*sql.Stmt] // the prepared statements of Often; nil if not yet prepared
 
@@ -392,7 +393,7 @@ func (db *DB) Read(ctx context.Context, use func(*Reader) error) error {
 	if err := db.same(); err != nil {
 		return err
 	}
-	ctx, stop := db.watch(ctx)
+	ctx, stop := db.watch(ctx, 2)
 	defer stop()
 	ready := db.often(ctx) // before the transaction: it needs a connection of its own
 	// the isolation level of a snapshot; SQLite has no other
@@ -407,10 +408,7 @@ func (db *DB) Read(ctx context.Context, use func(*Reader) error) error {
 		defer func() { _ = tx.Rollback() }()
 		err = use(&Reader{ctx, tx, &db.d, ready})
 	}
-	if err != nil && context.Cause(ctx) == errHangs {
-		err = errHangs
-	}
-	return db.explain(err, "read")
+	return db.explain(because(ctx, err), "read")
 }
 
 // Given returns the last number that was given to a row, and which keys were held after that: a transaction that has a lower
@@ -424,10 +422,10 @@ func (db *DB) Given(ctx context.Context) (last int64, held func(key string) bool
 	if err := db.prepare(ctx); err != nil {
 		return 0, held, err
 	}
-	ctx, stop := db.watch(ctx)
+	ctx, stop := db.watch(ctx, 2)
 	defer stop()
 	if err := db.reads.QueryRowContext(ctx, db.d.Server.Given).Scan(&last); err != nil {
-		return 0, held, db.explain(err, "read")
+		return 0, held, db.explain(because(ctx, err), "read")
 	}
 	rows, err := db.reads.QueryContext(ctx, db.d.Server.Held)
 	err = eachRow(rows, err, func(rows *sql.Rows) error {
@@ -435,7 +433,7 @@ func (db *DB) Given(ctx context.Context) (last int64, held func(key string) bool
 		taken[key] = true
 		return err
 	})
-	return last, held, db.explain(err, "read")
+	return last, held, db.explain(because(ctx, err), "read")
 }
 
 // soonLost is how long a read looks for a connection that works.

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -75,11 +76,11 @@ func (db *DB) worthwhile(ctx context.Context, table string) (bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now.Sub(a.asked) >= db.d.livingFor() {
-		ctx, stop := db.watch(ctx)
+		ctx, stop := db.watch(ctx, 2)
 		defer stop()
 		var living string
 		if err := db.reads.QueryRowContext(ctx, db.d.Server.Living).Scan(&living); err != nil {
-			return false, err
+			return false, because(ctx, err)
 		}
 		if a.asked = now; living != a.living {
 			a.living, a.until = living, now.Add(db.d.Grace+2*db.d.livingFor())
@@ -238,7 +239,9 @@ func (db *DB) Listen(ctx context.Context, heard func()) {
 		if db.Served() {
 			pause = listenAgain
 			if conn, err := db.reads.Conn(ctx); err == nil {
-				_ = db.d.Server.Listen(ctx, conn, heard)
+				here, stop := db.stays(ctx)
+				_ = db.d.Server.Listen(here, conn, heard)
+				stop()
 				_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // it still listens
 				_ = conn.Close()
 			}
@@ -248,6 +251,19 @@ func (db *DB) Listen(ctx context.Context, heard func()) {
 		}
 		heard()
 	}
+}
+
+// stays returns a context that ends once the writer has moved to another server.
+func (db *DB) stays(ctx context.Context) (here context.Context, stop func()) {
+	here, stop = context.WithCancel(ctx)
+	go func() {
+		for at := db.d.Server.At(); tool.Sleep(here, tendEvery); at = cmp.Or(at, db.d.Server.At()) {
+			if at != "" && db.d.Server.At() != at {
+				stop()
+			}
+		}
+	}()
+	return here, stop
 }
 
 // Ring tells the programs that listen, outside of any transaction: a transaction that tells others takes a lock of the whole

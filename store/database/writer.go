@@ -369,7 +369,7 @@ func (w *writer) attempt(group []*Write) (err error) {
 		t.undo(err)
 		return err
 	}
-	ctx, stop := w.db.watch(context.Background())
+	ctx, stop := w.db.watch(context.Background(), 1)
 	defer stop()
 	t.ctx = ctx
 	defer func() {
@@ -411,25 +411,23 @@ var errHangs = fmt.Errorf("the server hangs: %w", os.ErrDeadlineExceeded)
 
 // watch returns the context of a transaction, which ends if the server hangs while its machine goes on: then the kernel
 // acknowledges what we send, and silence is not enough to tell, because a transaction may wait for a lock. So a slow one asks on
-// another connection, which waits for none. What is read from a server that is not written to any more ends, too.
-func (db *DB) watch(ctx context.Context) (watched context.Context, stop func()) {
+// another connection, which waits for none, until that was silent so many times. A read also ends once the writer has moved to another
+// server.
+func (db *DB) watch(ctx context.Context, times int) (watched context.Context, stop func()) {
 	if !db.Served() {
 		return ctx, func() {}
 	}
 	ctx, end := context.WithCancelCause(ctx)
-	done, at := make(chan struct{}), db.d.Server.At()
+	done, at, silent := make(chan struct{}), db.d.Server.At(), 0
 	look := time.AfterFunc(slow, func() {
 		defer close(done)
 		for again := true; again; again = tool.Sleep(ctx, slow) {
-			answers := db.reads.PingContext
-			if s := db.reads.Stats(); s.InUse >= s.MaxOpenConnections { // it would wait for one of them
-				answers = db.d.Server.Answers
+			if db.answers(ctx) {
+				silent = 0
+			} else {
+				silent++
 			}
-			asked, cancel := context.WithTimeout(ctx, quick)
-			_ = answers(asked) // an error is an answer
-			hangs := asked.Err() != nil || db.d.Server.At() != at
-			cancel()
-			if hangs {
+			if silent >= times || at != "" && db.d.Server.At() != at {
 				end(errHangs) // unless the transaction is over
 				return
 			}
@@ -440,6 +438,35 @@ func (db *DB) watch(ctx context.Context) (watched context.Context, stop func()) 
 			<-done
 		}
 	}
+}
+
+// ErrSilent is why a server is not connected to: it did not answer a moment ago.
+var ErrSilent = errors.New("it did not answer a moment ago")
+
+// answers reports whether the server answers. If all connections are in use, one caller asks for all, on a new one.
+func (db *DB) answers(ctx context.Context) bool {
+	ask := db.reads.PingContext
+	if s := db.reads.Stats(); s.InUse >= s.MaxOpenConnections {
+		if ask = db.d.Server.Answers; !db.asking.TryLock() {
+			return Micros(time.Now())-db.silent.Load() > (slow + quick).Microseconds()
+		}
+		defer db.asking.Unlock()
+	}
+	asked, cancel := context.WithTimeout(ctx, quick)
+	defer cancel()
+	if err := ask(asked); asked.Err() == nil && !errors.Is(err, ErrSilent) { // another error is an answer
+		return true
+	}
+	db.silent.Store(Micros(time.Now()))
+	return false
+}
+
+// because returns the error of what a watch has ended.
+func because(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == errHangs {
+		return errHangs
+	}
+	return err
 }
 
 // undo ends a failed transaction. Some errors end it by themselves: then the connection is still good, and worth

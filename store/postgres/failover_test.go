@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -90,6 +91,9 @@ func TestAPrimaryThatHangsIsLeft(t *testing.T) {
 		}()
 		<-began
 	}
+	var rings atomic.Int64
+	work.Go(func() { l.db.Listen(ctx, func() { rings.Add(1) }) })
+	kit.Eventually(t, "it listens", func() bool { return rings.Load() > 0 })
 	primary.Freeze(true)
 	defer primary.Freeze(false)
 	close(frozen)
@@ -102,6 +106,8 @@ func TestAPrimaryThatHangsIsLeft(t *testing.T) {
 	for range 5 {
 		l.goOn(t)
 	}
+	heard := rings.Load()
+	kit.Eventually(t, "it listens to the new primary", func() bool { l.db.Ring(ctx); return rings.Load() > heard+1 })
 	stop()
 	work.Wait()
 	l.check(t)

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"toolpost/store/database"
 )
 
 // passedOver is for how long a server that did not answer is passed over, if the URL names others. It would be tried with and without
 // TLS, each for half of the time in which the next one should be found, and first again at the next attempt.
 const passedOver = 3 * time.Second
-
-// errSilent is why a server is not tried.
-var errSilent = errors.New("it did not answer a moment ago")
 
 // passing returns a dialler that passes over servers which did not answer in at least half of the time for an attempt: one that was
 // given up sooner says nothing about its server.
@@ -25,7 +24,7 @@ func passing(dial pgconn.DialFunc, timeout time.Duration) pgconn.DialFunc {
 	var silent sync.Map // by address: when it was found to be silent
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		if at, ok := silent.Load(address); ok && time.Since(at.(time.Time)) < passedOver {
-			return nil, errSilent
+			return nil, database.ErrSilent
 		}
 		began := time.Now()
 		note := func(err error) {
