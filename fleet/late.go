@@ -90,7 +90,7 @@ func (n *Node) late(ctx context.Context, d *doubt, spec *tool.Spec, node string,
 	of := &d.of
 	row := tool.Record{
 		Time: time.Now(), Call: tool.NewID(), Parent: of.Call, Trace: of.Trace, Tool: of.Tool, Source: of.Source, Protocol: of.Protocol,
-		Tier: of.Tier, Door: of.Door, Caller: of.Caller, Session: of.Session, Run: of.Run, Key: of.Key, Node: node, Kind: tool.LateOutcome, Definition: of.Definition,
+		Tier: of.Tier, Door: of.Door, Caller: of.Caller, Session: of.Session, Run: of.Run, Key: of.Key, Node: node, Kind: tool.LateOutcome,
 	}
 	row.Outcome, row.Code, row.Reason = tool.OutcomeOf(r, err)
 	if r != nil {

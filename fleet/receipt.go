@@ -58,12 +58,13 @@ func (h *hub) attested(c *tool.Call, p *peer, st *stream, digest string, attempt
 	h.judge(&receipt.Claim{Receipt: want, Args: [][]byte{c.Args}, Answer: ended.answer()}, st.receipt, c.Record, time.Now())
 }
 
-// attestedLate notes the receipt of an outcome that came late, in its row. The tool may have another definition since.
+// attestedLate notes the receipt of an outcome that came late, in its row. The tool may have another definition since, and
+// the call may have begun by another one than the note says, whose nodes were gone.
 func (h *hub) attestedLate(of, row *tool.Record, spec *tool.Spec, p *past) {
 	if !h.signs(row.Node) && p.Receipt == nil {
 		return
 	}
-	want := receipt.Claim{Receipt: receipt.Receipt{Node: row.Node, Call: of.Call, Source: of.Source, Tool: ownName(spec), Definition: of.Definition}}
+	want := receipt.Claim{Receipt: receipt.Receipt{Node: row.Node, Call: of.Call, Source: of.Source, Tool: ownName(spec)}}
 	if !p.Cut {
 		want.Outcome, want.Code, want.Answer = row.Outcome, row.Code, p.answer()
 	}
