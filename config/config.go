@@ -137,6 +137,8 @@ type Source struct {
 	Dir      string // Config.Dir
 	State    string // Config.StateDir; empty means the folder beside the config
 	Pin      string // on or off: whether the descriptions of its tools are pinned; empty means its protocol's default
+	// Connections names the providers whose accounts the source's calls use, each that of its caller.
+	Connections []string
 	// Secrets returns the values of the secrets that the source's own fields name. The code that opens the source sets
 	// it, and Equal ignores it; nil if there are none.
 	Secrets Secrets
@@ -169,10 +171,10 @@ type Secrets interface {
 	Secret(name string) (string, error)
 }
 
-// Decode reads the fields of the source, other than name, protocol and pin, into a struct with yaml tags. A field that
+// Decode reads the fields of the source, other than name, protocol, pin and connections, into a struct with yaml tags. A field that
 // the file leaves out keeps its value.
 func (s Source) Decode(into any) error {
-	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol", "pin"))
+	return s.entry.doc.explain(decodeFields(s.entry.node, into, "name", "protocol", "pin", "connections"))
 }
 
 // Placed adds a position to an error of the source, unless it has one.
@@ -507,9 +509,10 @@ func IsSourceName(name string) bool { return sourceName().MatchString(name) }
 
 func (c *Config) source(n ast.Node) (Source, error) {
 	var head struct {
-		Name     string `yaml:"name"`
-		Protocol string `yaml:"protocol"`
-		Pin      string `yaml:"pin"`
+		Name        string   `yaml:"name"`
+		Protocol    string   `yaml:"protocol"`
+		Pin         string   `yaml:"pin"`
+		Connections []string `yaml:"connections"`
 	}
 	if err := decodeSome(n, &head); err != nil {
 		return Source{}, err
@@ -527,7 +530,7 @@ func (c *Config) source(n ast.Node) (Source, error) {
 		return Source{}, faultAt(child(n, "pin"), "pin is on or off, not %q", head.Pin)
 	}
 	entry, err := c.doc.section(n)
-	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, Pin: head.Pin, entry: entry}, err
+	return Source{Name: head.Name, Protocol: head.Protocol, Dir: c.Dir, Pin: head.Pin, Connections: head.Connections, entry: entry}, err
 }
 
 // missing reports that a field is missing, or which misspelt one is in its place.

@@ -86,6 +86,10 @@ func (p Part) source() object {
 		"enum": []string{"on", "off"}, "default": onOrOff(p.Pinned),
 		"description": "whether a tool that changes is held back until an operator approves it",
 	}
+	props["connections"] = object{
+		"type": "array", "items": object{"type": "string"},
+		"description": "connections that calls of the tools use, by their names in the section connections: each call that of its caller",
+	}
 	s["required"] = []string{"name", "protocol"}
 	return s
 }

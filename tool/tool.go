@@ -177,6 +177,8 @@ type Call struct {
 	Handover   *Handover // for the record of a call whose caller writes it together with the outcome; nil if it does not
 	FromHub    bool      // it came from a hub of the fleet, whose stages it has passed
 	LogLevel   string    // the least severe messages that an MCP client wants, by their name there; empty if it did not say
+	// Credentials are what the caller has connected for the tool's source; set by the connection stage.
+	Credentials []*Credential
 	Notes
 }
 
