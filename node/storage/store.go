@@ -32,7 +32,7 @@ import (
 type Options struct {
 	URL         string `yaml:"url" kind:"path" doc:"sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, or none; default: sqlite:toolpost.db in the state folder"`
 	Key         string `yaml:"key" kind:"path" doc:"file with the key of seals and digests, the same on each machine that shares the store; default: a key in the store for PostgreSQL, one made from audit.key for SQLite"`
-	Connections int    `yaml:"connections" schema:"default=4" doc:"how many connections to PostgreSQL a program opens at most, 2 or more"`
+	Connections int    `yaml:"connections" schema:"default=4" doc:"how many connections to PostgreSQL a program opens at most, 3 or more"`
 	// How long things are kept. A serving program removes them.
 	Retention config.Duration `yaml:"retention" doc:"how long records of calls are kept; default: forever"`
 	Sessions  config.Duration `yaml:"sessions" doc:"how long an unchanged session is kept; default: forever"`

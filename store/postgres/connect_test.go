@@ -51,10 +51,12 @@ func number(t *testing.T, address, query string) (n int) {
 
 func TestProgramOpensFourConnectionsOrAsManyAsItMay(t *testing.T) {
 	server := pg.New(t)
-	for most, more := range map[int]string{4: "", 3: "", 2: "&pool_max_conns=2&tcp_user_timeout=4000&target_session_attrs=read-write"} {
+	for most, more := range map[int]string{4: "", 5: "", 3: "&pool_max_conns=3&tcp_user_timeout=4000&target_session_attrs=read-write"} {
 		address := server.Database(t) // of its own: connections of the others may end meanwhile
-		db := open(t, address+more, store.Options{Connections: map[int]int{3: 3}[most]})
-		var work sync.WaitGroup
+		db := open(t, address+more, store.Options{Connections: map[int]int{5: 5}[most]})
+		ctx, stop := context.WithCancel(t.Context())
+		var work, listener sync.WaitGroup
+		listener.Go(func() { db.Listen(ctx, func() {}) }) // it keeps a connection
 		for range 32 {
 			work.Go(func() {
 				for range 5 {
@@ -65,12 +67,15 @@ func TestProgramOpensFourConnectionsOrAsManyAsItMay(t *testing.T) {
 			})
 		}
 		work.Wait()
-		if got := number(t, address, ofPrograms); got > most || got < 2 {
+		got := number(t, address, ofPrograms)
+		stop()
+		listener.Wait()
+		if got > most || got < 2 {
 			t.Errorf("%d connections; it may have %d", got, most)
 		}
 	}
 	address := server.Database(t)
-	for _, more := range []string{"&pool_max_conns=1", "&pool_max_conns=x", "&tcp_user_timeout=x"} {
+	for _, more := range []string{"&pool_max_conns=2", "&pool_max_conns=x", "&tcp_user_timeout=x"} {
 		_, err := postgres.Open(address+more, store.Options{})
 		kit.Refused(t, err, tool.CodeInvalidInput, "")
 	}

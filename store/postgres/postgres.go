@@ -114,8 +114,9 @@ func connections(params map[string]string, most int) (int, error) {
 		most = n
 	}
 	most = cmp.Or(most, usualConnections)
-	if most < 2 {
-		return 0, tool.Errorf(tool.CodeInvalidInput, "the store needs 2 connections or more, one of them to write")
+	if most < 3 {
+		return 0, tool.Errorf(tool.CodeInvalidInput, "the store needs 3 connections or more: one writes, one reads, and one waits for "+
+			"news of other programs")
 	}
 	return most, nil
 }
