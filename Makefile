@@ -66,17 +66,16 @@ LEAN := where='import os, sys; sys.exit(1) if sys.version_info < (3, 9) else pri
 	keep=; for p in node go; do found=$$(command -v $$p) && keep=$${found%/*}:$$keep; done; \
 	PATH=$$keep$${python:+$$python:}$$PATH; unset NODE_EXTRA_CA_CERTS; export GORACE=atexit_sleep_ms=50
 
-# Packages whose tests spend their time in other programs (tools, shells, agents, browsers, a database), of which the race detector
-# would see little, or in thousands of rounds, which it makes three times as long. They run without it, beside the others; `make long`
-# runs them with it.
-PLAIN := /(builtin|builtin/(run|shell)|clients|cmd/toolpost|docs|examples|fleet|host/sandbox|protocol/(alphahuman|command|machina|namel3ss|narratoria|openai|openapi|rest)|store/(postgres|sqlite)|wire/schema|internal/(agents|attacks|console|fleets|hogs|kills|matrix|mcpsuite|modelclients|stormfleet|storms))$$
+# Packages in which goroutines share memory run with the race detector: it makes tests two to ten times as long, and everything that
+# such a package imports has to be compiled a second time. `make long` runs the others with it.
+CONCURRENT := ^toolpost/(tool/tooltest|wire/(bounded|jsonrpc)|engine(/(approval|ask|audit|breaker|cache|calls|follow|idempotency|job|notify|persist|queue|quota|redact|session|telemetry))?|host/(forks|notice|process|secret|spawn|walls|worker|workspace)|store(/(auditlog|database))?|identity|model|plan(/planner)?|web(/console)?|codesearch(/(grep|meaning|trigram))?|protocol/mcp/(door|runner))$$
 
 # The packages that take longest begin first, so that none of them is left to run alone at the end.
 SLOW := /(cmd/toolpost|node|store/postgres|internal/(attacks|console|fleets|matrix|mcpsuite)|protocol/(mcp/(door|runner)|namel3ss|openai))$$
 
-# vet reads what the tests are compiled to, so it is told of the race detector too: one compilation serves both. Test
-# programs are linked without what debuggers read (-s -w), which is two fifths of the work of linking; traces stay whole.
-# With -trimpath what is compiled does not depend on the folder, so another checkout need not compile it again.
+# vet reads what the tests are compiled to, so one compilation serves both. Test programs are linked without what debuggers read
+# (-s -w), which is two fifths of the work of linking; traces stay whole. With -trimpath what is compiled does not depend on the folder,
+# so another checkout need not compile it again.
 # Half of a test's time is waiting for what it started, so five packages run at once on two cores: more would make
 # each of them slow, and a tool has its ten seconds on a slow machine too.
 test: ## install what the tests need, vet, and run every test
@@ -84,16 +83,16 @@ test: ## install what the tests need, vet, and run every test
 	@.ci/setup python3 venv curl cc git jq sqlite3 rg node js console chromium podman postgres tmux $(if $(filter true,$(CI)),agents)
 	@$(LEAN); race='$(RACE)'; .ci/setup --check cc || { race=-trimpath; echo 'no C compiler: the tests run without the race detector'; }; \
 	echo '== 2 of 4: vet, which compiles every package with its tests: minutes the first time'; \
-	echo "go vet $${race%% *} ./..."; go vet -v $$race ./... 2>&1 | .ci/compiling; \
+	echo 'go vet ./...'; CGO_ENABLED=0 go vet -v -trimpath ./... 2>&1 | .ci/compiling; \
 	echo '== 3 of 4: the layout of the house'; \
-	go test -count=1 ./internal/house; \
+	CGO_ENABLED=0 go test -trimpath -count=1 ./internal/house; \
 	packages=$$(go list ./... | grep -v '/internal/house$$'); \
-	packages=$$(grep -E '$(SLOW)' <<<"$$packages"; grep -vE '$(SLOW)' <<<"$$packages"); plain=$$(grep -E '$(PLAIN)' <<<"$$packages"); \
+	packages=$$(grep -E '$(SLOW)' <<<"$$packages"; grep -vE '$(SLOW)' <<<"$$packages"); \
 	echo "== 4 of 4: linking and running the tests of $$(wc -w <<<"$$packages") packages, a line for each one that is done; the slowest take minutes"; \
 	run() { go test -vet=off -ldflags='-s -w' -timeout 20m "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; \
-	echo "go test $${race%% *} ./..."; ok=0; \
-	CGO_ENABLED=0 run -p $$(($$(nproc) * 3 / 2)) -trimpath $$plain & others=$$!; \
-	run -p $$(nproc) $$race $$(grep -vE '$(PLAIN)' <<<"$$packages") || ok=$$?; \
+	echo "go test ./..., some with $${race%% *}"; ok=0; \
+	CGO_ENABLED=0 run -p $$(($$(nproc) * 3 / 2)) -trimpath $$(grep -vE '$(CONCURRENT)' <<<"$$packages") & others=$$!; \
+	run -p $$(nproc) $$race $$(grep -E '$(CONCURRENT)' <<<"$$packages") || ok=$$?; \
 	wait $$others || ok=$$?; exit $$ok
 
 # The two runs are side by side, for the same reason, and share what `make test` has compiled.
@@ -103,7 +102,7 @@ long: ## run every test with all its rounds, without the race detector, and thos
 	@$(LEAN); packages=$$(go list ./... | grep -v /internal/hogs$$); packages=$$(grep -E '$(SLOW)' <<<"$$packages"; grep -vE '$(SLOW)' <<<"$$packages"); \
 	run() { go test -vet=off -ldflags='-s -w' -trimpath -count=1 -timeout 60m -p "$$@" | grep --line-buffered -v '\[no test files\]$$'; }; ok=0; \
 	TOOLPOST_LONG=1 CGO_ENABLED=0 run $$(($$(nproc) * 3 / 2)) $$packages & others=$$!; \
-	run $$(nproc) $(RACE) $$(go list ./... | grep -E '$(PLAIN)') || ok=$$?; \
+	run $$(nproc) $(RACE) $$(go list ./... | grep -vE '$(CONCURRENT)') || ok=$$?; \
 	wait $$others || ok=$$?; exit $$ok
 
 storm: ## let the storm of a SEED rage over a fleet for MINUTES (5), and draw its timeline in build/storm-SEED (as root)
