@@ -7,7 +7,7 @@ import "context"
 // never part of an event, a record, an error or a log.
 type Credential struct {
 	Connection string   // the name of the connection in the config
-	Hosts      []string // where the value may be sent, each written as in walls.network
+	Hosts      []string // that the value may be sent to, each written as in walls.network
 	Methods    []string // of HTTP; empty means all
 	Paths      []string // patterns with * for the paths of requests; empty means all
 	Env        string   // the variable of a program that holds the placeholder; empty if it gets none

@@ -177,8 +177,6 @@ type Call struct {
 	Handover   *Handover // for the record of a call whose caller writes it together with the outcome; nil if it does not
 	FromHub    bool      // it came from a hub of the fleet, whose stages it has passed
 	LogLevel   string    // the least severe messages that an MCP client wants, by their name there; empty if it did not say
-	// Credentials are what the caller has connected for the tool's source; set by the connection stage.
-	Credentials []*Credential
 	Notes
 }
 
@@ -193,6 +191,8 @@ type Notes struct {
 	// Holds returns an error if another call has taken the idempotency key: the call must not begin then on a machine that may not know
 	// it. Set by the stage for such keys; nil if the call has none.
 	Holds func() error
+	// Credentials are what the caller has connected for the tool's source; set by the connection stage.
+	Credentials []*Credential
 }
 
 // A Handover gives a caller that stores the outcome of a call the record of that call, so that both are written at once.
