@@ -161,6 +161,9 @@ func (n *Node) enrol(ctx context.Context, j joining) (none member.Member, err er
 	if !proves(j.Key, j.Proof, []byte(j.Token)) {
 		return none, tool.Errorf(tool.CodeAccessDenied, "the node has not proven that it has its key")
 	}
+	if err := member.CheckName(j.Name); err != nil {
+		return none, err
+	}
 	return n.env.Register.Enrol(ctx, invite.Digest(j.Token), member.Member{ID: newID(), Name: j.Name, Role: j.Role, Key: j.Key})
 }
 
@@ -177,7 +180,10 @@ func Found(ctx context.Context, register member.Register, name, state string, o 
 		return nil, errors.Join(err, tool.Errorf(tool.CodeConflict, "this machine belongs to a fleet already; `toolpost fleet` shows it"))
 	}
 	p := &Pass{ID: newID(), Name: name, Role: roleHub, Named: o.TLS != certs.Files{}}
-	err := p.certify(o)
+	err := member.CheckName(name)
+	if err == nil {
+		err = p.certify(o)
+	}
 	if err != nil {
 		return nil, err
 	}

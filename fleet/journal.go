@@ -182,7 +182,7 @@ func (n *Node) outcome(ctx context.Context, call string, again *tool.Call, refus
 	case len(names) > 1:
 		err = tool.Errorf(tool.CodeConflict, "several nodes say that they have begun the call %s, of which one may lie: %s", call, strings.Join(names, ", "))
 	case len(silent) > 0:
-		err = tool.Errorf(tool.CodeConflict, "what became of the call %s is not known while these nodes cannot be asked: %s", call, strings.Join(silent, ", "))
+		err = tool.Errorf(tool.CodeConflict, "what became of the call %s is not known while these nodes cannot be asked: %s; they remember it for a day", call, strings.Join(silent, ", "))
 	default:
 		return nil, "", tool.Errorf(tool.CodeNotFound, "no node of the fleet remembers the call %s: it is older than a day, or could not change "+
 			"anything, or ran at its hub; `toolpost audit log` has those that ended", call)
@@ -208,11 +208,14 @@ func (n *Node) Late(ctx context.Context, call string, again *tool.Call) (r *tool
 	return r, false, err
 }
 
+// ErrRuns is in the error of a call that has not ended.
+var ErrRuns = errors.New("still runs")
+
 // outcome returns the result of a call, or why there is none.
 func (p past) outcome(node, call string) (*tool.Result, error) {
 	switch {
 	case p.State == callRuns:
-		return nil, tool.Errorf(tool.CodeConflict, "the call %s still runs at the node %s; ask again later", call, node).
+		return nil, tool.Errorf(tool.CodeConflict, "the call %s %w at the node %s; ask again later", call, ErrRuns, node).
 			Because(idempotency.Unknown).RetryAfter(time.Second)
 	case p.State == callDied:
 		return nil, tool.Errorf(tool.CodeConflict, "the node %s ended while it ran the call %s: whether it had an effect is not known; look "+
@@ -245,7 +248,7 @@ func (n *Node) pasts(ctx context.Context, call string, again *tool.Call, refuse 
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				silent = append(silent, m.Name)
+				silent = append(silent, m.Name+map[bool]string{false: " (evicted)"}[m.Evicted.IsZero()])
 			} else if p.State != callUnknown && p.State != callRefused {
 				all[m.Name] = p
 			}
@@ -253,7 +256,7 @@ func (n *Node) pasts(ctx context.Context, call string, again *tool.Call, refuse 
 	}
 	asking.Wait()
 	slices.Sort(silent)
-	return all, silent
+	return all, slices.Compact(silent)
 }
 
 func (n *Node) pastAt(ctx context.Context, m member.Member, call string, again *tool.Call, refuse bool) (p past, err error) {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,6 +83,7 @@ func TestAWorkerKnowsWhatBecameOfACall(t *testing.T) {
 	})
 	kit.Refused(t, running, tool.CodeConflict, "the call c1 still runs at the node one; ask again later")
 	kit.Equal(t, tool.AsError(running).Reason, idempotency.Unknown)
+	kit.Equal(t, errors.Is(running, ErrRuns), true)
 	close(b.leave)
 	kit.Eventually(t, "it has ended", func() bool { r, _, _ := f.hub.Outcome(t.Context(), "c1"); return r != nil })
 	r, node, err := f.hub.Outcome(t.Context(), "c1")

@@ -82,6 +82,9 @@ func (n *Node) Share(ctx context.Context, s *tool.Spec, shares []string) error {
 	if sum > 100 {
 		return tool.Errorf(tool.CodeInvalidInput, "the shares of %s are %d %% together; they can be 100 %%", s.Ref(), sum)
 	}
+	if to[t.digest] > 0 { // else another one would count, and get the rest
+		return tool.Errorf(tool.CodeConflict, "%s is the definition of %s that counts, and gets what the others leave; give a share to another one", t.digest, s.Ref())
+	}
 	if err := n.env.Register.SetShares(ctx, s.Source, ownName(s), to); err != nil {
 		return err
 	}
@@ -95,8 +98,8 @@ func (t *shared) begins(s *tool.Spec, digits string) (string, error) {
 	fit := slices.DeleteFunc(slices.Clone(all), func(d string) bool { return len(digits) < 6 || !strings.HasPrefix(d, digits) })
 	switch {
 	case len(fit) != 1:
-		return "", tool.Errorf(tool.CodeNotFound, "%d definitions of %s begin with %q; write 6 or more digits, such that one of these does: %s", len(fit), s.Ref(),
-			digits, strings.Join(all, ", "))
+		return "", tool.Errorf(tool.CodeNotFound, "%q does not name one definition of %s; write the first 6 or more digits of one of these: %s", digits, s.Ref(),
+			strings.Join(all, ", "))
 	case t.Upstream || t.versions[fit[0]].Upstream:
 		return "", tool.Errorf(tool.CodeUnsupported, "a third party describes %s: it is pinned by one definition, so its calls are not shared", s.Ref())
 	}

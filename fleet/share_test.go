@@ -184,13 +184,17 @@ func TestSessionsOfOtherVersionsStay(t *testing.T) {
 func TestBadSharesAreRefused(t *testing.T) {
 	f := open(t)
 	f.work("one", versioned("one", 1))
+	f.work("once", versioned("once", 1)) // so that this definition counts
 	f.work("two", versioned("two", 2))
 	f.work("wild", foreign{versioned("wild", 3)})
 	e := published(t, f.hub)
 	spec := shares(t, e, 0)
-	digests := map[string]string{}
+	digests, counts := map[string]string{}, ""
 	for _, v := range kit.Must(f.hub.Versions(t.Context(), spec))(t) {
-		digests[v.Nodes[0]] = v.Digest
+		digests[v.Nodes[len(v.Nodes)-1]] = v.Digest
+		if v.Counts {
+			counts = v.Digest
+		}
 	}
 	for _, c := range []struct {
 		shares []string
@@ -200,8 +204,8 @@ func TestBadSharesAreRefused(t *testing.T) {
 		{[]string{digests["two"] + "=10"}, "is no share"}, {[]string{digests["two"] + "=0%"}, "is no share"},
 		{[]string{digests["two"] + "=101%"}, "is no share"}, {[]string{digests["two"] + "=-1%"}, "is no share"},
 		{[]string{digests["two"] + "=60%", digests["one"] + "=50%"}, "the shares of std.wait are 110 % together"},
-		{[]string{"ffffff=10%"}, `0 definitions of std.wait begin with "ffffff"`}, {[]string{digests["two"][:5] + "=10%"}, digests["two"]},
-		{[]string{digests["wild"] + "=10%"}, "a third party describes std.wait"},
+		{[]string{"ffffff=10%"}, `"ffffff" does not name one definition of std.wait`}, {[]string{digests["two"][:5] + "=10%"}, digests["two"]},
+		{[]string{digests["wild"] + "=10%"}, "a third party describes std.wait"}, {[]string{counts + "=10%"}, "is the definition of std.wait that counts"},
 	} {
 		kit.Contains(t, kit.Err(0, f.hub.Share(t.Context(), spec, c.shares)).Error(), c.says, c.shares)
 	}
@@ -229,6 +233,6 @@ func TestAnAmbiguousDigestIsRefused(t *testing.T) {
 	a := &version{offered: &offered{}, have: []*peer{{}}}
 	s := &shared{version: a, versions: map[string]*version{"abcdef1": a, "abcdef2": a, "abcdef34": a}}
 	spec := &tool.Spec{Source: "std", Name: "wait"}
-	kit.Refused(t, kit.Err(s.begins(spec, "abcdef")), tool.CodeNotFound, `3 definitions of std.wait begin with "abcdef"`)
+	kit.Refused(t, kit.Err(s.begins(spec, "abcdef")), tool.CodeNotFound, `"abcdef" does not name one definition of std.wait`)
 	kit.Equal(t, kit.Must(s.begins(spec, "abcdef3"))(t), "abcdef34")
 }

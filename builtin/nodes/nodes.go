@@ -6,6 +6,7 @@ package nodes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -172,6 +173,7 @@ type Outcome struct {
 	Call   string          `json:"call"`
 	Node   string          `json:"node,omitempty" doc:"that began it"`
 	OK     bool            `json:"ok"`
+	Runs   bool            `json:"runs,omitzero" doc:"it has not ended yet"`
 	Output json.RawMessage `json:"output,omitzero"`
 	Error  *tool.Error     `json:"error,omitzero" doc:"its outcome, or why none is known"`
 }
@@ -185,7 +187,7 @@ func (f of) outcome(ctx context.Context, c *define.Call, a OutcomeArgs) (Outcome
 	if err != nil && node == "" {
 		return Outcome{}, err
 	}
-	o := Outcome{Call: a.Call, Node: node, Error: tool.AsError(err)}
+	o := Outcome{Call: a.Call, Node: node, Error: tool.AsError(err), Runs: errors.Is(err, fleet.ErrRuns)}
 	if r != nil {
 		o.OK, o.Output, o.Error = r.OK, r.Output, r.Failure
 	}

@@ -96,10 +96,13 @@ func (a *app) callsCommand() *cobra.Command {
 	}, over[nodetools.OutcomeArgs](a, own{"showOutcome", "ask what became of calls", 0}, "call", &cobra.Command{
 		Use: "outcome CALL", Short: "Ask the nodes of the fleet what became of a call",
 		Long: "A hub loses sight of a call if its node is cut off or dies, or if it dies itself. Nodes remember for a day what\n" +
-			"became of each call that may have changed something. Exit code 1: it failed.",
+			"became of each call that may have changed something. Exit code 1: it failed, or still runs.",
 	}, func(o nodetools.Outcome) {
 		head, text := a.out.green("ran"), string(o.Output)
-		if o.Error != nil {
+		switch {
+		case o.Runs:
+			head, text = "runs", "it has not ended yet"
+		case o.Error != nil:
 			head, text = a.out.red("failed"), o.Error.Message
 		}
 		fmt.Fprintf(a.out, "%s  %s: %s\n", head, clean(o.Node), clean(text))
@@ -152,7 +155,7 @@ func (a *app) workerCommand() *cobra.Command {
 		Long: "Runs calls that come from hubs, until SIGINT or SIGTERM or `toolpost fleet drain`; running calls may end first.\n" +
 			"A worker has the sources and the walls of its config, and no door, no store and no model. It connects to\n" +
 			"every hub, so it may be behind a NAT. --join is needed once: the state folder keeps the membership and the\n" +
-			"name, and from then on --join is ignored. The config is read only at the start.",
+			"name. From then on a line only says where the hubs are now. The config is read only at the start.",
 		Example: "  toolpost worker --config sources.yaml --join 'tp://hub-1:7422#TOKEN'",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -190,6 +193,7 @@ func (a *app) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.noteDefault()
 	defer sandbox.Keep()()
 	n, end, err := a.openNode(ctx, cfg, slog.LevelInfo, node.Options{Worker: true, Early: true, Watch: true, Version: version})
 	if err != nil {

@@ -5,6 +5,9 @@ package member
 import (
 	"context"
 	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/regex"
 )
 
 // A Role is what a node does in its fleet.
@@ -54,6 +57,17 @@ func Held(all []Member, name, key string, from, to time.Time) bool {
 	}
 	return false
 }
+
+// CheckName refuses what cannot be the name of a node: names are shown in lists, and people type them in commands.
+func CheckName(name string) error {
+	if isName().MatchString(name) {
+		return nil
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "%.100q cannot be the name of a node: use 1 to 100 letters, digits, dots, - and _, a letter or digit "+
+		"first; --name chooses one", name)
+}
+
+var isName = regex.Lazy(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 // A Ticket lets nodes join. Only the node that gets it has the token; the store has its digest.
 type Ticket struct {
