@@ -66,12 +66,12 @@ func TestALongFunctionIsFound(t *testing.T) {
 }
 
 // A second HTTP server would have its own rules for hosts, origins, identity, limits and shutdown: doors mount on a
-// front. Tests may have one, as the peer of a client, and bench, to measure against; internal/scripted is such a peer for
+// front. Tests may have one, as the peer of a client, and bench, to measure against; internal/scripted and internal/idp are such peers for
 // several tests.
 func TestOnlyWebMakesAnHTTPServer(t *testing.T) {
 	module, packages := listPackages(t)
 	for _, p := range packages {
-		if slices.Contains([]string{"web", "bench", "internal/scripted"}, roomOf(module, p.ImportPath)) {
+		if slices.Contains([]string{"web", "bench", "internal/scripted", "internal/idp/provider"}, roomOf(module, p.ImportPath)) {
 			continue
 		}
 		eachProgramFile(t, p, func(fset *token.FileSet, f *ast.File) {
