@@ -19,6 +19,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/backoff"
+	"toolpost/identity/oauth"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/web"
@@ -91,7 +92,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 		},
 	}
 	if headers.Get("Authorization") == "" {
-		h.tokens = &tokenStore{path: TokenFile(src), server: r.o.URL, client: oauthClient(r.o.URL), redact: src.Redact}
+		h.tokens = &tokenStore{path: TokenFile(src), server: r.o.URL, client: oauth.HTTPClient(r.o.URL), redact: src.Redact}
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.conn = jsonrpc.NewConn(jsonrpc.Options{

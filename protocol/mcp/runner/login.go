@@ -22,6 +22,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/secret"
+	"toolpost/identity/oauth"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
 	"toolpost/web"
@@ -51,7 +52,7 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 	if err != nil {
 		return err
 	}
-	tokens := &tokenStore{path: TokenFile(src), server: o.URL, client: oauthClient(o.URL)}
+	tokens := &tokenStore{path: TokenFile(src), server: o.URL, client: oauth.HTTPClient(o.URL)}
 	challenge, err := o.challenge(ctx, src.Secrets, tokens) //nolint:bodyclose // it has none
 	if err != nil {
 		return err
@@ -166,7 +167,7 @@ func union(lists ...[]string) []string {
 // challenge returns the refusal that a login answers: that of an earlier call, or else that of a first request. A
 // server that accepts the first request may still refuse calls: if it says so itself, the login goes on.
 func (o *SourceOptions) challenge(ctx context.Context, secrets secret.Source, tokens *tokenStore) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, loginTime)
+	ctx, cancel := context.WithTimeout(ctx, oauth.RequestTime)
 	defer cancel()
 	hello := &serverInfo{modern: true, version: mcp.ModernVersion}
 	body := jsonrpc.EncodeRequest(1, mcp.MethodDiscover, hello.encode(&query{}, 0))

@@ -1,4 +1,4 @@
-package runner
+package oauth
 
 import (
 	"context"
@@ -14,24 +14,27 @@ import (
 	"toolpost/host/walls"
 )
 
-// loginTime bounds one request of a login. The user may take as long as the login's context allows.
-const loginTime = 30 * time.Second
+// RequestTime bounds one request to a provider. A person may take as long as the context of a login allows.
+const RequestTime = 30 * time.Second
 
-// oauthClient makes the requests that a server's metadata leads to: to its authorization server, and to the endpoints
+const dialTime = 10 * time.Second
+
+// HTTPClient makes the requests that a server's metadata leads to: to its authorization server, and to the endpoints
 // that this one names for registration and tokens. The config names none of them, and each could be an address that
 // only this machine can reach, so that we would send a request there on the server's behalf.
-func oauthClient(server string) *http.Client {
+func HTTPClient(server string) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext, transport.DisableKeepAlives = newDialPolicy(server).dial, true
-	return &http.Client{Timeout: loginTime, Transport: transport, CheckRedirect: checkRedirect}
+	transport.MaxResponseHeaderBytes = 256 << 10
+	return &http.Client{Timeout: RequestTime, Transport: transport, CheckRedirect: CheckRedirect}
 }
 
 // maxRedirects bounds the redirects of a document.
 const maxRedirects = 5
 
-// checkRedirect follows redirects of documents only. A request that carries a token, a code or a header with a secret
+// CheckRedirect follows redirects of documents only. A request that carries a token, a code or a header with a secret
 // is for the address that it is sent to and for no other.
-func checkRedirect(next *http.Request, via []*http.Request) error {
+func CheckRedirect(next *http.Request, via []*http.Request) error {
 	switch first := via[0]; {
 	case first.Method != http.MethodGet:
 		return http.ErrUseLastResponse

@@ -1,4 +1,4 @@
-package runner
+package oauth
 
 import (
 	"net/http"
@@ -28,7 +28,7 @@ func TestServerCannotReferToInnerAddresses(t *testing.T) {
 			}
 		}
 	}
-	client := oauthClient("https://93.184.216.34/mcp")
+	client := HTTPClient("https://93.184.216.34/mcp")
 	resp, err := client.Get("http://127.0.0.1:9/")
 	if err == nil {
 		_ = resp.Body.Close()
@@ -41,9 +41,9 @@ func TestOnlyDocumentRequestsFollowRedirects(t *testing.T) {
 		return kit.Must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 	}
 	doc, form := request(http.MethodGet, "https://a.example/doc"), request(http.MethodPost, "https://a.example/token")
-	kit.Check(t, checkRedirect(request(http.MethodGet, "https://b.example/doc"), []*http.Request{doc}), "a document")
-	kit.Fails(t, checkRedirect(request(http.MethodGet, "http://b.example/doc"), []*http.Request{doc}),
+	kit.Check(t, CheckRedirect(request(http.MethodGet, "https://b.example/doc"), []*http.Request{doc}), "a document")
+	kit.Fails(t, CheckRedirect(request(http.MethodGet, "http://b.example/doc"), []*http.Request{doc}),
 		"", "a document that is not protected any more")
-	kit.Equal(t, checkRedirect(request(http.MethodPost, "https://b.example/token"), []*http.Request{form}),
+	kit.Equal(t, CheckRedirect(request(http.MethodPost, "https://b.example/token"), []*http.Request{form}),
 		http.ErrUseLastResponse, "a token")
 }
