@@ -56,6 +56,9 @@ type Record struct {
 	// Receipt is what that node has signed about it, see package wire/receipt; empty if it could change nothing, or ran at its hub.
 	Receipt json.RawMessage
 
+	// Connections are the connections of the caller that were used, each with the host that its value was sent to.
+	Connections []string
+
 	Definition string // of the tool, by which the call was judged and ran, as a digest; empty unless its calls are shared between several
 
 	// Of a call that had to be approved: the approval, its result, and who decided, when and why.
@@ -175,6 +178,13 @@ func (r *Record) Judged(decision, rule string) {
 func (r *Record) Approved(a Approval) {
 	if r != nil {
 		r.Approval = a
+	}
+}
+
+// Connected notes which connections a call has used. A nil Record takes no notes.
+func (r *Record) Connected(uses []string) {
+	if r != nil {
+		r.Connections = uses
 	}
 }
 

@@ -109,6 +109,7 @@ func Columns() Table {
 		{Name: "node", Since: 12, Value: func(r *tool.Record) any { return &r.Node }},
 		{Name: "receipt", Since: 14, Value: func(r *tool.Record) any { return &r.Receipt }},
 		{Name: "definition", Since: 14, Ours: true, Value: func(r *tool.Record) any { return &r.Definition }},
+		{Name: "connections", Since: 17, Value: func(r *tool.Record) any { return &r.Connections }},
 	}
 }
 

@@ -32,7 +32,7 @@ func full() *tool.Record {
 		Approval: tool.Approval{
 			ID: "apr_1", State: "approved", By: "bob", At: time.Date(2026, 11, 15, 1, 2, 0, 5000, time.UTC), Reason: "it's fine",
 		},
-		Node: "worker-1", Definition: "d1",
+		Node: "worker-1", Definition: "d1", Connections: []string{"github api.github.com"},
 	}
 }
 

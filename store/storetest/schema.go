@@ -95,7 +95,7 @@ func later() audit.Table {
 		audit.Column{
 			Name: "zone", Stored: "place", Part: audit.Row, Since: 7, Value: func(r *tool.Record) any { return &r.Run },
 		},
-		audit.Column{Name: "hint", Since: 16, Value: func(r *tool.Record) any { return &r.Asked }})
+		audit.Column{Name: "hint", Since: 18, Value: func(r *tool.Record) any { return &r.Asked }})
 }
 
 func moreColumns(t *testing.T, k Kind) {
@@ -304,7 +304,7 @@ func withoutMarks(t *testing.T, k Kind) {
 		`DROP TABLE job_event`, `ALTER TABLE lease DROP COLUMN caller`, `DROP TABLE program`, `DROP TABLE pin`,
 		`DROP TABLE pin_change`, `DROP VIEW calls`, `ALTER TABLE audit_kind DROP COLUMN class`, `DROP INDEX audit_parent`, `ALTER TABLE audit DROP COLUMN parent`,
 		`DROP TABLE plan`, `DROP TABLE plan_tool`, `DROP TABLE approval`, `DROP TABLE shared_key`, `DROP TABLE quota`, `DROP TABLE quota_share`,
-		`DROP TABLE fleet_ticket`, `DROP TABLE fleet_node`, `DROP TABLE fleet_key`, `DROP TABLE fleet_share`,
+		`DROP TABLE fleet_ticket`, `DROP TABLE fleet_node`, `DROP TABLE fleet_key`, `DROP TABLE fleet_share`, `DROP TABLE connection`,
 		`ALTER TABLE audit DROP COLUMN lane`, `ALTER TABLE audit DROP COLUMN number`,
 		`ALTER TABLE audit_head DROP COLUMN number`, `ALTER TABLE audit_head DROP COLUMN cut_number`,
 		`ALTER TABLE audit_head DROP COLUMN public`, `ALTER TABLE audit_head DROP COLUMN anchor`,
