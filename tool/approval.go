@@ -29,6 +29,9 @@ type ConsentRule struct {
 // know.
 const AskApproval = "approval"
 
+// AskConnection is the kind of an Ask for accounts that the caller has to connect first. Its needs are links.
+const AskConnection = "connection"
+
 // An Awaited describes to a caller the approval that its call waits for.
 type Awaited struct {
 	Tool      string          `json:"tool"`

@@ -385,7 +385,7 @@ func (r *Result) Elapsed(start time.Time) time.Duration {
 type Ask struct {
 	ID      string          `json:"id"` // Call.Resume repeats it
 	Message string          `json:"message"`
-	Kind    string          `json:"kind,omitzero"` // AskApproval, or empty if the tool itself asks
+	Kind    string          `json:"kind,omitzero"` // AskApproval, AskConnection, or empty if the tool itself asks
 	Awaits  *Awaited        `json:"approval,omitzero"`
 	Schema  json.RawMessage `json:"schema,omitzero"` // of the answers, if there are no Needs
 	// Needs is for several questions, or for those that no person answers. Answers are then an object with a member for

@@ -129,7 +129,7 @@ type key struct {
 
 func (r *reader) key(c *tool.Call) key {
 	k := key{reader: r.number, args: sha256.Sum256(c.Args)}
-	if !r.rule.Shared {
+	if !r.rule.Shared || len(c.Credentials) > 0 { // its answer is about the caller's own account
 		k.caller, k.door = c.Caller.ID, c.Caller.Door
 	}
 	if len(c.Guarantees.Asked()) > 0 {

@@ -1,0 +1,404 @@
+// Package connection keeps what callers have connected with providers: a token, or a key that a person pasted, each of one
+// caller. Its stage gives a call what its source needs of them, and asks the caller to connect what is missing.
+//
+// What is kept is sealed with a key that is not in the database, for one caller and one connection: a row that is copied to
+// another caller does not open. A token is renewed ahead of its expiry, by one program at a time: it claims the row by the
+// database's clock, and writes it only if its version is still the one that was claimed. The new refresh token is on disk before the access token
+// that came with it is used, since a provider may accept the previous one no longer.
+package connection
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"toolpost/config"
+	"toolpost/host/secret"
+	"toolpost/identity/oauth"
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// A Row is what is stored of one connection of a caller.
+type Row struct {
+	Caller, Name string
+	Version      int64  // 1 for the first; each change has the next
+	Sealed       []byte // empty if the provider refuses what was kept: the caller has to connect again
+	Scopes       []string
+	Expires      time.Time // of the token; zero if that is unknown
+	Connected    time.Time
+	Used         time.Time // zero if it was not used; to the minute
+}
+
+// A Store keeps rows, for all programs that share it.
+type Store interface {
+	// Find returns a row; its Version is 0 if there is none.
+	Find(ctx context.Context, caller, name string) (Row, error)
+	// Put stores a row if the version of the stored one is r.Version-1, and otherwise reports false. It ends a claim.
+	Put(ctx context.Context, r Row) (bool, error)
+	// Claim reports whether this program, and no other one for a while, is to renew a row of this version.
+	Claim(ctx context.Context, r Row, lasts time.Duration) (bool, error)
+	// Remove deletes a row of that version.
+	Remove(ctx context.Context, r Row) (bool, error)
+	// List returns the rows of a caller, or of all callers with "".
+	List(ctx context.Context, caller string) ([]Row, error)
+	// Touch notes that a row was used.
+	Touch(ctx context.Context, r Row, at time.Time) error
+}
+
+// Marks remembers which links were used.
+type Marks interface {
+	Mark(ctx context.Context, question, who [32]byte, ttl time.Duration) (theirs bool, err error)
+}
+
+// An Env is what connections need from the program.
+type Env struct {
+	Store Store
+	// Keys seals what is kept, with a key that is not in the store; nil means a key that ends with this program.
+	Keys     *secret.Keyed
+	Marks    Marks
+	Secrets  config.Secrets   // those of clients
+	Redactor *secret.Redactor // learns the values
+	// Shared reports whether several people may be this caller, such as those who come in without credentials.
+	Shared  func(tool.Principal) bool
+	Console func() string // the address of the console; "" if it is not served
+	Log     *slog.Logger
+	now     func() time.Time // nil means time.Now
+}
+
+// Connections are the connections of all callers.
+type Connections struct {
+	env     Env
+	now     atomic.Pointer[plan]
+	changes tool.Changes // of rows, by this program
+
+	renewing singleflight.Group
+	running  sync.WaitGroup // renewals
+	mu       sync.Mutex
+	servers  map[string]oauth.Server // by issuer, as they were found
+}
+
+// New returns the connections of a program. It has none before Read.
+func New(env Env) *Connections {
+	if env.Keys == nil {
+		env.Keys = secret.NewKeyed(nil)
+	}
+	if env.now == nil {
+		env.now = time.Now
+	}
+	c := &Connections{env: env, servers: map[string]oauth.Server{}}
+	c.now.Store(&plan{})
+	return c
+}
+
+// Close waits for renewals: what a provider has granted is stored before the program ends.
+func (c *Connections) Close() { c.running.Wait() }
+
+// held is what is sealed.
+type held struct {
+	Access  string        `json:"access"` // or the key
+	Refresh string        `json:"refresh,omitzero"`
+	Lasts   time.Duration `json:"lasts,omitzero"`
+	Client  string        `json:"client,omitzero"` // that a provider has registered
+	Secret  string        `json:"secret,omitzero"`
+}
+
+// The reasons of refusals.
+const (
+	Missing    = "connection_missing"    // the caller has not connected it
+	Refused    = "connection_refused"    // the provider accepts it no longer
+	Unreadable = "connection_unreadable" // it was sealed with another key
+	SharedName = "connection_shared"     // the caller may be several people
+)
+
+const sealPurpose = "connections of callers"
+
+func bound(caller, name string) []byte {
+	b, _ := strictjson.Marshal([]string{caller, name}) // strings
+	return b
+}
+
+func (c *Connections) seal(r *Row, h held) error {
+	aead, err := c.env.Keys.Seal(sealPurpose)
+	if err != nil {
+		return err
+	}
+	plain, err := strictjson.Marshal(h)
+	r.Sealed = aead.Seal(nil, nil, plain, bound(r.Caller, r.Name)) //nolint:gosec // it makes a nonce
+	return err
+}
+
+func (c *Connections) unseal(r Row) (h held, err error) {
+	aead, err := c.env.Keys.Seal(sealPurpose)
+	if err != nil {
+		return h, err
+	}
+	plain, err := aead.Open(nil, nil, r.Sealed, bound(r.Caller, r.Name))
+	if err == nil {
+		err = strictjson.Unmarshal(plain, &h)
+	}
+	if err != nil {
+		return h, tool.Errorf(tool.CodeAccessDenied, "what was kept of the connection %s was sealed with another key than this program has: "+
+			"connect again, or give each machine that shares the store the same `store: {key: FILE}`", r.Name).Because(Unreadable)
+	}
+	return h, nil
+}
+
+// How tokens are renewed: ahead of their expiry, within a time, and by a program whose claim lasts longer than that.
+const (
+	ahead      = 5 * time.Minute
+	renewTime  = oauth.RequestTime
+	claimLasts = renewTime + 15*time.Second
+	askAgain   = 100 * time.Millisecond
+)
+
+// due reports whether a token should be renewed, and whether it can no longer be used: the provider's clock may be a little ahead.
+func (c *Connections) due(r Row, h held) (soon, over bool) {
+	if r.Expires.IsZero() {
+		return false, false
+	}
+	left := r.Expires.Sub(c.env.now())
+	return left < min(ahead, h.Lasts/3), left < min(10*time.Second, h.Lasts/10)
+}
+
+// value returns the current value of a connection.
+func (c *Connections) value(ctx context.Context, o *Options, caller string) (string, error) {
+	for {
+		r, err := c.env.Store.Find(ctx, caller, o.Name)
+		if err != nil {
+			return "", err
+		}
+		var h held
+		if r.Version > 0 && len(r.Sealed) > 0 {
+			if h, err = c.unseal(r); err != nil {
+				return "", err
+			}
+		}
+		soon, over := c.due(r, h)
+		switch {
+		case h.Access == "" && o.Grant != machine:
+			return "", c.missing(o, caller, r)
+		case h.Access != "" && (!soon || h.Refresh == "" && o.Grant != machine && !over):
+			return c.use(ctx, r, h), nil
+		case h.Access != "" && h.Refresh == "" && o.Grant != machine:
+			return "", refused(o, caller)
+		}
+		ended, err := c.renew(ctx, o, r)
+		switch {
+		case err != nil && (over || h.Access == "" || ctx.Err() != nil || tool.AsError(err).Reason == Refused):
+			return "", err
+		case err != nil || !ended && !over && h.Access != "": // the one before is valid for a while
+			return c.use(ctx, r, h), nil
+		case !ended && !tool.Sleep(ctx, askAgain):
+			return "", tool.Ended(ctx)
+		}
+	}
+}
+
+// use notes that a value is going to be sent.
+func (c *Connections) use(ctx context.Context, r Row, h held) string {
+	c.env.Redactor.Add("connection "+r.Name, h.Access)
+	if now := c.env.now(); now.Sub(r.Used) > time.Minute {
+		if err := c.env.Store.Touch(ctx, r, now); err != nil { // nothing depends on it
+			c.env.Log.Debug("the use of a connection was not noted", "connection", r.Name, "error", err)
+		}
+	}
+	return h.Access
+}
+
+// renew lets one call of this program renew a row, and the others wait for it. It reports whether the row may be another one
+// now; if not, another program renews it.
+func (c *Connections) renew(ctx context.Context, o *Options, r Row) (ended bool, err error) {
+	done := c.renewing.DoChan(string(bound(r.Caller, r.Name)), func() (any, error) {
+		c.running.Add(1)
+		defer c.running.Done()
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), renewTime) // the answer is stored, whoever waits for it
+		defer stop()
+		return c.renewRow(ctx, o, r.Caller)
+	})
+	select {
+	case got := <-done:
+		ended, _ = got.Val.(bool)
+		return ended, got.Err
+	case <-ctx.Done():
+		return false, tool.Ended(ctx)
+	}
+}
+
+// renewRow renews a row, if it still has to be and no other program does.
+func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (ended bool, err error) {
+	r, err := c.env.Store.Find(ctx, caller, o.Name)
+	if err != nil {
+		return false, err
+	}
+	var h held
+	if len(r.Sealed) > 0 {
+		if h, err = c.unseal(r); err != nil {
+			return false, err
+		}
+	}
+	if soon, _ := c.due(r, h); !soon && h.Access != "" || o.Grant != machine && h.Refresh == "" {
+		return true, nil // it was renewed, removed or refused meanwhile
+	}
+	if r.Version == 0 { // a token for all callers, which is the first one
+		r = Row{Caller: caller, Name: o.Name, Version: 1, Connected: c.env.now()}
+		if ok, err := c.env.Store.Put(ctx, r); err != nil || !ok {
+			return false, err
+		}
+	}
+	mine, err := c.env.Store.Claim(ctx, r, claimLasts)
+	if err != nil || !mine {
+		return false, err
+	}
+	next := r
+	next.Version++
+	t, err := c.fetch(ctx, o, h)
+	if no, is := errors.AsType[*oauth.Refused](err); is {
+		c.env.Log.Warn("a provider accepts a connection no longer", "connection", o.Name, "caller", caller, "code", no.Code)
+		next.Sealed, next.Expires = nil, time.Time{}
+		if _, err := c.env.Store.Put(ctx, next); err != nil {
+			return false, err
+		}
+		return true, refused(o, caller)
+	}
+	if err != nil {
+		return false, c.release(ctx, r, err)
+	}
+	h.Access, h.Lasts = t.Access, t.Lasts
+	if t.Refresh != "" {
+		h.Refresh = t.Refresh
+	}
+	return true, c.keep(ctx, next, h, t)
+}
+
+// release ends a claim after an error, so that the next call tries again.
+func (c *Connections) release(ctx context.Context, r Row, why error) error {
+	r.Version++
+	_, err := c.env.Store.Put(context.WithoutCancel(ctx), r)
+	return errors.Join(why, err)
+}
+
+// fetch gets the next token of a connection.
+func (c *Connections) fetch(ctx context.Context, o *Options, h held) (oauth.Token, error) {
+	client, err := c.client(ctx, o, h)
+	if err != nil {
+		return oauth.Token{}, err
+	}
+	if o.Grant == machine {
+		return client.Machine(ctx)
+	}
+	return client.Refresh(ctx, h.Refresh)
+}
+
+// keep stores what a provider has granted. It goes on for a while if the store is away: the provider may accept the refresh token before
+// no longer.
+func (c *Connections) keep(ctx context.Context, r Row, h held, t oauth.Token) error {
+	if r.Expires = (time.Time{}); t.Lasts > 0 {
+		r.Expires = c.env.now().Add(t.Lasts)
+	}
+	if t.Scopes != nil {
+		r.Scopes = t.Scopes
+	}
+	c.env.Redactor.Add("connection "+r.Name, h.Access)
+	if err := c.seal(&r, h); err != nil {
+		return err
+	}
+	for {
+		ok, err := c.env.Store.Put(ctx, r)
+		if err == nil && !ok {
+			c.env.Log.Debug("a connection was changed while its token was renewed", "connection", r.Name, "caller", r.Caller)
+		}
+		if err == nil || !tool.Sleep(ctx, time.Second) {
+			c.changes.Tell()
+			return err
+		}
+	}
+}
+
+// client returns this program as the provider of a connection knows it.
+func (c *Connections) client(ctx context.Context, o *Options, h held) (*oauth.Client, error) {
+	known := presets()[o.Preset]
+	client := &oauth.Client{
+		Server: known.Server, ID: o.ClientID, Scopes: o.Scopes, Params: known.Params,
+		HTTP: oauth.HTTPClient(firstOf(o.Issuer, o.Token)),
+	}
+	client.Issuer = o.Issuer
+	if o.Token == "" {
+		found, err := c.discover(ctx, client, o.Issuer)
+		if err != nil {
+			return nil, err
+		}
+		client.Server = found
+	}
+	for own, to := range map[*string]string{
+		&client.Authorize: o.Authorize, &client.Token: o.Token, &client.Device: o.Device, &client.Revoke: o.Revoke,
+	} {
+		*own = firstOf(to, *own)
+	}
+	if client.ID == "" {
+		client.ID, client.Secret = h.Client, h.Secret
+	}
+	if o.Secret != "" {
+		var err error
+		if client.Secret, err = c.env.Secrets.Secret(o.Secret); err != nil {
+			return nil, err
+		}
+	}
+	return client, nil
+}
+
+func firstOf(texts ...string) string {
+	if i := slices.IndexFunc(texts, func(s string) bool { return s != "" }); i >= 0 {
+		return texts[i]
+	}
+	return ""
+}
+
+// discover returns what a server publishes, which is read once.
+func (c *Connections) discover(ctx context.Context, client *oauth.Client, issuer string) (oauth.Server, error) {
+	c.mu.Lock()
+	found, ok := c.servers[issuer]
+	c.mu.Unlock()
+	if ok {
+		return found, nil
+	}
+	found, err := oauth.Discover(ctx, client.HTTP, issuer)
+	if err == nil {
+		c.mu.Lock()
+		c.servers[issuer] = found
+		c.mu.Unlock()
+	}
+	return found, err
+}
+
+// missing returns the error of a connection that a caller does not have, or no longer.
+func (c *Connections) missing(o *Options, caller string, r Row) error {
+	if r.Version > 0 {
+		return refused(o, caller)
+	}
+	return tool.Errorf(tool.CodeAccessDenied, "%s has not connected %s: %s", caller, o.Name, how(o, caller)).Because(Missing)
+}
+
+func refused(o *Options, caller string) error {
+	return tool.Errorf(tool.CodeAccessDenied, "the provider accepts the connection %s of %s no longer; connect again: %s", o.Name, caller,
+		how(o, caller)).Because(Refused)
+}
+
+// how says which command connects.
+func how(o *Options, caller string) string {
+	command := "toolpost connections add " + o.Name
+	if o.Key == pasted {
+		command += " --key-stdin"
+	}
+	if strings.HasPrefix(caller, tool.AgentPrefix) {
+		command += " --caller " + caller
+	}
+	return "run `" + command + "`"
+}

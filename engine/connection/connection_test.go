@@ -1,0 +1,506 @@
+package connection_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"toolpost/config"
+	"toolpost/engine/ask"
+	"toolpost/engine/connection"
+	"toolpost/host/secret"
+	"toolpost/internal/kit"
+	"toolpost/store"
+	"toolpost/tool"
+)
+
+// A provider grants tokens that last for a while, and each refresh token once.
+type provider struct {
+	*httptest.Server
+	lasts    int
+	mu       sync.Mutex
+	granted  int
+	alive    map[string]string // the refresh tokens that are good, and whose each is
+	renewals map[string]int    // by person
+	revoked  []string
+	issuer   string // that it says it is; empty means its address
+	fails    atomic.Bool
+	pending  atomic.Int32 // how often a device is to ask again
+	during   func()       // called while a token is renewed
+}
+
+func newProvider(t *testing.T, lasts int) *provider {
+	p := &provider{lasts: lasts, alive: map[string]string{}, renewals: map[string]int{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"issuer": p.named(), "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token",
+			"device_authorization_endpoint": p.URL + "/device", "revocation_endpoint": p.URL + "/revoke", "registration_endpoint": p.URL + "/register",
+			"authorization_response_iss_parameter_supported": true,
+		})
+	})
+	mux.HandleFunc("/token", p.token)
+	mux.HandleFunc("/register", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprint(w, `{"client_id": "registered"}`)
+	})
+	mux.HandleFunc("/device", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"device_code": "dev", "user_code": "ABCD", "verification_uri": "%s/go", "expires_in": 60, "interval": 1}`, p.URL)
+	})
+	mux.HandleFunc("/revoke", func(_ http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.revoked = append(p.revoked, r.FormValue("token"))
+	})
+	p.Server = httptest.NewServer(mux)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *provider) named() string {
+	if p.issuer != "" {
+		return p.issuer
+	}
+	return p.URL
+}
+
+func (p *provider) token(w http.ResponseWriter, r *http.Request) {
+	if p.fails.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	p.mu.Lock()
+	who := "machine"
+	switch r.FormValue("grant_type") {
+	case "authorization_code":
+		who = strings.TrimPrefix(r.FormValue("code"), "code-")
+		if r.FormValue("code_verifier") == "" || r.FormValue("client_id") == "" {
+			who = ""
+		}
+	case "refresh_token":
+		who = p.alive[r.FormValue("refresh_token")]
+		delete(p.alive, r.FormValue("refresh_token"))
+		p.renewals[who]++
+	case "urn:ietf:params:oauth:grant-type:device_code":
+		if who = "device"; p.pending.Add(-1) >= 0 {
+			p.mu.Unlock()
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = fmt.Fprint(w, `{"error": "authorization_pending"}`)
+			return
+		}
+	}
+	if who == "" {
+		p.mu.Unlock()
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = fmt.Fprintf(w, `{"error": "invalid_grant", "error_description": %q}`, r.Form.Encode())
+		return
+	}
+	p.granted++
+	refresh := fmt.Sprintf("refresh-%s-%d", who, p.granted)
+	p.alive[refresh] = who
+	answer := fmt.Sprintf(`{"access_token": "access-%s-%d", "refresh_token": "%s", "expires_in": %d, "token_type": "Bearer"}`,
+		who, p.granted, refresh, p.lasts)
+	during := p.during
+	p.mu.Unlock()
+	if during != nil {
+		during()
+	}
+	_, _ = fmt.Fprint(w, answer)
+}
+
+func (p *provider) count(who string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.renewals[who]
+}
+
+// A program is one that shares a store with others.
+type program struct {
+	*connection.Connections
+	redactor secret.Redactor
+}
+
+func key(text string) *secret.Keyed {
+	return secret.NewKeyed(func() ([]byte, error) { return []byte(text), nil })
+}
+
+// started returns a program with a config; console is the address of its console, or "".
+func started(t *testing.T, s connection.Store, seal, console, text string) *program {
+	t.Helper()
+	p := &program{}
+	p.Connections = connection.New(connection.Env{
+		Store: s, Keys: key(seal), Marks: ask.NewMemory(), Redactor: &p.redactor, Console: func() string { return console }, Log: slog.New(slog.DiscardHandler),
+		Shared: func(p tool.Principal) bool { return p.ID == "guest" },
+	})
+	path := filepath.Join(t.TempDir(), "toolpost.yaml")
+	kit.OK(t, os.WriteFile(path, []byte(text), 0o600))
+	apply := kit.Must(p.Read(kit.Must(config.Load(path))(t)))(t)
+	apply()
+	t.Cleanup(p.Close)
+	return p
+}
+
+func oauthConfig(p *provider, more string) string {
+	return fmt.Sprintf("connections: [{name: git, issuer: %q, %s hosts: [api.example]}]\n"+
+		"sources: [{name: issues, protocol: mcp, command: [x], connections: [git]}]\n", p.URL, more)
+}
+
+const pastedConfig = `
+connections: [{name: api, key: pasted, hosts: [api.example], env: API_KEY}]
+sources: [{name: issues, protocol: mcp, command: [x], connections: [api]}, {name: other, protocol: mcp, command: [x]}]
+`
+
+func caller(id string) tool.Principal { return tool.Principal{ID: id, Door: "http"} }
+
+// connect lets a caller agree.
+func (p *program) connect(t *testing.T, who string) {
+	t.Helper()
+	begun := kit.Must(p.Start(t.Context(), caller(who), connection.Begin{Name: "git", Redirect: "http://127.0.0.1:1/callback"}))(t)
+	issuer := kit.Must(url.Parse(begun.URL))(t)
+	_, done, err := p.Finish(t.Context(), caller(who), connection.End{
+		State: begun.State, Code: "code-" + who, Issuer: issuer.Scheme + "://" + issuer.Host,
+	})
+	kit.OK(t, err)
+	kit.Equal(t, done, true)
+}
+
+// call runs a call of the tool of a source; its outcome is the values of its credentials.
+func (p *program) call(t *testing.T, c tool.Call) (*tool.Result, error) {
+	t.Helper()
+	if c.Spec == nil {
+		c.Spec = &tool.Spec{Name: "list", Source: "issues"}
+	}
+	c.Tool = c.Spec.Name
+	h := tool.Handler(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+		text := "no credentials"
+		for _, one := range c.Credentials {
+			value, err := one.Value(ctx)
+			if err != nil {
+				return nil, err
+			}
+			one.Used("api.example")
+			text = value
+		}
+		return &tool.Result{OK: true, Summary: text}, nil
+	}))
+	if m := p.For(c.Spec); m != nil {
+		h = m(h)
+	}
+	return h.Invoke(t.Context(), &c, tool.Discard)
+}
+
+func (p *program) value(t *testing.T, who string) string {
+	t.Helper()
+	r, err := p.call(t, tool.Call{Caller: caller(who)})
+	kit.OK(t, err)
+	return r.Summary
+}
+
+func TestConnectionGivesEachCallerItsOwnValue(t *testing.T) {
+	p := newProvider(t, 3600)
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
+	one.connect(t, "ada")
+	one.connect(t, "bob")
+	kit.Equal(t, one.value(t, "ada"), "access-ada-1")
+	kit.Equal(t, one.value(t, "bob"), "access-bob-2")
+	kit.Equal(t, one.redactor.String("it is access-bob-2"), "it is [secret connection git]")
+	var noted tool.Record
+	_, err := one.call(t, tool.Call{Caller: caller("ada"), Notes: tool.Notes{Record: &noted}})
+	kit.OK(t, err)
+	kit.Equal(t, strings.Join(noted.Connections, ";"), "git api.example")
+	if one.For(&tool.Spec{Name: "x", Source: "other"}) != nil {
+		t.Error("a source without connections has the stage")
+	}
+}
+
+func TestCallWithoutConnectionAsksItsCaller(t *testing.T) {
+	p := newProvider(t, 3600)
+	one := started(t, new(store.Connections), "k", "http://127.0.0.1:8700", oauthConfig(p, "client_id: c,"))
+	r, err := one.call(t, tool.Call{Caller: caller("ada")})
+	kit.OK(t, err)
+	if r.Ask == nil || r.Ask.Kind != tool.AskConnection || len(r.Ask.Needs) != 1 || !strings.Contains(r.Ask.Message, "connections add git") {
+		t.Fatalf("%+v", r.Ask)
+	}
+	var params struct{ URL string }
+	kit.OK(t, json.Unmarshal(r.Ask.Needs[0].Params, &params))
+	link := params.URL[strings.Index(params.URL, "link=")+5:]
+	_, err = one.Start(t.Context(), caller("eve"), connection.Begin{Link: link, Redirect: "http://127.0.0.1:1/callback"})
+	kit.Refused(t, err, tool.CodeAccessDenied, "for another caller")
+	begun := kit.Must(one.Start(t.Context(), caller("ada"), connection.Begin{Link: link, Redirect: "http://127.0.0.1:1/callback"}))(t)
+	kit.Equal(t, begun.Name, "git")
+
+	// The same call goes on when the caller has agreed.
+	went := make(chan string, 1)
+	go func() {
+		c := tool.Call{Caller: caller("ada"), Resume: r.Ask.ID, Answers: json.RawMessage(`{"git":{"action":"accept"}}`)}
+		if r, err := one.call(t, c); err == nil {
+			went <- r.Summary
+		}
+	}()
+	one.connect(t, "ada")
+	kit.Equal(t, kit.Receive(t, "the outcome", went), "access-ada-1")
+}
+
+func TestDeclinedOrUnseenLinkEndsTheCall(t *testing.T) {
+	p := newProvider(t, 3600)
+	one := started(t, new(store.Connections), "k", "http://127.0.0.1:8700", oauthConfig(p, "client_id: c,"))
+	r := kit.Must(one.call(t, tool.Call{Caller: caller("ada")}))(t)
+	again := tool.Call{Caller: caller("ada"), Resume: r.Ask.ID, Answers: json.RawMessage(`{"git":{"action":"decline"}}`)}
+	kit.Refused(t, kit.Err(one.call(t, again)), tool.CodeCancelled, "declined")
+	again.Answers = json.RawMessage(`{"git":{"error":{"code":-1}}}`)
+	kit.Refused(t, kit.Err(one.call(t, again)), tool.CodeAccessDenied, "cannot show a link")
+	for name, c := range map[string]tool.Call{
+		"a job": {Background: true}, "a plan": {Parent: "p"}, "an answer to the tool": {Resume: "question"},
+	} {
+		c.Caller = caller("ada")
+		err := kit.Err(one.call(t, c))
+		if e := tool.AsError(err); e == nil || e.Reason != connection.Missing || !tool.NotRun(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSharedCallersHaveNoConnections(t *testing.T) {
+	one := started(t, new(store.Connections), "k", "", pastedConfig)
+	for _, who := range []string{"guest", tool.SelfPrefix + "claude", ""} {
+		kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller(who)})), tool.CodeAccessDenied, "")
+		kit.Refused(t, one.Paste(t.Context(), caller(who), "api", "", "canary-key"), tool.CodeAccessDenied, "")
+	}
+	operator := tool.Principal{ID: "local", Operates: true}
+	kit.Refused(t, one.Paste(t.Context(), caller("ada"), "api", "agent/claude", "canary-key"), tool.CodeAccessDenied, "only operators")
+	kit.Refused(t, one.Paste(t.Context(), operator, "api", "ada", "canary-key"), tool.CodeAccessDenied, "only for agents")
+	kit.Refused(t, one.Paste(t.Context(), operator, "api", tool.SelfPrefix+"x", "canary-key"), tool.CodeAccessDenied, "calls itself")
+	kit.OK(t, one.Paste(t.Context(), operator, "api", "agent/claude", "canary-key"))
+	kit.Equal(t, one.value(t, "agent/claude"), "canary-key")
+	for _, bad := range []string{"short", "two\nlines-of-key", " space-before"} {
+		kit.Refused(t, one.Paste(t.Context(), caller("ada"), "api", "", bad), tool.CodeInvalidInput, "in one line")
+	}
+}
+
+func TestRowOfAnotherCallerDoesNotOpen(t *testing.T) {
+	rows := new(store.Connections)
+	one := started(t, rows, "k", "", pastedConfig)
+	kit.OK(t, one.Paste(t.Context(), caller("ada"), "api", "", "canary-key"))
+	r := kit.Must(rows.Find(t.Context(), "ada", "api"))(t)
+	if strings.Contains(fmt.Sprintf("%s", r.Sealed), "canary") {
+		t.Error("the row is not sealed")
+	}
+	r.Caller = "eve"
+	kit.Must(rows.Put(t.Context(), r))(t)
+	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("eve")})), tool.CodeAccessDenied, "connect again")
+	lost := started(t, rows, "another", "", pastedConfig)
+	kit.Refused(t, kit.Err(lost.call(t, tool.Call{Caller: caller("ada")})), tool.CodeAccessDenied, "sealed with another key")
+	kit.OK(t, lost.Paste(t.Context(), caller("ada"), "api", "", "another-key"))
+	kit.Equal(t, lost.value(t, "ada"), "another-key")
+}
+
+func TestTokenOfEachCallerIsRenewedOnce(t *testing.T) {
+	p, rows := newProvider(t, 2), new(store.Connections)
+	text := oauthConfig(p, "client_id: c,")
+	programs := []*program{started(t, rows, "k", "", text), started(t, rows, "k", "", text)}
+	const callers, each = 64, 4
+	for i := range callers {
+		programs[0].connect(t, fmt.Sprint("caller", i))
+	}
+	p.mu.Lock()
+	p.lasts = 3600
+	p.mu.Unlock()
+	kit.Eventually(t, "the token has expired", func() bool { // all of them have expired
+		r := kit.Must(rows.Find(t.Context(), fmt.Sprint("caller", callers-1), "git"))(t)
+		return time.Now().After(r.Expires)
+	})
+	var wg sync.WaitGroup
+	for i := range callers * each {
+		who := fmt.Sprint("caller", i%callers)
+		wg.Go(func() {
+			r, err := programs[i%2].call(t, tool.Call{Caller: caller(who)})
+			if err != nil || !strings.HasPrefix(r.Summary, "access-"+who+"-") {
+				t.Errorf("%s: %v, %v", who, r, err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range callers {
+		kit.Equal(t, p.count(fmt.Sprint("caller", i)), 1, "renewals of a caller")
+	}
+}
+
+func TestRefreshTokenIsStoredBeforeItsAccessTokenIsUsed(t *testing.T) {
+	p, rows := newProvider(t, 1), &failing{Store: new(store.Connections)}
+	one := started(t, rows, "k", "", oauthConfig(p, "client_id: c,"))
+	one.connect(t, "ada")
+	kit.Eventually(t, "the token has expired", func() bool { return time.Now().After(kit.Must(rows.Find(t.Context(), "ada", "git"))(t).Expires) })
+	p.during = func() { rows.fails.Store(2) } // the next writes fail
+	p.mu.Lock()
+	p.lasts = 3600
+	p.mu.Unlock()
+	kit.Equal(t, one.value(t, "ada"), "access-ada-2")
+	kit.Equal(t, rows.fails.Load(), int32(0), "failures that were not waited for")
+	again := started(t, rows, "k", "", oauthConfig(p, "client_id: c,")) // the refresh token that it kept is the current one
+	kit.Equal(t, again.value(t, "ada"), "access-ada-2")
+	kit.Equal(t, p.count("ada"), 1)
+}
+
+// failing is a store that fails a few times.
+type failing struct {
+	connection.Store
+	fails atomic.Int32
+}
+
+func (f *failing) Put(ctx context.Context, r connection.Row) (bool, error) {
+	if f.fails.Load() > 0 {
+		f.fails.Add(-1)
+		return false, tool.Errorf(tool.CodeUnavailable, "the store is away")
+	}
+	return f.Store.Put(ctx, r)
+}
+
+func TestRefusedRefreshAsksToConnectAgain(t *testing.T) {
+	p, rows := newProvider(t, 1), new(store.Connections)
+	one := started(t, rows, "k", "", oauthConfig(p, "client_id: c,"))
+	one.connect(t, "ada")
+	p.mu.Lock()
+	p.alive = map[string]string{} // as after a renewal whose answer was lost with a program that was killed
+	p.mu.Unlock()
+	kit.Eventually(t, "the token has expired", func() bool { return time.Now().After(kit.Must(rows.Find(t.Context(), "ada", "git"))(t).Expires) })
+	err := kit.Err(one.call(t, tool.Call{Caller: caller("ada")}))
+	kit.Refused(t, err, tool.CodeAccessDenied, "no longer; connect again: run `toolpost connections add git`")
+	if strings.Contains(err.Error(), "refresh-ada") {
+		t.Errorf("the error has what was sent: %v", err)
+	}
+	kit.Equal(t, kit.Must(one.List(t.Context(), "ada", true))(t)[0].State, connection.Lost)
+	one.connect(t, "ada")
+	kit.Equal(t, one.value(t, "ada")[:11], "access-ada-")
+}
+
+func TestTokenIsUsedWhileItsProviderIsDown(t *testing.T) {
+	p := newProvider(t, 60)
+	now := time.Now()
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
+	one.connect(t, "ada")
+	one.At(func() time.Time { return now.Add(45 * time.Second) }) // due, and valid
+	p.fails.Store(true)
+	kit.Equal(t, one.value(t, "ada"), "access-ada-1")
+	one.At(func() time.Time { return now.Add(90 * time.Second) })
+	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeUnavailable, "answered 503")
+	p.fails.Store(false)
+	kit.Equal(t, one.value(t, "ada"), "access-ada-2")
+}
+
+func TestStateIsForOneCallerOnceAndForAWhile(t *testing.T) {
+	p := newProvider(t, 3600)
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
+	begin := func() connection.End {
+		begun := kit.Must(one.Start(t.Context(), caller("ada"), connection.Begin{Name: "git", Redirect: "http://127.0.0.1:1/callback"}))(t)
+		return connection.End{State: begun.State, Code: "code-ada", Issuer: p.URL}
+	}
+	finish := func(who string, e connection.End) error {
+		_, _, err := one.Finish(t.Context(), caller(who), e)
+		return err
+	}
+	kit.Refused(t, finish("eve", begin()), tool.CodeAccessDenied, "for another caller")
+	other := begin()
+	other.Issuer = "https://evil.example"
+	kit.Refused(t, finish("ada", other), tool.CodeAccessDenied, "not from the provider")
+	other.Issuer = "" // the server says that it names itself
+	kit.Refused(t, finish("ada", other), tool.CodeAccessDenied, "not from the provider")
+	forged := begin()
+	forged.State = forged.State[:len(forged.State)-2] + "AA"
+	kit.Refused(t, finish("ada", forged), tool.CodeInvalidInput, "not made by this server")
+	once := begin()
+	kit.OK(t, finish("ada", once))
+	kit.Refused(t, finish("ada", once), tool.CodeConflict, "used before")
+	late := begin()
+	one.At(func() time.Time { return time.Now().Add(11 * time.Minute) })
+	kit.Refused(t, finish("ada", late), tool.CodeInvalidInput, "too old")
+	one.At(time.Now)
+	for _, to := range []string{"https://evil.example/v1/connections/callback", "http://127.0.0.1@evil.example/", "javascript:x", ""} {
+		_, err := one.Start(t.Context(), caller("ada"), connection.Begin{Name: "git", Redirect: to})
+		kit.Refused(t, err, tool.CodeInvalidInput, "cannot be sent to")
+	}
+}
+
+func TestServerThatSaysItIsAnotherIsRefused(t *testing.T) {
+	p := newProvider(t, 3600)
+	p.issuer = "https://other.example"
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
+	_, err := one.Start(t.Context(), caller("ada"), connection.Begin{Name: "git", Redirect: "http://127.0.0.1:1/callback"})
+	kit.Refused(t, err, tool.CodeAccessDenied, "another issuer")
+}
+
+func TestDeviceRegistrationAndMachine(t *testing.T) {
+	p := newProvider(t, 3600)
+	p.pending.Store(1)
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, ""))
+	begun := kit.Must(one.Start(t.Context(), caller("ada"), connection.Begin{Name: "git", Device: true}))(t)
+	kit.Equal(t, begun.Code+" "+begun.Every.String(), "ABCD 1s")
+	for _, want := range []bool{false, true} {
+		_, done, err := one.Finish(t.Context(), caller("ada"), connection.End{State: begun.State})
+		kit.OK(t, err)
+		kit.Equal(t, done, want)
+	}
+	kit.Equal(t, one.value(t, "ada"), "access-device-1")
+	one.connect(t, "bob") // with a client that was registered
+	why, err := one.Remove(t.Context(), "bob", "git")
+	kit.OK(t, err)
+	kit.OK(t, why)
+	kit.Equal(t, strings.Join(p.revoked, " "), "refresh-bob-2 access-bob-2")
+	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("bob")})), tool.CodeAccessDenied, "not connected")
+
+	text := oauthConfig(p, "client_id: c, client_secret: S, grant: client_credentials,")
+	robot := started(t, new(store.Connections), "k", "", text)
+	robot.Secrets(secrets{"S": "password"})
+	kit.Equal(t, robot.value(t, "ada"), "access-machine-3")
+	kit.Equal(t, robot.value(t, "bob"), "access-machine-3")
+	_, err = robot.Start(t.Context(), caller("ada"), connection.Begin{Name: "git"})
+	kit.Refused(t, err, tool.CodeInvalidInput, "needs no person")
+}
+
+type secrets map[string]string
+
+func (s secrets) Secret(name string) (string, error) { return s[name], nil }
+
+func TestMistakesInTheSectionAreErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"connections: [{name: a, key: pasted}]":                                                    "names no hosts",
+		"connections: [{name: a, key: pasted, hosts: ['https://x']}]":                              "is a URL",
+		"connections: [{name: a, hosts: [x]}]":                                                     "where its key comes from",
+		"connections: [{name: a, issuer: 'http://x.example', hosts: [x]}]":                         "not an https address",
+		"connections: [{name: a, key: pasted, issuer: 'https://x', hosts: [x]}]":                   "is pasted, or it comes",
+		"connections: [{name: a, key: pasted, hosts: [x], header: 'X: y'}]":                        "with {key} in it",
+		"connections: [{name: a, key: pasted, hosts: [x], expose: true}]":                          "needs env",
+		"connections: [{name: a, key: pasted, hosts: [x], paths: [x]}]":                            "does not begin with /",
+		"connections: [{name: a, key: pasted, hosts: [x]}, {name: a, key: pasted, hosts: [x]}]":    "two connections",
+		"connections: [{name: a, issuer: 'https://x', grant: client_credentials, hosts: [x]}]":     "needs a client_id",
+		"sources:\n- {name: s, protocol: mcp, command: [x], connections: [githab]}\n" + githubLine: ":2:56: source \"s\" uses the connection \"githab\"",
+	} {
+		path := filepath.Join(t.TempDir(), "toolpost.yaml")
+		kit.OK(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
+		cfg := kit.Must(config.Load(path))(t)
+		_, err := connection.New(connection.Env{}).Read(cfg)
+		kit.Fails(t, err, want, text)
+	}
+}
+
+const githubLine = "connections: [{name: github, preset: github, client_id: x}]"
+
+func TestPresetsNeedOnlyAClient(t *testing.T) {
+	for _, name := range []string{"github", "gitlab", "google", "microsoft", "slack", "atlassian", "notion", "linear", "sentry"} {
+		o := connection.Options{Name: "x", Preset: name, ClientID: "c"}
+		kit.OK(t, o.Validate())
+	}
+	known := connection.Options{Name: "x", Issuer: "https://github.com/login/oauth", ClientID: "c"}
+	kit.OK(t, known.Validate())
+	kit.Equal(t, known.Preset+" "+known.Hosts[0], "github api.github.com")
+}

@@ -1,0 +1,191 @@
+package connection
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/tool"
+	"toolpost/wire/strictjson"
+)
+
+// idPrefix begins the ids of questions. An id proves nothing: with one, a call waits for the connections of its caller.
+const idPrefix = "con_"
+
+// IsID reports whether a text has the form of the id of such a question.
+func IsID(text string) bool { return strings.HasPrefix(text, idPrefix) && len(text) < 40 }
+
+// How long a call waits for a person who has opened the link, and how often it looks whether another program has connected it.
+const (
+	patience  = 2 * time.Minute
+	lookAgain = 500 * time.Millisecond
+)
+
+// For is an engine.Stage: it gives calls the credentials of their callers. It runs behind approval, so that no person is
+// asked to connect an account for a call that is refused, and before idempotency, whose keys are for calls that run.
+func (c *Connections) For(spec *tool.Spec) tool.Middleware {
+	if len(c.now.Load().sources[spec.Source]) == 0 {
+		return nil
+	}
+	return func(next tool.Handler) tool.Handler {
+		return tool.HandlerFunc(func(ctx context.Context, call *tool.Call, out tool.Sink) (*tool.Result, error) {
+			return c.pass(ctx, call, out, next)
+		})
+	}
+}
+
+func (c *Connections) pass(ctx context.Context, call *tool.Call, out tool.Sink, next tool.Handler) (*tool.Result, error) {
+	if err := c.apart(call.Caller); err != nil {
+		return nil, tool.BeforeRun(err)
+	}
+	answered := IsID(call.Resume)
+	if answered {
+		if err := accepted(call); err != nil {
+			return nil, tool.BeforeRun(err)
+		}
+	}
+	missing, err := c.lacks(ctx, call, answered)
+	if err != nil {
+		return nil, tool.BeforeRun(err)
+	}
+	if len(missing) > 0 {
+		return c.ask(call, missing)
+	}
+	own := *call
+	if answered { // it is ours: no stage further in has asked
+		own.Resume, own.Answers = "", nil
+	}
+	var uses uses
+	for _, o := range c.now.Load().sources[call.Spec.Source] {
+		own.Credentials = append(own.Credentials, c.credential(o, call.Caller.ID, &uses))
+	}
+	r, err := next.Invoke(ctx, &own, out)
+	call.Record.Connected(uses.all())
+	return r, err
+}
+
+// credential returns a connection for one call.
+func (c *Connections) credential(o *Options, caller string, u *uses) *tool.Credential {
+	one := o.credential()
+	if o.Grant == machine {
+		caller = ""
+	}
+	one.Value = func(ctx context.Context) (string, error) { return c.value(ctx, o, caller) }
+	one.Used = func(host string) { u.add(o.Name + " " + host) }
+	return one
+}
+
+// uses are what a call sent where, without repetitions.
+type uses struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// maxUses bounds what a record has of them: a call can have many hosts if the config says *.
+const maxUses = 32
+
+func (u *uses) add(use string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.seen == nil {
+		u.seen = map[string]bool{}
+	}
+	if len(u.seen) < maxUses {
+		u.seen[use] = true
+	}
+}
+
+func (u *uses) all() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Sorted(maps.Keys(u.seen))
+}
+
+// lacks returns the connections that a call needs and its caller does not have. A call whose caller has opened the link waits for them.
+func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool) (missing []*Options, err error) {
+	until := c.env.now().Add(patience)
+	for {
+		changed := c.changes.Changed()
+		missing = nil
+		for _, o := range c.now.Load().sources[call.Spec.Source] {
+			if o.Grant == machine {
+				continue
+			}
+			r, err := c.env.Store.Find(ctx, call.Caller.ID, o.Name)
+			if err != nil {
+				return nil, err
+			}
+			if len(r.Sealed) == 0 {
+				missing = append(missing, o)
+			} else if _, err := c.unseal(r); err != nil {
+				return nil, err
+			}
+		}
+		if len(missing) == 0 || !wait || !c.env.now().Before(until) {
+			return missing, nil
+		}
+		select {
+		case <-changed:
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return nil, tool.Ended(ctx)
+		}
+	}
+}
+
+// accepted returns why a call cannot go on: its caller did not want to open the link, or could not.
+func accepted(call *tool.Call) error {
+	var answers map[string]struct {
+		Action string          `json:"action"`
+		Error  json.RawMessage `json:"error"`
+	}
+	if len(call.Answers) > 0 && strictjson.Unmarshal(call.Answers, &answers) != nil {
+		return tool.Errorf(tool.CodeInvalidInput, "the answers are for links: {\"NAME\": {\"action\": \"accept\"}}")
+	}
+	for name, a := range answers {
+		switch {
+		case len(a.Error) > 0:
+			return tool.Errorf(tool.CodeAccessDenied, "%s needs the connection %s, and this client cannot show a link: run `toolpost connections add %[2]s`",
+				call.Tool, name).Because(Missing)
+		case a.Action != tool.Accept:
+			return tool.Errorf(tool.CodeCancelled, "%s was not run: the connection %s was declined", call.Tool, name).Because("not_answered")
+		}
+	}
+	return nil
+}
+
+// ask ends a call with the question to connect what is missing, or with an error if there is no link to show, or no person to see it.
+func (c *Connections) ask(call *tool.Call, missing []*Options) (*tool.Result, error) {
+	var list []tool.Need
+	var words []string
+	for _, o := range missing {
+		text := fmt.Sprintf("%s uses your %s account, which is not connected yet", call.Tool, o.Name)
+		if o.Key == pasted {
+			text = fmt.Sprintf("%s uses your key for %s, which you have not given yet", call.Tool, o.Name)
+		}
+		ways := []string{how(o, call.Caller.ID)}
+		if at := c.console(); at != "" {
+			ticket, err := c.newLink(linkPurpose, link{Caller: call.Caller.ID, Name: o.Name})
+			if err != nil {
+				return nil, tool.BeforeRun(err)
+			}
+			url := at + "/#/connections?link=" + ticket
+			params, _ := strictjson.Marshal(map[string]string{"url": url}) // a string
+			list = append(list, tool.Need{Key: o.Name, Kind: tool.NeedLink, Message: text, Params: params})
+			ways = append([]string{"open " + url}, ways...)
+		}
+		words = append(words, text+": "+strings.Join(ways, ", or "))
+	}
+	message := strings.Join(words, "; ")
+	if len(list) == 0 || call.Background || call.Parent != "" || call.Resume != "" && !IsID(call.Resume) {
+		return nil, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "%w", errors.New(message)).Because(Missing))
+	}
+	return &tool.Result{Ask: &tool.Ask{ID: idPrefix + rand.Text(), Kind: tool.AskConnection, Message: message, Needs: list}}, nil
+}
