@@ -203,6 +203,10 @@ func (s *Source) send(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.R
 	if ctx.Err() != nil {
 		return nil, tool.Ended(ctx)
 	}
+	if len(c.Credentials) > 0 {
+		return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnsupported, "%s uses connections of its caller, which are not sent to other nodes: "+
+			"give its source to the hubs, or take `connections` out of it", c.Tool))
+	}
 	var tried []*peer
 	var busy error   // of the node that refused it last
 	var unsure error // of the node that was gone last after it may have run it: no later refusal means that it did not run

@@ -23,6 +23,7 @@ import (
 	"toolpost/engine/cache"
 	"toolpost/engine/calls"
 	"toolpost/engine/cassette"
+	"toolpost/engine/connection"
 	"toolpost/engine/follow"
 	"toolpost/engine/lease"
 	"toolpost/engine/notify"
@@ -140,6 +141,8 @@ type Node struct {
 	telemetry *telemetry.Telemetry
 	models    *model.Registry
 	planners  *planner.Registry
+
+	connections *connection.Connections
 
 	own       tool.Handler // Toolpost's own tools, for other hubs
 	calls     *calls.Log   // running and recent calls, and recent events
@@ -327,6 +330,7 @@ func (n *Node) Close(ctx context.Context) (err error) {
 	n.End()
 	if n.engine != nil {
 		err = n.engine.Close(ctx)
+		n.connections.Close()
 		n.quotas.Settle(ctx, true)
 	}
 	n.telemetry.Close(ctx)

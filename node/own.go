@@ -7,6 +7,7 @@ import (
 	approvaltools "toolpost/builtin/approval"
 	assettools "toolpost/builtin/asset"
 	audittools "toolpost/builtin/audit"
+	connectiontools "toolpost/builtin/connection"
 	consoletools "toolpost/builtin/console"
 	"toolpost/builtin/define"
 	healthtools "toolpost/builtin/health"
@@ -51,6 +52,7 @@ func (n *Node) ownTools(ctx context.Context) (engine.Binding, error) {
 		}),
 		logtools.New(logtools.Options{Log: n.calls, Followers: n.followers, Fleet: n.Fleet}), trusttools.New(n.Upstream()),
 		n.issuer(), reloadtools.New(n.Refresh), operatetools.New(n), operatetools.Adding(n.o.AddSource), consoletools.New(n.Console, n.ConsoleURL), plantools.New(plans),
+		connectiontools.New(n.connections, n.storage.DB != nil),
 		storytools.New(stories), approvaltools.New(n.storage.Approvals, n.followers), nodetools.New(n.Fleet, n.engine.Spec),
 	}, stored...)...)
 	specs, err := one.Tools(ctx)

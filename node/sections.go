@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"toolpost/engine/cache"
 	"toolpost/engine/calls"
 	"toolpost/engine/cassette"
+	"toolpost/engine/connection"
 	"toolpost/engine/lease"
 	"toolpost/engine/notify"
 	"toolpost/engine/policy"
@@ -55,6 +57,7 @@ func sections() []section {
 		{"approval", approval.Section(), func(n *Node) (setting, error) {
 			return setting{n.storage.Approvals.For, n.storage.Approvals.Read}, nil
 		}},
+		{"connection", connection.Section(), func(n *Node) (setting, error) { return setting{n.connections.For, n.connections.Read}, nil }},
 		{"quota", quota.Section(), func(n *Node) (setting, error) { return setting{n.quotas.For, n.quotas.Read}, nil }},
 		{"queue", queue.Section(), (*Node).openQueue},
 		{"lease", lease.Section(), (*Node).openLeases},
@@ -110,6 +113,10 @@ func (n *Node) openSections() (map[string]engine.Stage, error) {
 	n.quotas, n.cache = quota.New(quota.Options{Doors: doors, Shared: n.storage.Quotas()}), cache.New(cache.Options{})
 	n.models = model.NewRegistry(model.Env{Secrets: n.Catalogue, Redactor: n.redactor})
 	n.planners = planner.New(planner.Env{Secrets: n.Catalogue, OffLimits: n.OffLimits(), Redactor: n.redactor})
+	n.connections = connection.New(connection.Env{
+		Store: n.storage.Connections, Keys: n.storage.Sealing, Marks: n.storage.Marks(), Secrets: n.Catalogue, Redactor: n.redactor,
+		Shared: n.anonymous(), Console: n.ConsoleURL, Log: n.o.Log,
+	})
 	stages := n.plainStages()
 	for _, s := range sections() {
 		opened, err := s.open(n)
@@ -234,6 +241,19 @@ func doorNames(protocols []Protocol) []string {
 		names = append(names, p.Name)
 	}
 	return names
+}
+
+// anonymous returns the function that reports whether a caller is that of clients without credentials, at any door. The doors are
+// fixed at the start.
+func (n *Node) anonymous() func(tool.Principal) bool {
+	names := sync.OnceValue(func() map[string]bool {
+		names := map[string]bool{}
+		for _, a := range n.Anonymous() {
+			names[a.Name] = true
+		}
+		return names
+	})
+	return func(p tool.Principal) bool { return names()[p.ID] }
 }
 
 // CheckDoor refuses a name that is not a possible door of a call.

@@ -173,6 +173,7 @@ func (a *app) commands(root *cobra.Command, args []string) (made []*cobra.Comman
 		{"Decide who may do what", []maker{
 			{"approvals", a.approvalsCommand}, {"approve", a.approveCallCommand}, {"deny", a.denyCallCommand},
 			{"policy", a.policyCommand}, {"lease", a.leaseCommand}, {"token", a.tokenCommand}, {"callers", a.callersCommand},
+			{"connections", a.connectionsCommand},
 		}},
 		{"See what happens", []maker{
 			{"ps", a.psCommand}, {"calls", a.callsCommand}, {"top", a.topCommand}, {"logs", a.logsCommand}, {"sources", a.sourcesCommand},

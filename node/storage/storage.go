@@ -18,6 +18,7 @@ import (
 	"toolpost/engine/approval"
 	"toolpost/engine/ask"
 	"toolpost/engine/audit"
+	"toolpost/engine/connection"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
 	"toolpost/engine/lease"
@@ -41,6 +42,8 @@ type Storage struct {
 	Idempotency func(*tool.Spec) tool.Middleware
 	Session     func(*tool.Spec) tool.Middleware
 	Questions   *ask.Questions
+	Connections connection.Store
+	Sealing     *secret.Keyed // of connections, with a key that is not in the store; nil if they end with this program
 	Approvals   *approval.Approvals
 	State       func(ctx context.Context, caller, session string) (json.RawMessage, error)
 	Keys        *secret.Keyed // nil if nothing that it seals outlives this program
@@ -101,7 +104,7 @@ func (s *Storage) keepInMemory() {
 	s.Pins = &pin.Registry{Pins: new(store.Pins)}
 	s.Leases, s.Assets = new(store.Leases), files
 	s.Idempotency, s.Session = idempotency.New(s.window()).For, session.Stage(states, files)
-	s.Questions = ask.New(ask.Options{Others: approval.IsID})
+	s.Connections, s.Questions = new(store.Connections), ask.New(ask.Options{Others: othersQuestion})
 	s.Approvals = s.approvalsIn(new(store.Approvals))
 	s.State = states.State
 }
@@ -122,9 +125,21 @@ func (s *Storage) keepInStore() {
 	s.Pins = &pin.Registry{Pins: s.DB.Pins(), Lasting: true}
 	s.Leases, s.Assets = s.DB.Leases(), files
 	s.Idempotency, s.Session = idempotency.New(window).For, session.Stage(s.DB.Sessions(), files)
-	s.Questions = ask.New(ask.Options{Marks: s.DB.Outcomes(), Keys: s.Keys, Others: approval.IsID})
+	s.Connections, s.Sealing = s.DB.Connections(), secret.NewKeyed(s.sealingKey)
+	s.Questions = ask.New(ask.Options{Marks: s.DB.Outcomes(), Keys: s.Keys, Others: othersQuestion})
 	s.Approvals = s.approvalsIn(s.DB.Approvals())
 	s.State = s.DB.Sessions().State
+}
+
+// othersQuestion reports whether an id is that of a question which another stage than ask answers.
+func othersQuestion(id string) bool { return approval.IsID(id) || connection.IsID(id) }
+
+// Marks remembers which links were used, with the programs that share the store.
+func (s *Storage) Marks() ask.Marks {
+	if s.DB == nil {
+		return ask.NewMemory()
+	}
+	return s.DB.Outcomes()
 }
 
 // Quotas returns the counts that programs on several machines share, or nil.

@@ -285,6 +285,19 @@ func (s *Storage) key() ([]byte, error) {
 	return s.DB.SharedKey(ctx, derived)
 }
 
+// sealingKey returns the key that seals connections. It is never in the store: whoever reads the store, or a copy of it, must not
+// be able to open them. So hubs of a fleet, which share a store, need a file with the same key.
+func (s *Storage) sealingKey() ([]byte, error) {
+	switch inFleet := !s.cfg.Section("fleet").Equal(config.Section{}); {
+	case s.o.Key != "":
+		return sharedKey(s.cfg, s.o.Key)
+	case inFleet && s.DB.Served():
+		return nil, tool.Errorf(tool.CodeUnavailable, "hubs that share a store cannot keep connections without a key outside of it: give each the same "+
+			"file in `store: {key: FILE}`")
+	}
+	return auditKey(s.cfg, s.o.Audit.Key)
+}
+
 // keyTimeout bounds reading the key of the store. Calls wait for it.
 const keyTimeout = 5 * time.Second
 

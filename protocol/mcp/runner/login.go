@@ -1,20 +1,16 @@
 package runner
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
@@ -73,7 +69,8 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		if u, err := url.Parse(args.URL); err == nil {
 			resource = u.Query().Get("resource")
 		}
-		return awaitCallback(ctx, callback, args.URL, show)
+		answer, err := oauth.AwaitBrowser(ctx, callback, args.URL, show)
+		return &auth.AuthorizationResult{Code: answer.Code, State: answer.State, Iss: answer.Issuer}, err
 	}
 	config.NewTokenSource = func(_ context.Context, c *oauth2.Config, t *oauth2.Token) (oauth2.TokenSource, error) {
 		next := newStoredTokens(o.URL, c, t)
@@ -206,70 +203,4 @@ func withoutURL(err error) error {
 		return asked.Err
 	}
 	return err
-}
-
-// awaitCallback shows the link and waits for the browser. A request with another state belongs to another login, or to
-// none, and is ignored.
-func awaitCallback(
-	ctx context.Context, callback net.Listener, link string, show func(string),
-) (*auth.AuthorizationResult, error) {
-	u, err := url.Parse(link)
-	if err != nil {
-		return nil, err
-	}
-	returned := make(chan url.Values, 1)
-	var answering sync.WaitGroup
-	answering.Go(func() {
-		for {
-			conn, err := callback.Accept()
-			if err != nil {
-				return
-			}
-			// Browsers open connections that they do not use: those must not block the others.
-			answering.Go(func() { answerBrowser(conn, u.Query().Get("state"), returned) })
-		}
-	})
-	defer answering.Wait()
-	defer callback.Close()
-	show(link)
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case q := <-returned:
-		if q.Get("code") == "" { // its error text is not shown: the sender has not been verified yet
-			return nil, errors.New("access was not granted")
-		}
-		return &auth.AuthorizationResult{Code: q.Get("code"), State: q.Get("state"), Iss: q.Get("iss")}, nil
-	}
-}
-
-// Bounds on requests to the loopback address. Any process on this machine can connect to it.
-const (
-	browserTime = 5 * time.Second
-	maxBrowser  = 64 << 10 // bytes of a request
-)
-
-// answerBrowser reads one request and answers it. An HTTP server would be too much for one page that is shown once.
-func answerBrowser(conn net.Conn, state string, returned chan<- url.Values) {
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(browserTime))
-	req, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxBrowser)))
-	if err != nil {
-		return
-	}
-	q := req.URL.Query()
-	status, page := "200 OK", "Thank you. You can close this window and go back to Toolpost.\n"
-	ours := req.Method == http.MethodGet && q.Get("state") == state
-	if !ours {
-		status, page = "400 Bad Request", "This is not the login that is waited for.\n"
-	}
-	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\n"+
-		"Content-Length: %d\r\nConnection: close\r\n\r\n%s",
-		status, len(page), page)
-	if ours {
-		select {
-		case returned <- q:
-		default: // the browser repeated the request
-		}
-	}
 }
