@@ -219,7 +219,7 @@ func (c *Connections) renew(ctx context.Context, o *Options, r Row) (ended bool,
 	done := c.renewing.DoChan(string(bound(r.Caller, r.Name)), func() (any, error) {
 		c.running.Add(1)
 		defer c.running.Done()
-		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), renewTime) // the answer is stored, whoever waits for it
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), renewTime) // the answer is stored even if no call waits for it
 		defer stop()
 		return c.renewRow(ctx, o, r.Caller)
 	})

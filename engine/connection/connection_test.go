@@ -20,6 +20,7 @@ import (
 	"toolpost/engine/ask"
 	"toolpost/engine/connection"
 	"toolpost/host/secret"
+	"toolpost/internal/connectiontest"
 	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/tool"
@@ -470,6 +471,11 @@ func TestDeviceRegistrationAndMachine(t *testing.T) {
 type secrets map[string]string
 
 func (s secrets) Secret(name string) (string, error) { return s[name], nil }
+
+func TestRowsInMemory(t *testing.T) {
+	rows := new(store.Connections)
+	connectiontest.Run(t, rows, rows)
+}
 
 func TestMistakesInTheSectionAreErrors(t *testing.T) {
 	for text, want := range map[string]string{

@@ -51,8 +51,7 @@ const (
 // Validate checks that the entry can be used.
 func (o *Options) Validate() error {
 	o.preset()
-	o.Header = cmp.Or(o.Header, bearer)
-	name, value, _ := strings.Cut(o.Header, ":")
+	name, value, _ := strings.Cut(cmp.Or(o.Header, bearer), ":")
 	switch {
 	case !isName().MatchString(o.Name):
 		return errors.New("a connection has a name of lower-case letters, digits and -, such as `name: github`")
@@ -97,7 +96,7 @@ func (o *Options) preset() {
 		}
 		o.Issuer, o.Token = cmp.Or(o.Issuer, p.Issuer), cmp.Or(o.Token, p.Token)
 		o.Authorize, o.Device = cmp.Or(o.Authorize, p.Authorize), cmp.Or(o.Device, p.Device)
-		o.Revoke, o.Header = cmp.Or(o.Revoke, p.Revoke), cmp.Or(o.Header, p.Header)
+		o.Revoke = cmp.Or(o.Revoke, p.Revoke)
 		if len(o.Hosts) == 0 {
 			o.Hosts = p.Hosts
 		}
@@ -109,7 +108,6 @@ func (o *Options) preset() {
 type provider struct {
 	oauth.Server
 	Hosts  []string
-	Header string
 	Params map[string]string // of the page on which a person agrees
 }
 

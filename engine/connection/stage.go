@@ -82,7 +82,7 @@ func (c *Connections) credential(o *Options, caller string, u *uses) *tool.Crede
 	return one
 }
 
-// uses are what a call sent where, without repetitions.
+// uses are the connections that a call has used, with their hosts, without repetitions.
 type uses struct {
 	mu   sync.Mutex
 	seen map[string]bool

@@ -1,6 +1,15 @@
 package walls
 
-import "net/netip"
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"toolpost/tool"
+)
 
 // CheckHosts refuses a list that has something else than hosts, as they are written in a list of the network.
 func CheckHosts(list []string) error {
@@ -12,16 +21,59 @@ func CheckHosts(list []string) error {
 	return nil
 }
 
-// Listed reports whether a list of hosts has a host, a name or an address, at a port.
-func Listed(list []string, name string, port uint16) bool {
-	asked := newHost(name, port)
-	if addr, err := netip.ParseAddr(name); err == nil && addr.Zone() != "" {
+// Sends reports whether the value of a credential may be sent with a request, by its hosts, methods and paths. It is sent over TLS,
+// or to an address of this machine or its network that is listed with its port.
+func Sends(c *tool.Credential, method string, u *url.URL) bool {
+	asked, err := parseHost(Address(u))
+	if err != nil {
 		return false
 	}
-	for _, text := range list {
-		if h, err := parseHost(text); err == nil && h.covers(asked) {
-			return true
-		}
+	host := slices.ContainsFunc(c.Hosts, func(text string) bool {
+		h, err := parseHost(text)
+		near := h.port != 0 && (h.addr.IsValid() && !isPublic(h.addr) || h.name == "localhost")
+		return err == nil && h.covers(asked) && (u.Scheme == "https" || near)
+	})
+	methods := len(c.Methods) == 0 || slices.ContainsFunc(c.Methods, func(m string) bool { return strings.EqualFold(m, method) })
+	return host && methods && (len(c.Paths) == 0 || inPaths(c.Paths, u))
+}
+
+// inPaths reports whether a pattern matches the path, and no server can read another path from it.
+func inPaths(patterns []string, u *url.URL) bool {
+	plain := u.Path
+	odd := strings.Contains(plain, "//") || strings.ContainsAny(plain, `\;%`) || strings.Contains(strings.ToLower(u.EscapedPath()), "%2f")
+	for part := range strings.SplitSeq(plain, "/") {
+		odd = odd || part == "." || part == ".."
 	}
-	return false
+	return !odd && slices.ContainsFunc(patterns, func(p string) bool { return tool.Glob(p).Match(plain) })
+}
+
+// Header returns the header in which the value of a credential is sent: by default Authorization, as a bearer token.
+func Header(c *tool.Credential, value string) (name, text string) {
+	name, text, ok := strings.Cut(c.Header, ":")
+	if !ok {
+		name, text = "Authorization", "Bearer {key}"
+	}
+	return http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.ReplaceAll(strings.TrimSpace(text), "{key}", value)
+}
+
+// Authorize adds the credentials of a call to a request that we make for it: each whose connection names the host. The request
+// must not follow redirects then.
+func Authorize(req *http.Request, credentials []*tool.Credential) (added bool, err error) {
+	for _, c := range credentials {
+		if !Sends(c, req.Method, req.URL) {
+			continue
+		}
+		value, err := c.Value(req.Context())
+		if err != nil {
+			return added, tool.BeforeRun(err)
+		}
+		name, text := Header(c, value)
+		if !httpguts.ValidHeaderFieldValue(text) {
+			return added, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the key of the connection %s has characters that a header cannot have", c.Connection))
+		}
+		req.Header.Set(name, text)
+		c.Used(req.URL.Host)
+		added = true
+	}
+	return added, nil
 }

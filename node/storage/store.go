@@ -285,7 +285,7 @@ func (s *Storage) key() ([]byte, error) {
 	return s.DB.SharedKey(ctx, derived)
 }
 
-// sealingKey returns the key that seals connections. It is never in the store: whoever reads the store, or a copy of it, must not
+// sealingKey returns the key that seals connections. It is never in the store: a reader of the store, or of a copy of it, must not
 // be able to open them. So hubs of a fleet, which share a store, need a file with the same key.
 func (s *Storage) sealingKey() ([]byte, error) {
 	switch inFleet := !s.cfg.Section("fleet").Equal(config.Section{}); {

@@ -19,6 +19,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/process"
+	"toolpost/host/walls"
 	"toolpost/protocol/namel3ss/appfile"
 	"toolpost/tool"
 	"toolpost/wire/bounded"
@@ -177,6 +178,12 @@ func (t *serviceTool) post(ctx context.Context, inv *invocation, address string,
 	if parent := tool.Traceparent(inv.call.Trace, inv.call.Span); parent != "" {
 		req.Header = maps.Clone(t.form.header)
 		req.Header["Traceparent"] = []string{parent}
+	}
+	if len(inv.call.Credentials) > 0 {
+		req.Header = maps.Clone(req.Header)
+		if _, err := walls.Authorize(req, inv.call.Credentials); err != nil {
+			return nil, err
+		}
 	}
 	resp, err := t.http.RoundTrip(req)
 	if err != nil {

@@ -2,7 +2,6 @@ package openapi
 
 import (
 	"cmp"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -28,8 +27,9 @@ const (
 )
 
 // send makes a request and converts its answer to a result.
-func (r *Runner) send(ctx context.Context, op *operation, req *http.Request, out tool.Sink) (*tool.Result, error) {
-	resp, err := r.client.Do(req)
+func (r *Runner) send(client *http.Client, op *operation, req *http.Request, out tool.Sink) (*tool.Result, error) {
+	ctx := req.Context()
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, unreached(ctx, op.server.Host, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"toolpost/config"
 	"toolpost/config/offlimits"
 	"toolpost/host/sandbox"
+	"toolpost/host/walls"
 	"toolpost/tool"
 	"toolpost/wire/bounded"
 	"toolpost/wire/strictjson"
@@ -35,6 +36,8 @@ type Options struct {
 	MaxResponse int               `yaml:"max_response" kind:"bytes" schema:"default=16777216" doc:"bytes of an answer"`
 	Concurrency int               `yaml:"concurrency" doc:"calls that the server gets at a time; default: unlimited"`
 	Refresh     config.Duration   `yaml:"refresh" schema:"default=10m" doc:"how often a document at a URL is read again; -1s: never"`
+
+	connected bool // calls bring keys of their callers
 }
 
 func (o *Options) check() error {
@@ -98,7 +101,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 }
 
 func open(ctx context.Context, src config.Source, log *slog.Logger) (*Runner, error) {
-	o := &Options{}
+	o := &Options{connected: len(src.Connections) > 0}
 	if err := src.Decode(o); err != nil {
 		return nil, err
 	}
@@ -292,7 +295,17 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 	if err != nil {
 		return nil, err
 	}
-	return r.send(ctx, op, req, out)
+	client := r.client
+	added, err := walls.Authorize(req, c.Credentials)
+	if err != nil {
+		return nil, err
+	}
+	if added { // a redirect within the origin could lead to a path that the connection does not name
+		own := *client
+		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		client = &own
+	}
+	return r.send(client, op, req, out)
 }
 
 func arguments(c *tool.Call) (object, error) {

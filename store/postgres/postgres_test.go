@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/engine/member"
+	"toolpost/internal/connectiontest"
 	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/store"
@@ -33,6 +34,11 @@ func dump(sqlite string) string {
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m, kind(nil))) }
 
 func TestSuite(t *testing.T) { storetest.Run(t, kind(pg.New(t))) }
+
+func TestConnectionsAreChangedByThoseWhoKnowTheirVersion(t *testing.T) {
+	address := pg.New(t).Database(t)
+	connectiontest.Run(t, open(t, address, store.Options{}).Connections(), open(t, address, store.Options{}).Connections())
+}
 
 func TestHistoriesAreWrongWithoutGuards(t *testing.T) { storetest.Guards(t, kind(pg.New(t))) }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/internal/connectiontest"
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/store"
@@ -56,6 +57,17 @@ func TestMain(m *testing.M) {
 }
 
 func TestSuite(t *testing.T) { storetest.Run(t, kind()) }
+
+func TestConnectionsAreChangedByThoseWhoKnowTheirVersion(t *testing.T) {
+	var rows [2]*store.ConnectionTable
+	path := filepath.Join(t.TempDir(), "store.db")
+	for i := range rows {
+		db := kit.Must(sqlite.Open(path, store.Options{}))(t)
+		t.Cleanup(func() { kit.Check(t, db.Close()) })
+		rows[i] = db.Connections()
+	}
+	connectiontest.Run(t, rows[0], rows[1])
+}
 
 // Whatever bit of the file flips, the log either reports it or is unchanged.
 func TestAFlippedBitIsFoundOrChangesNothing(t *testing.T) {

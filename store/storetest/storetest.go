@@ -112,7 +112,6 @@ func Run(t *testing.T, k Kind) {
 		{"Leases/RacedByProgramsThatRevokeEachIsUsedOrRevoked", leasesRevoked},
 		{"Tokens/AreValidUntilTheyEndOrAreRevoked", tokenLife},
 		{"Pins/AreKeptAndChangedByThoseWhoKnowThem", pins},
-		{"Connections/AreChangedByThoseWhoKnowTheirVersion", connections},
 		{"Quotas/AreExactForThreePrograms", quotas},
 		{"Quotas/CountWhatIsNotReportedAsUsed", unreported},
 		{"Quotas/CountWhatRunsInAllPrograms", concurrency},

@@ -1,6 +1,7 @@
 package door
 
 import (
+	"cmp"
 	"context"
 	"crypto/cipher"
 	"crypto/sha256"
@@ -176,7 +177,7 @@ func (s *server) finish(
 			return res, out, nil, nil
 		}
 		asked = res.Ask
-		if waits := r.approvalError(res.Ask); waits != nil {
+		if waits := cmp.Or(r.approvalError(res.Ask), r.connectionError(res.Ask)); waits != nil {
 			return nil, nil, nil, waits
 		}
 		var answers map[string]json.RawMessage
@@ -207,6 +208,15 @@ func (r *request) approvalError(a *tool.Ask) error {
 	e := tool.Errorf(tool.CodeAccessDenied, "%s", message).Because("approval_required")
 	e.Details, _ = strictjson.Marshal(map[string]any{"ask": a}) // JSON that was checked
 	return e
+}
+
+// connectionError returns the error for a call whose user has to connect an account first, if this client cannot show the link. The
+// message has it, and the same call can be made again.
+func (r *request) connectionError(a *tool.Ask) error {
+	if a.Kind != tool.AskConnection || r.askable(tool.NeedLink) {
+		return nil
+	}
+	return tool.Errorf(tool.CodeAccessDenied, "%s", a.Message).Because("connection_missing")
 }
 
 // maxRounds is the number of times that a tool may ask in one call.
