@@ -58,8 +58,8 @@ type Started struct {
 	Caller  string `json:"caller"`
 	State   string `json:"secret_state" doc:"for connections.finish"`
 	URL     string `json:"secret_url" doc:"the page on which a person agrees"`
-	Code    string `json:"secret_code,omitempty" doc:"the code that the person types there"`
-	EveryMS int64  `json:"every_ms,omitempty" doc:"how often to call connections.finish, with a code"`
+	Code    string `json:"secret_code,omitzero" doc:"the code that the person types there"`
+	EveryMS int64  `json:"every_ms,omitzero" doc:"how often to call connections.finish, with a code"`
 }
 
 func (t tools) start(ctx context.Context, c *define.Call, a StartArgs) (Started, error) {
@@ -144,7 +144,7 @@ type RemoveArgs struct {
 // Removed is the output of connections.remove.
 type Removed struct {
 	Name  string `json:"name"`
-	Stays string `json:"stays,omitempty" doc:"why the provider may still accept it; it is forgotten here"`
+	Stays string `json:"stays,omitzero" doc:"why the provider may still accept it; it is forgotten here"`
 }
 
 func (t tools) remove(ctx context.Context, c *define.Call, a RemoveArgs) (Removed, error) {

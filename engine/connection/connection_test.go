@@ -235,7 +235,8 @@ func TestCallWithoutConnectionAsksItsCaller(t *testing.T) {
 	}
 	var params struct{ URL string }
 	kit.OK(t, json.Unmarshal(r.Ask.Needs[0].Params, &params))
-	link := params.URL[strings.Index(params.URL, "link=")+5:]
+	_, query, _ := strings.Cut(params.URL, "#/connections?")
+	link := kit.Must(url.ParseQuery(query))(t).Get("link")
 	_, err = one.Start(t.Context(), caller("eve"), connection.Begin{Link: link, Redirect: "http://127.0.0.1:1/callback"})
 	kit.Refused(t, err, tool.CodeAccessDenied, "for another caller")
 	begun := kit.Must(one.Start(t.Context(), caller("ada"), connection.Begin{Link: link, Redirect: "http://127.0.0.1:1/callback"}))(t)

@@ -366,13 +366,13 @@ type Status struct {
 	Caller    string    `json:"caller"`
 	State     string    `json:"state" doc:"connected; not connected; lost: the provider accepts it no longer; or for all callers"`
 	Kind      string    `json:"kind" doc:"account, pasted or client_credentials"`
-	Provider  string    `json:"provider,omitempty"`
+	Provider  string    `json:"provider,omitzero"`
 	Hosts     []string  `json:"hosts"`
-	Scopes    []string  `json:"scopes,omitempty"`
+	Scopes    []string  `json:"scopes,omitzero"`
 	Connected time.Time `json:"connected,omitzero"`
 	Expires   time.Time `json:"expires,omitzero" doc:"when the present token ends; it is renewed before"`
 	Used      time.Time `json:"used,omitzero"`
-	Memory    bool      `json:"memory,omitempty" doc:"there is no store: it is forgotten when the program ends"`
+	Memory    bool      `json:"memory,omitzero" doc:"there is no store: it is forgotten when the program ends"`
 }
 
 // List returns the connections that a caller has, or can have.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -124,9 +125,13 @@ func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool) (mi
 			}
 			if len(r.Sealed) == 0 {
 				missing = append(missing, o)
-			} else if _, err := c.unseal(r); err != nil {
+				continue
+			}
+			h, err := c.unseal(r)
+			if err != nil {
 				return nil, err
 			}
+			c.env.Redactor.Add("connection "+o.Name, h.Access) // a tool may know it by another way
 		}
 		if len(missing) == 0 || !wait || !c.env.now().Before(until) {
 			return missing, nil
@@ -176,10 +181,14 @@ func (c *Connections) ask(call *tool.Call, missing []*Options) (*tool.Result, er
 			if err != nil {
 				return nil, tool.BeforeRun(err)
 			}
-			url := at + "/#/connections?link=" + ticket
-			params, _ := strictjson.Marshal(map[string]string{"url": url}) // a string
+			values := url.Values{"name": {o.Name}, "link": {ticket}}
+			if strings.HasPrefix(call.Caller.ID, tool.AgentPrefix) { // whom an operator acts for
+				values.Set("caller", call.Caller.ID)
+			}
+			page := at + "/#/connections?" + values.Encode()
+			params, _ := strictjson.Marshal(map[string]string{"url": page}) // a string
 			list = append(list, tool.Need{Key: o.Name, Kind: tool.NeedLink, Message: text, Params: params})
-			ways = append([]string{"open " + url}, ways...)
+			ways = append([]string{"open " + page}, ways...)
 		}
 		words = append(words, text+": "+strings.Join(ways, ", or "))
 	}

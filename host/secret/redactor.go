@@ -31,8 +31,8 @@ type Redactor struct {
 	former   []known // those of earlier vaults, and added ones, the newest first
 }
 
-// maxFormer is how many values are remembered that are no longer used: a running process may still print them.
-const maxFormer = 256
+// maxFormer is how many values are remembered that no vault has, or no longer: a running process may still print them.
+const maxFormer = 1024
 
 // Learn adds the values of a vault. Values learnt before stay known.
 func (r *Redactor) Learn(v *Vault) {
@@ -53,8 +53,13 @@ func (r *Redactor) Add(name, value string) {
 	r.learning.Lock()
 	defer r.learning.Unlock()
 	one := known{name, value}
-	if check(value) == nil && !slices.Contains(slices.Concat(r.vault, r.former), one) {
+	switch i := slices.Index(r.former, one); {
+	case check(value) != nil || i < 0 && slices.Contains(r.vault, one):
+	case i < 0:
 		r.knows(r.vault, slices.Concat([]known{one}, r.former))
+	default: // those that are not used any more are forgotten first
+		copy(r.former[1:i+1], r.former[:i])
+		r.former[0] = one
 	}
 }
 
