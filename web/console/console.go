@@ -66,6 +66,7 @@ func (c *Console) On(d web.Door) web.Door {
 			{Method: "GET", Path: "/{$}", Open: true, Serve: c.page(s)},
 			{Method: "GET", Path: "/v1/session", Serve: c.show},
 			{Method: "POST", Path: "/v1/session", Open: true, Serve: c.signIn(s, d.Name)},
+			{Method: "GET", Path: "/v1/connections/callback", Open: true, Serve: c.connected},
 			{Method: "DELETE", Path: "/v1/session", Open: true, Serve: c.signOut},
 		}
 		for path, f := range c.files() {

@@ -2,6 +2,7 @@
 
 import type { View } from '../lib/view';
 import { view as audit } from './audit';
+import { view as connections } from './connections';
 import { view as fleet } from './fleet';
 import { view as live } from './live';
 import { view as operate } from './operate';
@@ -10,7 +11,7 @@ import { view as plans } from './plans';
 import { view as play } from './play/index.svelte';
 import { view as tools } from './tools';
 
-export const views: View[] = [overview, tools, live, plans, audit, operate, fleet, play];
+export const views: View[] = [overview, tools, live, plans, audit, operate, connections, fleet, play];
 
 /** first is what a visitor sees who asks for nothing else. */
 export const first: View = overview;
