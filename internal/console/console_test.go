@@ -55,6 +55,7 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		{"a stream of calls is bounded", streamIsBounded},
 		{"a click is for what was pressed", clickIsForWhatWasPressed},
 		{"nothing that comes twice stops a view", nothingTwiceStopsAView},
+		{"accounts are connected", accountsAreConnected},
 		{"axe finds nothing", axeFindsNothing},
 		{"the adventure is played", adventureIsPlayed},
 		{"a turn survives a lost connection", turnSurvivesALostConnection},

@@ -157,7 +157,7 @@ func keysLeadEverywhere(t *testing.T, w world) {
 	p.Forgive(refusals) // there is no fleet
 	p.SignIn(w.server, "#/tools")
 	p.WaitFor("heading", "Tools")
-	for key, heading := range map[string]string{"h": "Overview", "p": "Play", "l": "Live", "n": "Plans", "a": "Audit", "o": "Operate", "f": "Fleet", "t": "Tools"} {
+	for key, heading := range map[string]string{"h": "Overview", "p": "Play", "l": "Live", "n": "Plans", "a": "Audit", "o": "Operate", "c": "Connections", "f": "Fleet", "t": "Tools"} {
 		pressed(p, func() bool { return p.Has("heading", heading) }, "g", key)
 		p.WaitFor("heading", heading)
 	}
@@ -217,7 +217,7 @@ func navigationOnAPhone(t *testing.T, w world) {
 	p.SignIn(w.server, "#/tools")
 	p.WaitFor("heading", "Tools")
 	p.Wait("document.querySelector('nav').getBoundingClientRect().top > innerHeight - 80")
-	for _, view := range []string{"Overview", "Live", "Plans", "Audit", "Operate", "Fleet", "Tools"} {
+	for _, view := range []string{"Overview", "Live", "Plans", "Audit", "Operate", "Connections", "Fleet", "Tools"} {
 		p.Click("link", view)
 		p.WaitFor("heading", view)
 		p.Wait("document.documentElement.scrollWidth <= innerWidth")
@@ -432,6 +432,7 @@ func contents(t *testing.T, s *served.Server) []content {
 		{"plan", "#/plans/" + plan, "document.querySelector('.graph [data-state=success]')"},
 		{"new-plan", "#/plans/new", "document.querySelector('textarea')"},
 		{"audit", "#/audit", rows + " > 5 && document.querySelectorAll('figure canvas').length === 3 && document.querySelector('section[aria-label=Errors] li')"},
+		{"connections", "#/connections", "document.querySelector('h1')?.textContent === 'Connections'"},
 		{"sources", "#/operate", "document.querySelector('[data-source]')"},
 		{"add-source", "#/operate/sources?add=mcp", "document.querySelector('[data-adding=mcp] input')"},
 		{"approvals", "#/operate/approvals", "document.querySelector('#history')"},
