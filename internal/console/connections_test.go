@@ -61,7 +61,7 @@ doors: {http: {}}
 	if err != nil || !strings.Contains(said, `"sub":"ada"`) {
 		t.Fatalf("%s, %v", said, err)
 	}
-	log, err := s.Raw(t.Context(), "audit.query", `{"tool":"whoami"}`)
+	log, err := s.Raw(t.Context(), "audit.log", `{"tool":"whoami"}`)
 	if err != nil || !strings.Contains(log, "account "+host) {
 		t.Errorf("the record does not say what was used: %s, %v", log, err)
 	}
