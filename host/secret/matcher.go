@@ -121,7 +121,7 @@ func load(text string, i int) uint32 {
 // label chooses the replacement of each secret: a text that reveals none.
 func (m *matcher) label(secrets []known) {
 	for _, s := range secrets {
-		for _, label := range []string{"[secret " + s.name + "]", "[redacted]", "***"} {
+		for _, label := range []string{cmp.Or(s.label, "[secret "+s.name+"]"), "[redacted]", "***"} {
 			if len(m.find(label)) == 0 {
 				m.labels = append(m.labels, label)
 				break

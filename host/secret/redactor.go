@@ -41,7 +41,7 @@ func (r *Redactor) Learn(v *Vault) {
 	var all []known
 	for _, name := range v.Names() {
 		if value, err := v.Secret(name); err == nil {
-			all = append(all, known{name, value})
+			all = append(all, known{name: name, value: value})
 		}
 	}
 	former := slices.DeleteFunc(slices.Concat(r.vault, r.former), func(k known) bool { return slices.Contains(all, k) })
@@ -49,18 +49,24 @@ func (r *Redactor) Learn(v *Vault) {
 }
 
 // Add adds a value that no vault has, such as a token that is valid for an hour.
-func (r *Redactor) Add(name, value string) {
+func (r *Redactor) Add(name, value string) { _ = r.add(known{name: name, value: value}) }
+
+// AddAs adds a value that another text replaces. The error says why the value cannot be recognised.
+func (r *Redactor) AddAs(label, value string) error { return r.add(known{label: label, value: value}) }
+
+func (r *Redactor) add(one known) error {
 	r.learning.Lock()
 	defer r.learning.Unlock()
-	one := known{name, value}
+	err := check(one.value)
 	switch i := slices.Index(r.former, one); {
-	case check(value) != nil || i < 0 && slices.Contains(r.vault, one):
+	case err != nil || i < 0 && slices.Contains(r.vault, one):
 	case i < 0:
 		r.knows(r.vault, slices.Concat([]known{one}, r.former))
 	default: // those that are not used any more are forgotten first
 		copy(r.former[1:i+1], r.former[:i])
 		r.former[0] = one
 	}
+	return err
 }
 
 func (r *Redactor) knows(vault, former []known) {

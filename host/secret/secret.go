@@ -183,6 +183,9 @@ type Grant struct {
 	Secrets     []string `yaml:"secrets" doc:"secrets that the tools get as environment variables of the same name; VARIABLE=NAME uses another variable"`
 	SecretFiles []string `yaml:"secret_files" doc:"secrets that the tools get as open files; the variable NAME_FD holds the descriptor number"`
 	Vault       Source   `yaml:"-"` // nil if there are none
+
+	Connections Source   `yaml:"-"` // returns the keys of connections that programs are given
+	Exposed     []string `yaml:"-"` // the variables for them, as VARIABLE=CONNECTION
 }
 
 // Give passes a child its secrets. Allowed comes from its guarantees (tool.Guarantees.SecretsAllowed): a secret that is
@@ -197,6 +200,11 @@ func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err er
 	if err != nil {
 		return nil, err
 	}
+	keys, err := grant(g.Connections, g.Exposed, allowed)
+	if err != nil {
+		return nil, err
+	}
+	vars = append(vars, keys...)
 	var files []*os.File
 	done = func() {
 		for _, f := range files {
@@ -221,7 +229,10 @@ func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err er
 	return done, nil
 }
 
-type known struct{ name, value string }
+type known struct {
+	name, value string
+	label       string // replaces the value; empty means the name in brackets
+}
 
 // grant returns the secrets that are both declared and allowed, each once, by the names of their variables.
 func grant(from Source, names, allowed []string) ([]known, error) {
@@ -244,7 +255,7 @@ func grant(from Source, names, allowed []string) ([]known, error) {
 		if err != nil {
 			return nil, err
 		}
-		granted = append(granted, known{variable, value})
+		granted = append(granted, known{name: variable, value: value})
 	}
 	return granted, nil
 }
