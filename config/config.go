@@ -139,6 +139,10 @@ type Source struct {
 	Pin      string // on or off: whether the descriptions of its tools are pinned; empty means its protocol's default
 	// Connections names the providers whose accounts the source's calls use, each that of its caller.
 	Connections []string
+	// Credentials describe the connections, without values. The code that opens the source sets them.
+	Credentials []*tool.Credential
+	// Injector is set likewise, for one instance of a source with connections, and Equal ignores it.
+	Injector Injector
 	// Secrets returns the values of the secrets that the source's own fields name. The code that opens the source sets
 	// it, and Equal ignores it; nil if there are none.
 	Secrets Secrets
@@ -157,6 +161,12 @@ type Source struct {
 type Problem struct {
 	About string // such as door http, source files, secret KEY, rule no-deletes
 	Err   error
+}
+
+// An Injector gives one instance of a source the credentials of the calls that run there. It is the one of host/walls.
+type Injector interface {
+	// Use makes the credentials of a call available until done is called. The error refuses the call.
+	Use(c *tool.Call) (done func(), err error)
 }
 
 // An Engine runs the calls that tools make, each with its caller and its Parent, and lists what a caller may call. A
@@ -187,7 +197,9 @@ func (s Source) Peek(into any) error { return s.entry.doc.explain(decodeSome(s.e
 func (s Source) JSON() json.RawMessage { return s.entry.value }
 
 // Equal reports whether two entries have the same content in the same order, whatever their layout and comments.
-func (s Source) Equal(o Source) bool { return s.Dir == o.Dir && s.entry.Equal(o.entry) }
+func (s Source) Equal(o Source) bool {
+	return s.Dir == o.Dir && s.entry.Equal(o.entry) && reflect.DeepEqual(s.Credentials, o.Credentials)
+}
 
 // A Door is an entrance for calls. Its fields belong to its protocol, which reads them with Decode.
 type Door struct {

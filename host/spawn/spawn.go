@@ -43,7 +43,11 @@ type Options struct {
 
 // Of returns the options of a configured source before they are decoded: its secrets, and what is hidden from its tools.
 func Of(src config.Source) Options {
-	return Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits, Source: src.Name}}
+	o := Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits, Source: src.Name}}
+	if in, ok := src.Injector.(*walls.Injector); ok {
+		o.Walls.Injector, o.Connections, o.Exposed = in, in, in.Exposes()
+	}
+	return o
 }
 
 // Check finds mistakes that would otherwise only show, or mislead, when a tool is called.
@@ -162,6 +166,9 @@ func (o Options) Program(base string, c Command) (_ *Program, err error) {
 	case o.Container.Own():
 		p.Dir = cmp.Or(dir, "/")
 		err = p.inFolder(base, c)
+	case o.Walls.Injector.Intercepts():
+		err = tool.Errorf(tool.CodeInvalidInput, "it runs in a container of %s, where no proxy of ours adds the keys of connections: run "+
+			"it behind walls, or set `expose: true` in the connection", o.Container.Image)
 	default:
 		p.Dir, p.env = dir, process.Assigned(o.given(c))
 		p.Box, err = o.Container.Open(base, o.Walls.Checker(base), c.Log)

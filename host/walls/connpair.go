@@ -22,7 +22,7 @@ import (
 // A connPair is one connection of a child, and the one to the host if there is one. Both end with its context.
 type connPair struct {
 	*egress
-	report func(host)
+	report func(capability, target string)
 	child  *side
 	head   *head
 	in     *bufio.Reader // data from the child
@@ -138,7 +138,7 @@ func (c *connPair) connect(t host) (*side, error) {
 	conn, err := c.egress.connect(c.ctx, t)
 	if err != nil {
 		if tool.CodeOf(err) == tool.CodeAccessDenied {
-			c.report(t)
+			c.report(capNetwork, t.String())
 		}
 		return nil, err
 	}
@@ -184,6 +184,13 @@ type head struct {
 	kept bytes.Buffer
 	err  error // why it ended
 	over bool
+}
+
+// begin starts another request, of which a part has been read.
+func (h *head) begin(early []byte) {
+	h.over, h.err = false, nil
+	h.kept.Reset()
+	h.kept.Write(early)
 }
 
 var errHead = errors.New("the request is too large")
@@ -241,7 +248,8 @@ func (c *connPair) serveSOCKS() {
 		return
 	}
 	var peer *side
-	if reply == socksOK {
+	covered := reply == socksOK && c.inject.covers(t)
+	if reply == socksOK && !covered {
 		peer, err = c.connect(t)
 		reply = socksReply(err)
 	}
@@ -249,6 +257,10 @@ func (c *connPair) serveSOCKS() {
 	_, _ = c.child.Write([]byte{socksVersion, reply, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	if reply != socksOK {
 		c.part()
+		return
+	}
+	if covered {
+		c.intercept(t)
 		return
 	}
 	c.tunnel(peer)

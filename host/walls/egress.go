@@ -31,6 +31,7 @@ type limits struct {
 	half    time.Duration // likewise, after the child has closed its direction: it may wait for the rest, or be gone
 	look    time.Duration // between two checks of the last two
 	part    time.Duration // for the child to read why it was refused
+	next    time.Duration // for the next request of a connection that stays open
 }
 
 // An egress is the way out of a room to the named hosts only. It speaks the two proxy protocols that programs use: HTTP,
@@ -41,6 +42,7 @@ type limits struct {
 // inner network.
 type egress struct {
 	hosts  []host
+	inject *Injector // nil if the source has no connections
 	limits limits
 	lookup func(ctx context.Context, network, name string) ([]netip.Addr, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
@@ -55,6 +57,7 @@ func newEgress(hosts []host) *egress {
 		limits: limits{
 			head: 15 * time.Second, resolve: 10 * time.Second, connect: 20 * time.Second,
 			idle: 10 * time.Minute, half: 10 * time.Second, look: 200 * time.Millisecond, part: time.Second,
+			next: time.Minute,
 		},
 		lookup: net.DefaultResolver.LookupNetIP, dial: new(net.Dialer).DialContext,
 	}
@@ -160,12 +163,18 @@ func (e *egress) resolve(ctx context.Context, t host) ([]netip.Addr, error) {
 	return e.pins[t.name], nil
 }
 
+// What the proxy stops.
+const (
+	capNetwork    = "network"
+	capCredential = "credential"
+)
+
 // serve returns the function that handles the connections of one room. Refusals are reported to the watch, up to its
 // limit for a call.
 func (e *egress) serve(w *Watch) func(net.Conn) {
-	report := func(t host) {
+	report := func(capability, target string) {
 		if w != nil && len(w.Checks()) < mostChecks {
-			w.saw(sandbox.Violation{Capability: "network", Guarantee: "no_network", Target: t.String()})
+			w.saw(sandbox.Violation{Capability: capability, Guarantee: "no_" + capability, Target: target})
 		}
 	}
 	return func(c net.Conn) {

@@ -211,10 +211,15 @@ func get(t testing.TB, c *http.Client, address string) (int, string) {
 // confined runs a program in a room whose tools may reach some hosts, and returns its output and what was stopped.
 func confined(t *testing.T, hosts Network, read string, argv ...string) (string, []Check) {
 	t.Helper()
+	return confinedBy(t, Options{Network: hosts, Read: []string{read}}, argv...)
+}
+
+func confinedBy(t *testing.T, o Options, argv ...string) (string, []Check) {
+	t.Helper()
 	env := []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}
 	argv, code, err := Find(t.Context(), argv, "/", os.Environ())
 	kit.OK(t, err)
-	w := kit.Must(Options{Network: hosts}.Around(Needs{Dir: "/", Read: []string{read}, Run: code}))(t)
+	w := kit.Must(o.Around(Needs{Dir: "/", Run: code}))(t)
 	watch := &Watch{}
 	walls := kit.Must(w.Confine("tool", tool.Guarantees{}, watch))(t)
 	c := kit.Must(process.Start(process.Command{Argv: argv, Dir: "/", Env: w.Environment(env), Confine: walls}))(t)

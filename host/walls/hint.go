@@ -48,7 +48,7 @@ func Hint(s *tool.Spec, blocked []tool.Blocked, said string) string {
 		a.take(b)
 	}
 	a.imported(said)
-	if len(a.stopped) == 0 && len(a.forbidden) == 0 {
+	if len(a.stopped)+len(a.forbidden)+len(a.keys) == 0 {
 		return a.guess(said)
 	}
 	return a.String()
@@ -60,6 +60,7 @@ type advice struct {
 	room      *tool.Room
 	stopped   []string  // by the walls, in words
 	forbidden []string  // by something that no walls allow, in words
+	keys      []string  // what the proxy refused to do with the keys of connections
 	settings  []setting // that would allow it
 }
 
@@ -78,6 +79,12 @@ const (
 
 // take adds something that was stopped.
 func (a *advice) take(b tool.Blocked) {
+	if b.Capability == capCredential {
+		if why := clean(b.Target); len(a.keys) < mostTold && !slices.Contains(a.keys, why) {
+			a.keys = append(a.keys, why)
+		}
+		return
+	}
 	does, known := map[string]string{
 		"filesystem_write": "writing ", "network": "connecting to ", "subprocess": "starting ",
 		"memory": "more memory than ", "processes": "more processes than ",
@@ -217,6 +224,9 @@ func hostOf(target string) string {
 // String returns what was stopped, and ends with the line.
 func (a *advice) String() string {
 	text := ""
+	if len(a.keys) > 0 {
+		text += "; the proxy of source " + strconv.Quote(clean(a.spec.Source)) + ": " + strings.Join(a.keys, "; ")
+	}
 	if len(a.forbidden) > 0 {
 		text += "; forbidden for source " + strconv.Quote(clean(a.spec.Source)) + ": " + strings.Join(a.forbidden, "; ")
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"toolpost/tool"
@@ -35,17 +37,38 @@ func (c *connPair) serveHTTP() {
 		c.refuse(req, http.StatusBadRequest, err.Error())
 		return
 	}
+	connect := req.Method == http.MethodConnect
+	if c.inject.covers(t) {
+		if !connect {
+			c.forwardWith(req, t, false)
+			return
+		}
+		fmt.Fprint(c.child, established)
+		c.intercept(t)
+		return
+	}
+	if name := c.inject.mentioned(req.URL, req.Header); name != "" {
+		why := fmt.Sprintf("the placeholder of connection %s was sent to %s, which is not one of its hosts", name, t)
+		c.report(capCredential, why)
+		c.refuse(req, http.StatusForbidden, why)
+		return
+	}
 	peer, err := c.connect(t)
 	switch {
 	case err != nil:
-		c.refuse(req, status(err), tool.AsError(err).Message)
-	case req.Method == http.MethodConnect:
-		fmt.Fprint(c.child, "HTTP/1.1 200 Connection established\r\n\r\n")
+		c.refuse(req, status(err), message(err))
+	case connect:
+		fmt.Fprint(c.child, established)
 		c.tunnel(peer)
 	default:
-		c.forward(req, peer)
+		c.forward(req, peer, forwarding{})
 	}
 }
+
+const established = "HTTP/1.1 200 Connection established\r\n\r\n"
+
+// message returns the text of an error for the program.
+func message(err error) string { return tool.AsError(err).Message }
 
 // status returns the HTTP status for a host that was not reached.
 func status(err error) int {
@@ -84,16 +107,29 @@ func (c *connPair) refuse(req *http.Request, status int, text string) {
 	c.part()
 }
 
-// target returns the host of a request.
-func (c *connPair) target(req *http.Request) (host, error) {
-	connect, u := req.Method == http.MethodConnect, req.URL
+// unambiguous returns the headers of a request as the child sent them, and refuses what another program could read in
+// another way.
+func (c *connPair) unambiguous(req *http.Request) (textproto.MIMEHeader, error) {
 	sent, err := c.sent()
 	switch {
 	case err != nil || req.ProtoMajor != 1:
-		return host{}, errors.New("only HTTP/1.0 and HTTP/1.1 are spoken here")
+		return nil, errors.New("only HTTP/1.0 and HTTP/1.1 are spoken here")
 	case slices.ContainsFunc(slices.Collect(maps.Keys(sent)),
 		func(name string) bool { return strings.Contains(name, " ") }):
-		return host{}, errors.New("the name of a header has a space in it")
+		return nil, errors.New("the name of a header has a space in it")
+	case sent.Get("Content-Length") != "" && sent.Get("Transfer-Encoding") != "":
+		return nil, errors.New("the body has two lengths")
+	}
+	return sent, nil
+}
+
+// target returns the host of a request.
+func (c *connPair) target(req *http.Request) (host, error) {
+	connect, u := req.Method == http.MethodConnect, req.URL
+	sent, err := c.unambiguous(req)
+	switch {
+	case err != nil:
+		return host{}, err
 	case u.User != nil:
 		return host{}, errors.New("an address with a user in it is refused")
 	case connect && (req.RequestURI != u.Host || u.Port() == ""):
@@ -103,8 +139,6 @@ func (c *connPair) target(req *http.Request) (host, error) {
 			"CONNECT for https")
 	case connect && (sent.Get("Content-Length") != "" || sent.Get("Transfer-Encoding") != ""):
 		return host{}, errors.New("CONNECT takes no body")
-	case sent.Get("Content-Length") != "" && sent.Get("Transfer-Encoding") != "":
-		return host{}, errors.New("the body has two lengths")
 	}
 	port, err := parsePort(cmp.Or(u.Port(), "80"))
 	if err != nil {
@@ -136,13 +170,20 @@ func (h host) isAlso(text string) bool {
 	return err == nil && newHost(u.Hostname(), port) == h
 }
 
-// forward sends a request to its host, and the answer to the child.
-func (c *connPair) forward(req *http.Request, peer *side) {
+// forwarding is how a request to the host of a connection differs from others.
+type forwarding struct {
+	secure *tls.Config                // nil without TLS
+	clean  func(*http.Response) error // changes the answer; nil if it is not changed
+	keep   bool                       // the child may send another request after the answer
+}
+
+// forward sends a request to its host, and the answer to the child. It reports whether the child may send another.
+func (c *connPair) forward(req *http.Request, peer *side, o forwarding) (again bool) {
 	conn := &asked{side: peer, spoken: make(chan struct{})}
 	way := &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead,
-		ExpectContinueTimeout: time.Second,
+		ExpectContinueTimeout: time.Second, TLSClientConfig: o.secure, TLSHandshakeTimeout: c.limits.connect,
 	}
 	up := &upload{Reader: req.Body, pair: c}
 	if !req.ProtoAtLeast(1, 1) || !strings.EqualFold(req.Header.Get("Expect"), "100-continue") {
@@ -159,13 +200,32 @@ func (c *connPair) forward(req *http.Request, peer *side) {
 	resp, err := way.RoundTrip(req.WithContext(c.ctx))
 	up.answered()
 	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
-		c.refuse(req, http.StatusBadGateway, "the host gave no answer that is HTTP")
-		return
+		c.refuse(req, http.StatusBadGateway, unanswered(err))
+		return false
 	}
 	defer resp.Body.Close()
-	if c.answer(req, resp) == nil {
+	if o.clean != nil {
+		if err := o.clean(resp); err != nil {
+			c.refuse(req, http.StatusBadGateway, "the answer of the host cannot be searched for the key: "+err.Error())
+			return false
+		}
+	}
+	again = o.keep && (req.Body == http.NoBody || up.ended.Load())
+	switch {
+	case c.answer(req, resp, again) != nil:
+		return false
+	case !again:
 		c.part()
 	}
+	return again
+}
+
+// unanswered explains why there is no answer.
+func unanswered(err error) string {
+	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "the certificate of the host is not trusted: " + bad.Err.Error()
+	}
+	return "the host gave no answer that is HTTP"
 }
 
 // An asked host is read from only after something was written to it: net/http would log earlier data in the program's
@@ -192,13 +252,18 @@ func (a *asked) Read(p []byte) (int, error) {
 // An upload is the body of a request. If the child waits for 100 Continue, it gets it when the host wants the body.
 type upload struct {
 	io.Reader
-	pair *connPair
-	ask  sync.Once // done once the child must not get it any more
+	pair  *connPair
+	ask   sync.Once   // done once the child must not get it any more
+	ended atomic.Bool // all of it was read
 }
 
 func (u *upload) Read(p []byte) (int, error) {
 	u.ask.Do(func() { fmt.Fprint(u.pair.child, "HTTP/1.1 100 Continue\r\n\r\n") })
-	return u.Reader.Read(p)
+	n, err := u.Reader.Read(p)
+	if err == io.EOF {
+		u.ended.Store(true)
+	}
+	return n, err
 }
 
 // Close does nothing: net/http would read the rest, which never ends if the child does not end it.
@@ -223,7 +288,7 @@ func dropHops(h http.Header) {
 }
 
 // answer sends an answer to the child, each piece as soon as it comes. A truncated answer must not look complete.
-func (c *connPair) answer(req *http.Request, resp *http.Response) error {
+func (c *connPair) answer(req *http.Request, resp *http.Response, keep bool) error {
 	dropHops(resp.Header)
 	minor := min(req.ProtoMinor, 1)
 	length := resp.ContentLength
@@ -236,7 +301,9 @@ func (c *connPair) answer(req *http.Request, resp *http.Response) error {
 	case minor > 0:
 		resp.Header.Set("Transfer-Encoding", "chunked")
 	}
-	resp.Header.Set("Connection", "close")
+	if !keep {
+		resp.Header.Set("Connection", "close")
+	}
 	var start bytes.Buffer
 	fmt.Fprintf(&start, "HTTP/1.%d %03d %s\r\n", minor, resp.StatusCode, http.StatusText(resp.StatusCode))
 	_ = resp.Header.Write(&start)

@@ -30,8 +30,7 @@ func Sends(c *tool.Credential, method string, u *url.URL) bool {
 	}
 	host := slices.ContainsFunc(c.Hosts, func(text string) bool {
 		h, err := parseHost(text)
-		near := h.port != 0 && (h.addr.IsValid() && !isPublic(h.addr) || h.name == "localhost")
-		return err == nil && h.covers(asked) && (u.Scheme == "https" || near)
+		return err == nil && h.covers(asked) && (u.Scheme == "https" || h.near())
 	})
 	methods := len(c.Methods) == 0 || slices.ContainsFunc(c.Methods, func(m string) bool { return strings.EqualFold(m, method) })
 	return host && methods && (len(c.Paths) == 0 || inPaths(c.Paths, u))

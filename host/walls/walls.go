@@ -43,6 +43,7 @@ type Options struct {
 	Root      string             `yaml:"-"` // a folder that replaces the system's programs, see sandbox.Profile; empty if there is none
 	Source    string             `yaml:"-"` // whose tools they are around, for the system's ps
 	OffLimits *offlimits.Checker `yaml:"-"` // what no tool may see or change; nil means the state beside the config
+	Injector  *Injector          `yaml:"-"` // for a source with connections; nil if it has none
 }
 
 // leastMemory is what the smallest programs need; the kernel refuses a limit below the memory that it must keep for them.
@@ -64,12 +65,12 @@ func (o *Options) ChangeNothing() bool {
 
 // NoNetwork reports whether programs behind these walls reach no network.
 func (o *Options) NoNetwork() bool {
-	return !o.Off && (len(o.Network) == 0 || o.Network[0] == "none")
+	return !o.Off && (len(o.Network) == 0 || o.Network[0] == "none") && len(o.Injector.entries()) == 0
 }
 
 // Needs are the requirements of a protocol's tools.
 type Needs struct {
-	Dir   string   // the folder of the config, where its relative paths start
+	Dir   string   // the folder of the config, in which its relative paths start
 	Read  []string // their own folder
 	Write []string // private to them
 	Run   []string // their program, its interpreter and libraries; see Code
@@ -82,7 +83,7 @@ func (o Options) Claim(base string) offlimits.Claim {
 	c := offlimits.Claim{Writes: absolute(base, o.Write), Homes: absolute(base, o.Run), Bare: o.Off, Stays: true}
 	if kind, _, err := o.Network.kind(); o.Off {
 		c.Gains = "without walls"
-	} else if o.Unix || err != nil || kind > sandbox.NetworkLoopback {
+	} else if o.Unix || err != nil || kind > sandbox.NetworkLoopback || !o.NoNetwork() {
 		c.Gains = "with a network"
 	}
 	return c
@@ -118,6 +119,9 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	}
 	w := &Walls{off: o.Off, network: o.Network, profile: sandbox.Default(n.Read...), checker: o.Checker(n.Dir), o: o, base: n.Dir}
 	p := &w.profile
+	if err := o.admit(); err != nil {
+		return nil, err
+	}
 	if o.Off {
 		*p, w.code = open(), n.Run
 		o.Off = false
@@ -146,7 +150,49 @@ func (o Options) Around(n Needs) (*Walls, error) {
 	if p.Network = network; len(hosts) > 0 {
 		w.egress = newEgress(hosts)
 	}
-	return w, nil
+	return w, w.connect(o.Injector)
+}
+
+// admit refuses walls that a program of a source with connections could go around.
+func (o Options) admit() error {
+	links := o.Injector.intercepts()
+	all := len(o.Network) == 1 && o.Network[0] == sandbox.NetworkAll.String()
+	if len(links) == 0 || !o.Off && !all {
+		return nil
+	}
+	line := "walls: {off: true}"
+	if !o.Off {
+		line = "walls: {network: all}"
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "source %s uses the connection %s, whose key the proxy of its room adds, and its `%s` "+
+		"goes around the proxy: write `walls: {network: [%s]}` with the other hosts that it needs, or `expose: true` in the connection",
+		o.Source, links[0].Connection, line, strings.Join(links[0].Hosts, ", "))
+}
+
+// connect opens the walls to the hosts of the connections, and to them only.
+func (w *Walls) connect(in *Injector) error {
+	more := in.entries()
+	if len(more) == 0 || w.profile.Network == sandbox.NetworkAll {
+		return nil
+	}
+	named := Network(more)
+	if w.egress != nil {
+		named = slices.Concat(w.network, named)
+	}
+	_, hosts, err := named.kind()
+	if err != nil {
+		return err
+	}
+	w.network, w.profile.Network, w.egress = named, sandbox.NetworkEgress, newEgress(hosts)
+	w.egress.inject = in
+	ca, err := in.authority()
+	if err != nil {
+		return tool.Errorf(tool.CodeUnavailable, "the certificate of its room cannot be made: %w", err)
+	}
+	if ca != nil {
+		w.profile.Executable = append(w.profile.Executable, ca.bundle) // which a tool has that may not read files
+	}
+	return nil
 }
 
 // With returns the same walls around tools that run more code. They share the egress, so names are pinned for all.
@@ -258,10 +304,13 @@ func (w *Walls) mayGive(name string) error {
 
 // Environment adds the variables for the proxy, if there is one.
 func (w *Walls) Environment(env []string) []string {
-	if w.egress == nil {
-		return env
+	if w.egress != nil {
+		env = append(slices.Clone(env), proxyVariables()...)
 	}
-	return append(slices.Clone(env), proxyVariables()...)
+	if w.o.Injector != nil {
+		env = append(slices.Clone(env), w.o.Injector.environment()...)
+	}
+	return env
 }
 
 // String describes what a tool may do.
