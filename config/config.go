@@ -139,10 +139,12 @@ type Source struct {
 	Pin      string // on or off: whether the descriptions of its tools are pinned; empty means its protocol's default
 	// Connections names the providers whose accounts the source's calls use, each that of its caller.
 	Connections []string
-	// Credentials describe the connections, without values. The code that opens the source sets them.
+	// Credentials describe the connections, without values. The code that opens the source sets them, and Equal ignores them.
 	Credentials []*tool.Credential
-	// Injector is set likewise, for one instance of a source with connections, and Equal ignores it.
+	// Injector is set likewise, for one instance of a source with connections, and Equal ignores it. Instance names the
+	// folder of what that of a caller keeps.
 	Injector Injector
+	Instance string
 	// Secrets returns the values of the secrets that the source's own fields name. The code that opens the source sets
 	// it, and Equal ignores it; nil if there are none.
 	Secrets Secrets
@@ -197,9 +199,7 @@ func (s Source) Peek(into any) error { return s.entry.doc.explain(decodeSome(s.e
 func (s Source) JSON() json.RawMessage { return s.entry.value }
 
 // Equal reports whether two entries have the same content in the same order, whatever their layout and comments.
-func (s Source) Equal(o Source) bool {
-	return s.Dir == o.Dir && s.entry.Equal(o.entry) && reflect.DeepEqual(s.Credentials, o.Credentials)
-}
+func (s Source) Equal(o Source) bool { return s.Dir == o.Dir && s.entry.Equal(o.entry) }
 
 // A Door is an entrance for calls. Its fields belong to its protocol, which reads them with Decode.
 type Door struct {

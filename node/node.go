@@ -182,7 +182,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Node, error) {
 	n.Catalogue = catalogue.New(ctx, catalogue.Env{
 		Config: cfg, Protocols: o.Protocols, Log: n.o.Log, Redactor: n.redactor, Pins: n.storage.Pins,
 		Watch: o.Watch, Own: o.Own, Offline: o.Offline, Lazy: o.Lazy, Early: o.Early, Only: o.Only,
-		Read: n.readSettings, Claims: n.claims, Remote: n.fleetSources, Misplaced: func() error { return n.cache.Misplaced() },
+		Read: n.readSettings, Connections: connection.Describe, Claims: n.claims, Remote: n.fleetSources, Misplaced: func() error { return n.cache.Misplaced() },
 	})
 	n.warnOfWriters()
 	if err = n.start(ctx); err != nil {

@@ -188,6 +188,11 @@ type plan struct {
 
 // Read reads the connections of a config, and those that its sources name.
 func (c *Connections) Read(cfg *config.Config) (apply func(), err error) {
+	p, err := read(cfg)
+	return func() { c.now.Store(p) }, err
+}
+
+func read(cfg *config.Config) (*plan, error) {
 	var entries []Options
 	if err := cfg.Section(Section().Name).Decode(&entries); err != nil {
 		return nil, err
@@ -211,15 +216,22 @@ func (c *Connections) Read(cfg *config.Config) (apply func(), err error) {
 			p.sources[src.Name] = append(p.sources[src.Name], o)
 		}
 	}
-	return func() { c.now.Store(p) }, nil
+	return p, nil
 }
 
-// Declared returns the connections of a source as a program is told of them: without values.
-func (c *Connections) Declared(source string) (all []*tool.Credential) {
-	for _, o := range c.now.Load().sources[source] {
-		all = append(all, o.credential())
+// Describe returns the connections of each source of a config as its programs are told of them: without values.
+func Describe(cfg *config.Config) (map[string][]*tool.Credential, error) {
+	p, err := read(cfg)
+	if err != nil {
+		return nil, err
 	}
-	return all
+	described := map[string][]*tool.Credential{}
+	for source, list := range p.sources {
+		for _, o := range list {
+			described[source] = append(described[source], o.credential())
+		}
+	}
+	return described, nil
 }
 
 func (o *Options) credential() *tool.Credential {

@@ -19,6 +19,7 @@ import (
 	"toolpost/host/notice"
 	"toolpost/host/secret"
 	"toolpost/protocol/all"
+	"toolpost/tool"
 )
 
 // An Env has what a catalogue is made of.
@@ -39,6 +40,8 @@ type Env struct {
 
 	// Read reads the settings of a config, before its sources are opened. Nothing changes before Announce and Publish.
 	Read func(*config.Config) (Settings, error)
+	// Connections describes the connections of each source of a config, without values.
+	Connections func(*config.Config) (map[string][]*tool.Credential, error)
 	// Claims returns the files that no tool sees or changes because other parts of a config use them.
 	Claims func(*config.Config) []offlimits.Claim
 	// Remote returns the sources that other nodes of the fleet bring.

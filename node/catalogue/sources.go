@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -125,12 +126,25 @@ func (c *Catalogue) read(ctx context.Context, cfg *config.Config) (to wanted, er
 	if to.Settings, err = c.env.Read(cfg); err == nil {
 		err = cfg.Secrets.Decode(&to.secrets)
 	}
+	if err == nil {
+		to.sources, err = c.connected(cfg)
+	}
 	if err != nil {
 		return to, err
 	}
 	to.Announce(ctx)
 	to.vault = c.openVault(ctx, cfg, to.secrets)
 	return to, nil
+}
+
+// connected returns the sources of a config with what describes their connections.
+func (c *Catalogue) connected(cfg *config.Config) ([]config.Source, error) {
+	described, err := c.env.Connections(cfg)
+	sources := slices.Clone(cfg.Sources)
+	for i := range sources {
+		sources[i].Credentials = described[sources[i].Name]
+	}
+	return sources, err
 }
 
 // replace switches to other sources, secrets and settings, and returns the changes of the tools. It opens
@@ -231,7 +245,7 @@ func (c *Catalogue) kept(w config.Source, to wanted, keep func(*source) bool) *s
 	defer c.mu.Unlock()
 	s := c.sourceOf(w)
 	now := c.checker.Now()
-	if s == nil || !keep(s) || s.claim.Outdates(s.list, now) || now.Guard(s.claim) != nil || !s.lent.renew(to.vault) {
+	if s == nil || !keep(s) || !reflect.DeepEqual(s.Credentials, w.Credentials) || s.claim.Outdates(s.list, now) || now.Guard(s.claim) != nil || !s.lent.renew(to.vault) {
 		return nil
 	}
 	return s
@@ -386,7 +400,7 @@ func (c *Catalogue) try(ctx context.Context, p all.Protocol, src config.Source, 
 		return o.failed(err)
 	}
 	var err error
-	if o.runner, err = p.Open(ctx, src, c.env.Log.With("source", src.Name)); err != nil {
+	if o.runner, err = p.OpenSource(ctx, src, c.env.Log.With("source", src.Name)); err != nil {
 		return o.failed(err)
 	}
 	if lister, ok := o.runner.(tool.Source); ok {

@@ -50,6 +50,8 @@ type Protocol struct {
 	Local func(config.Source) bool
 	// Connects means that opening a source, or listing its tools, starts a program or sends a request to a server.
 	Connects bool
+	// Keys says how a source uses connections.
+	Keys Keys
 	// Opens returns how long opening a source may take if each of its programs has its own time to start. nil means the
 	// usual time.
 	Opens func(config.Source) time.Duration
@@ -113,7 +115,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "namel3ss", Doc: "Python and Node functions: one JSON document in, one out",
-			Open: namel3ss.Open, Claim: namel3ss.Claim, Options: namel3ss.Options{},
+			Keys: KeysByCaller, Open: namel3ss.Open, Claim: namel3ss.Claim, Options: namel3ss.Options{},
 			Stdio: &StdioDoor{
 				Doc:   "Answer one request of the protocol namel3ss; NAME overrides the tool in the request",
 				Usage: "[NAME]", Most: 1, Door: asNamel3ss,
@@ -127,7 +129,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "narratoria", Doc: "programs that report events, one JSON object per line",
-			Open: narratoria.Open, Claim: narratoria.Claim, Options: narratoria.Options{},
+			Keys: KeysByCaller, Open: narratoria.Open, Claim: narratoria.Claim, Options: narratoria.Options{},
 			Stdio: &StdioDoor{
 				Doc:   "Answer one request for the tool NAME, in the protocol narratoria",
 				Usage: "NAME", Least: 1, Most: 1, Door: asNarratoria,
@@ -135,7 +137,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "command", Doc: "any program: its command line is made of the arguments, its output is the result",
-			Open: command.Open, Claim: command.Claim, Options: command.Options{},
+			Keys: KeysByCaller, Open: command.Open, Claim: command.Claim, Options: command.Options{},
 		},
 		{
 			Name: "cassette", Doc: "recorded calls, played again: the tools of a cassette give what they gave, and nothing runs",
@@ -144,12 +146,12 @@ func Protocols() []Protocol {
 		{
 			Name: "alphahuman",
 			Doc:  "AlphaHuman skills: folders with a program that speaks JSON-RPC, or with instructions",
-			Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Connects: true, Opens: alphahuman.Opens,
+			Keys: KeysByCaller, Open: alphahuman.Open, Claim: alphahuman.Claim, Options: alphahuman.Options{}, Connects: true, Opens: alphahuman.Opens,
 			Stdio: &StdioDoor{Doc: "Serve your tools as a skill, in the protocol alphahuman", Door: asAlphaHuman},
 		},
 		{
 			Name: "machina", Doc: "tools of a Machina toolhost and its plugin",
-			Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Connects: true,
+			Keys: KeysByCaller, Open: machina.Open, Claim: machina.Claim, Options: machina.Options{}, Connects: true,
 			Stdio: &StdioDoor{
 				Doc:   "Serve your tools as a toolhost, in the protocol machina; --list prints the id of each tool (AID)",
 				Usage: "--list SOURCE | --run SOURCE AID | --serve SOURCE", Flags: [][2]string{
@@ -170,7 +172,7 @@ func Protocols() []Protocol {
 		{
 			Name: "mcp",
 			Doc:  "MCP servers: programs that Toolpost starts, or servers over HTTP",
-			Open: mcprunner.Open, Claim: mcprunner.Claim, Options: mcprunner.SourceOptions{}, Upstream: true, Connects: true, Opens: mcprunner.Opens,
+			Keys: KeysByCaller, Open: mcprunner.Open, Claim: mcprunner.Claim, Options: mcprunner.SourceOptions{}, Upstream: true, Connects: true, Opens: mcprunner.Opens,
 			Stdio: &StdioDoor{Doc: "Serve your tools, or one source, as an MCP server", Usage: "[SOURCE]", Most: 1, Door: asMCP, Early: true, Agents: true},
 			Doors: []Door{{
 				Name: "mcp", Doc: "the MCP door; it shares the HTTP door's address, and is open even if the config does not name it",
@@ -179,7 +181,7 @@ func Protocols() []Protocol {
 		},
 		{
 			Name: "openapi", Doc: "operations of an HTTP API, as its OpenAPI document describes them",
-			Open: openapi.Open, Claim: openapi.Claim, Options: openapi.Options{}, Upstream: true, Connects: true,
+			Keys: KeysByCall, Open: openapi.Open, Claim: openapi.Claim, Options: openapi.Options{}, Upstream: true, Connects: true,
 			Local: openapi.Local,
 		},
 		{

@@ -97,7 +97,11 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 
 func optionsOf(src config.Source) (Options, error) {
 	o := Options{source: src.Name, Data: src.StateDir("skills", src.Name), Options: spawn.Of(src)}
-	return o, src.Decode(&o)
+	err := src.Decode(&o)
+	if src.Instance != "" {
+		o.Data = filepath.Join(cmp.Or(o.Data, src.StateDir("skills", src.Name)), "callers", src.Instance)
+	}
+	return o, err
 }
 
 // Claim returns the files that a configured source starts from, those that it keeps for its skills, and those that they may
