@@ -107,6 +107,30 @@ func (in *Injector) Active(connection string) *tool.Credential {
 	return credentialOf(in.running[len(in.running)-1], connection)
 }
 
+// Credentials returns those of a running call with their descriptions, for a runner that makes the requests itself.
+func (in *Injector) Credentials() (all []*tool.Credential) {
+	if in == nil {
+		return nil
+	}
+	for _, l := range in.links {
+		if active := in.Active(l.Connection); active != nil {
+			one := *l.Credential
+			one.Value, one.Used = active.Value, active.Used
+			all = append(all, &one)
+		}
+	}
+	return all
+}
+
+// Check refuses the address of a server to which no connection sends its value.
+func (in *Injector) Check(method string, u *url.URL) error {
+	if in == nil || slices.ContainsFunc(in.links, func(l *link) bool { return Sends(l.Credential, method, u) }) {
+		return nil
+	}
+	return tool.Errorf(tool.CodeInvalidInput, "its connections send no key with %s to %s: add it to their hosts, methods and paths; "+
+		"without TLS, only to an address of this machine or its network with a port", method, Address(u))
+}
+
 // Secret returns the value of an exposed connection, for the environment of a program. It implements secret.Source. A program
 // that starts between calls gets the value that others of its instance have.
 func (in *Injector) Secret(connection string) (string, error) {

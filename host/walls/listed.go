@@ -71,7 +71,9 @@ func Authorize(req *http.Request, credentials []*tool.Credential) (added bool, e
 			return added, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the key of the connection %s has characters that a header cannot have", c.Connection))
 		}
 		req.Header.Set(name, text)
-		c.Used(req.URL.Host)
+		if c.Used != nil {
+			c.Used(req.URL.Host)
+		}
 		added = true
 	}
 	return added, nil

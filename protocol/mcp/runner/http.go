@@ -13,12 +13,14 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
 
 	"toolpost/config"
 	"toolpost/host/backoff"
+	"toolpost/host/walls"
 	"toolpost/identity/oauth"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
@@ -37,6 +39,7 @@ type remote struct {
 	name      string      // of the source
 	headers   http.Header // of the config
 	tokens    *tokenStore // nil if the headers have the credentials
+	own       bool        // it belongs to one caller, whose key its requests have while a call runs, and no other
 	client    *http.Client
 	conn      *jsonrpc.Conn
 	questions mcp.InFlight  // the server's questions without an answer yet
@@ -91,7 +94,18 @@ func (r *Runner) openHTTP(src config.Source) error {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
-	if headers.Get("Authorization") == "" {
+	if in := r.o.Walls.Injector; in != nil {
+		u, err := url.Parse(r.o.URL)
+		if err == nil {
+			err = in.Check(http.MethodPost, u)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if h.own = src.Instance != ""; h.own {
+		headers.Del("Authorization")
+	} else if headers.Get("Authorization") == "" {
 		h.tokens = &tokenStore{path: TokenFile(src), server: r.o.URL, client: oauth.HTTPClient(r.o.URL), redact: src.Redact}
 	}
 	h.life, h.end = context.WithCancel(context.Background())
@@ -407,6 +421,10 @@ func (h *remote) send(
 		}
 	}
 	resp, err := h.sendAs(ctx, s, method, header, body, token)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized && h.own { // the key may have been renewed since
+		_ = resp.Body.Close()
+		resp, err = h.sendAs(ctx, s, method, header, body, "")
+	}
 	if err == nil && resp.StatusCode == http.StatusUnauthorized && token != "" {
 		next, err := h.tokens.replaceToken(ctx, token)
 		if err == nil && (next == "" || next == token) {
@@ -454,6 +472,11 @@ func (h *remote) sendAs(
 	}
 	if s.id != "" {
 		req.Header.Set(mcp.HeaderSession, s.id)
+	}
+	if h.own {
+		if _, err := walls.Authorize(req, h.r.o.Walls.Injector.Credentials()); err != nil {
+			return nil, err
+		}
 	}
 	return h.client.Do(req)
 }
@@ -505,6 +528,10 @@ func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 
 // unauthorised returns the error for a request that the server refused for its credentials or their rights.
 func (h *remote) unauthorised(resp *http.Response) error {
+	if links := h.r.o.Walls.Injector.Credentials(); h.own && len(links) > 0 {
+		return tool.Errorf(tool.CodeAccessDenied, "%s refuses the key of the connection %s (%s): connect it again with `toolpost "+
+			"connections add %[2]s`", h.r.o.shown(), links[0].Connection, jsonrpc.Clip(resp.Status)).Because("connection_refused")
+	}
 	if h.tokens == nil {
 		return tool.Errorf(tool.CodeAccessDenied, "%s refuses the credentials in `headers` (%s): set others with "+
 			"`toolpost mcp add --replace --name %s --header ... URL`", h.r.o.shown(), jsonrpc.Clip(resp.Status), h.name).Because("credentials_refused")
