@@ -76,6 +76,7 @@ func parts() []part {
 			{name: "spawn / bwrap, as a user", run: confinedSpawnAsNobody},
 			{name: "warm call / no walls", run: walledCall},
 			{name: "warm call / none, as a user", run: walledCallAsNobody},
+			{name: "injected key / given key", run: injectedCall},
 		}},
 		{"search", []measurement{
 			{name: "grep / ripgrep", run: grepCold},

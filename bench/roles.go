@@ -28,6 +28,7 @@ const (
 	wordLoop    = "loop"
 	wordWorker  = "worker"  // and a name, and a line to join
 	wordRespond = "respond" // and a URL
+	wordKeys    = "keys"    // and an address
 )
 
 // role plays the role for which another bench started this one: it prints its measurement, or is measured itself.
@@ -40,6 +41,8 @@ func role(ctx context.Context, l *lab, words []string) {
 		tell(measureSpawns(ctx, l))
 	case wordWarm:
 		tell(measureWarm(ctx, l))
+	case wordKeys:
+		tell(measureKeys(ctx, l, where))
 	case wordCalls:
 		tell(attempt.Must(callREST(ctx, l, where)))
 	case wordDoor:
