@@ -327,7 +327,7 @@ func TestTokenOfEachCallerIsRenewedOnce(t *testing.T) {
 	for i := range callers * each {
 		who := fmt.Sprint("caller", i%callers)
 		wg.Go(func() {
-			r, err := programs[i%2].call(t, tool.Call{Caller: caller(who)})
+			r, err := programs[i/callers%2].call(t, tool.Call{Caller: caller(who)})
 			if err != nil || !strings.HasPrefix(r.Summary, "access-"+who+"-") {
 				t.Errorf("%s: %v, %v", who, r, err)
 			}

@@ -65,7 +65,7 @@ doors: {http: {}}
 	if err != nil || !strings.Contains(log, "account "+host) {
 		t.Errorf("the record does not say what was used: %s, %v", log, err)
 	}
-	nowhere(t, dir, append(provider.Issued(), "canary-key-0123456789"))
+	absent(t, dir, append(provider.Issued(), "canary-key-0123456789"))
 
 	provider.Set(idp.Settings{Deny: true})
 	agree("Connect again", "access was not granted")
@@ -76,8 +76,8 @@ doors: {http: {}}
 	p.WaitText("not connected")
 }
 
-// nowhere checks that the files of a server have none of some texts.
-func nowhere(t *testing.T, dir string, canaries []string) {
+// absent checks that the files of a server have none of some texts.
+func absent(t *testing.T, dir string, canaries []string) {
 	t.Helper()
 	kit.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {

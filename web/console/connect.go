@@ -10,7 +10,7 @@ import (
 // maxAnswered bounds each part of what a provider sends a browser back with.
 const maxAnswered = 8 << 10
 
-// connected is where a provider sends the browser back to. It decides nothing, since it does not know whose browser this is: it
+// connected serves the address to which a provider sends the browser back. It decides nothing, since it does not know whose browser this is: it
 // leads to the page, which knows its caller, and which finishes with a call of that caller. What the provider answered goes into
 // the fragment, so that no further request has it in a URL.
 func (c *Console) connected(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
