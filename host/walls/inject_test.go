@@ -123,7 +123,7 @@ func (i *instance) placeholder() string { return i.links[0].placeholder }
 // call makes the credential available until the returned function is called.
 func (i *instance) call(c *tool.Credential) (done func()) {
 	i.t.Helper()
-	return kit.Must(i.Use(&tool.Call{Tool: "ask", Caller: tool.Principal{ID: "ada"}, Credentials: []*tool.Credential{c}}))(i.t)
+	return kit.Must(i.Use(&tool.Call{Tool: "ask", Caller: tool.Principal{ID: "ada"}, Notes: tool.Notes{Credentials: []*tool.Credential{c}}}))(i.t)
 }
 
 // trusts is the TLS of a program in the room.
@@ -380,7 +380,7 @@ func TestServerWithoutATrustedCertificateGetsNoKey(t *testing.T) {
 func TestInstanceServesItsCallerOnly(t *testing.T) {
 	cred := credential("127.0.0.1:1")
 	call := func(caller string, with ...*tool.Credential) *tool.Call {
-		return &tool.Call{Tool: "ask", Caller: tool.Principal{ID: caller}, Credentials: with}
+		return &tool.Call{Tool: "ask", Caller: tool.Principal{ID: caller}, Notes: tool.Notes{Credentials: with}}
 	}
 	in := kit.Must(NewInjector([]*tool.Credential{cred}, "ada"))(t)
 	kit.Refused(t, kit.Err(in.Use(call("bob", cred))), tool.CodeInternal, "another caller")
@@ -427,7 +427,7 @@ require('http').request({port: 3128, method: 'CONNECT', path: host, headers: {ho
 	} {
 		cred := credential(a.address)
 		in := kit.Must(NewInjector([]*tool.Credential{cred}, "ada"))(t)
-		done := kit.Must(in.Use(&tool.Call{Caller: tool.Principal{ID: "ada"}, Credentials: []*tool.Credential{cred}}))(t)
+		done := kit.Must(in.Use(&tool.Call{Caller: tool.Principal{ID: "ada"}, Notes: tool.Notes{Credentials: []*tool.Credential{cred}}}))(t)
 		for n, word := range argv {
 			argv[n] = strings.ReplaceAll(word, "PLACEHOLDER", in.links[0].placeholder)
 		}

@@ -43,7 +43,7 @@ func TestKeyOfTheCallerGoesToTheHostsOfItsConnectionAlone(t *testing.T) {
 		c.Value = func(context.Context) (string, error) { return "canary", nil }
 		c.Used = func(host string) { used = append(used, host) }
 		_, err = s.Invoke(kit.Context(t), &tool.Call{
-			ID: tool.NewID(), Tool: name, Args: json.RawMessage(`{}`), Spec: s.specs[name], Credentials: []*tool.Credential{&c},
+			ID: tool.NewID(), Tool: name, Args: json.RawMessage(`{}`), Spec: s.specs[name], Notes: tool.Notes{Credentials: []*tool.Credential{&c}},
 		}, tool.Discard)
 		return used, err
 	}
