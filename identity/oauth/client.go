@@ -34,6 +34,8 @@ type Token struct {
 	Refresh string        // empty if there is none, or the previous one stays valid
 	Lasts   time.Duration // 0 if the server does not say
 	Scopes  []string      // nil if the server does not say
+	Type    string        // Bearer or DPoP, or another of an exchange
+	Issued  string        // the kind of token, if it is the outcome of an exchange (RFC 8693)
 }
 
 // A Refused is the error of a server that has decided: trying again changes nothing.
@@ -96,6 +98,12 @@ func (c *Client) Machine(ctx context.Context) (Token, error) {
 	return c.token(ctx, form)
 }
 
+// Grant gets a token for another grant: the form has its type and whatever else belongs to it.
+func (c *Client) Grant(ctx context.Context, form url.Values) (Token, error) {
+	c.scope(form)
+	return c.token(ctx, form)
+}
+
 // A Device is what a person needs at another device, and what this program needs to ask whether the person has decided.
 type Device struct {
 	Code     string          `json:"device_code"`
@@ -152,6 +160,8 @@ func (c *Client) Enrol(ctx context.Context, redirects []string) (id, secret stri
 	return made.ClientID, made.ClientSecret, nil
 }
 
+const typeForm = "application/x-www-form-urlencoded"
+
 // token reads the answer of the token endpoint.
 func (c *Client) token(ctx context.Context, form url.Values) (t Token, err error) {
 	body, err := c.post(ctx, c.Token, form)
@@ -164,11 +174,12 @@ func (c *Client) token(ctx context.Context, form url.Values) (t Token, err error
 		Expires json.RawMessage `json:"expires_in"`
 		Scope   string          `json:"scope"`
 		Type    string          `json:"token_type"`
+		Issued  string          `json:"issued_token_type"`
 	}
 	if err := strictjson.Unmarshal(body, &got); err != nil || got.Access == "" {
 		return t, tool.Errorf(tool.CodeProtocol, "the provider gave no token")
 	}
-	t = Token{Access: got.Access, Refresh: got.Refresh, Lasts: Seconds(got.Expires, 0)}
+	t = Token{Access: got.Access, Refresh: got.Refresh, Lasts: Seconds(got.Expires, 0), Type: got.Type, Issued: got.Issued}
 	if got.Scope != "" {
 		t.Scopes = strings.FieldsFunc(got.Scope, func(r rune) bool { return r == ' ' || r == ',' })
 	}
@@ -187,7 +198,7 @@ func Seconds(text json.RawMessage, otherwise time.Duration) time.Duration {
 // post sends a form. An answer with an error is a Refused; anything else that is no success is worth another try.
 func (c *Client) post(ctx context.Context, to string, form url.Values) ([]byte, error) {
 	inHeader := c.Secret != "" && !slices.Contains(c.Methods, "client_secret_post")
-	if !inHeader {
+	if !inHeader && c.ID != "" {
 		form.Set("client_id", c.ID)
 		if c.Secret != "" {
 			form.Set("client_secret", c.Secret)
@@ -197,7 +208,7 @@ func (c *Client) post(ctx context.Context, to string, form url.Values) ([]byte, 
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the provider has no such endpoint")
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Content-Type", typeForm)
 	req.Header.Set("Accept", "application/json")
 	if inHeader {
 		req.SetBasicAuth(url.QueryEscape(c.ID), url.QueryEscape(c.Secret))

@@ -27,6 +27,8 @@ type Server struct {
 
 	// Methods are the ways in which a client can send its secret to the token endpoint.
 	Methods []string `json:"token_endpoint_auth_methods_supported"`
+	// Algorithms are those of the signatures by which clients authenticate; empty if the server does not say.
+	Algorithms []string `json:"token_endpoint_auth_signing_alg_values_supported"`
 	// NamesItself is set if each answer in the browser has the issuer (RFC 9207).
 	NamesItself bool `json:"authorization_response_iss_parameter_supported"`
 }
