@@ -40,7 +40,7 @@ func floors() []floor {
 		}, ordered: true},
 		{name: "model", rooms: []string{"model"}},
 		{name: "identity and codesearch", rooms: []string{
-			"identity/oauth", "identity", "codesearch/disk", "codesearch/split", "codesearch/symbol", "codesearch/meaning",
+			"identity/oauth", "identity/machine", "identity", "codesearch/disk", "codesearch/split", "codesearch/symbol", "codesearch/meaning",
 			"codesearch/toolfind", "codesearch/grep", "codesearch/trigram", "codesearch",
 		}, ordered: true},
 		{name: "engine", rooms: []string{"engine", "engine/*"}},
