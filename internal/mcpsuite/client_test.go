@@ -23,19 +23,70 @@ import (
 // by the suite.
 const asClient = "TOOLPOST_TEST_MCP_CLIENT"
 
-// A theirSecret is the value of every secret.
-type theirSecret string
+// theirSecrets are the values of a scenario that its config names.
+type theirSecrets map[string]string
 
-func (s theirSecret) Secret(string) (string, error) { return string(s), nil }
+func (s theirSecrets) Secret(name string) (string, error) { return s[name], nil }
 
 // clientSource returns a configured source in its own folder.
-func clientSource(t *testing.T, fields, secret string) config.Source {
+func clientSource(t *testing.T, fields string, secrets theirSecrets) config.Source {
 	t.Helper()
 	cfg, err := config.Parse(filepath.Join(t.TempDir(), config.FileName), []byte("sources:\n  - {name: up, protocol: mcp, "+fields+"}\n"))
 	kit.OK(t, err)
 	src := cfg.Sources[0]
-	src.Secrets = theirSecret(secret)
+	src.Secrets = secrets
 	return src
+}
+
+// A given is what the suite tells the client of a scenario, as an administrator would.
+type given struct {
+	ClientID     string `json:"client_id"`
+	ClientSecret string `json:"client_secret"`
+	PrivateKey   string `json:"private_key_pem"`
+	Workload     string `json:"valid_jwt"`
+	IDPIssuer    string `json:"idp_issuer"`
+	IDPClient    string `json:"idp_client_id"`
+	IDToken      string `json:"idp_id_token"`
+	ToolCalls    []struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	} `json:"toolCalls"`
+}
+
+// oauth returns the config of our client for a scenario.
+func (g *given) oauth(t *testing.T, scenario, url string) string {
+	t.Helper()
+	client := fmt.Sprintf("client_id: %q", g.ClientID)
+	withSecret := func() string { return fmt.Sprintf("%s, client_secret: SECRET, issuer: %q", client, issuerOf(t, url)) }
+	switch {
+	case scenario == "auth/client-credentials-jwt":
+		return client + ", grant: client_credentials, key: {secret: KEY}"
+	case scenario == "auth/client-credentials-basic":
+		return withSecret() + ", grant: client_credentials"
+	case scenario == "auth/wif-jwt-bearer":
+		return client + ", grant: jwt_bearer, assertion: {secret: WORKLOAD}"
+	case scenario == "auth/enterprise-managed-authorization":
+		return fmt.Sprintf("%s, grant: id_jag, idp: {issuer: %q, client_id: %q, subject: {secret: PERSON}}", withSecret(), g.IDPIssuer, g.IDPClient)
+	case strings.HasPrefix(scenario, "auth/dpop"):
+		return metadataDocument + ", dpop: true"
+	case g.ClientID != "":
+		return client + ", client_secret: SECRET"
+	}
+	return metadataDocument
+}
+
+const metadataDocument = "client_metadata: 'https://conformance-test.local/client-metadata.json'"
+
+// issuerOf returns the authorization server of a scenario, which an administrator knows from registering the client there.
+func issuerOf(t *testing.T, server string) string {
+	t.Helper()
+	resp := kit.Must(http.Get(strings.Replace(server, "/mcp", "/.well-known/oauth-protected-resource/mcp", 1)))(t)
+	defer resp.Body.Close()
+	var told struct {
+		Servers []string `json:"authorization_servers"`
+	}
+	kit.OK(t, json.NewDecoder(resp.Body).Decode(&told))
+	return told.Servers[0]
 }
 
 // TestClientOfTheSuite is the client, when the suite runs it.
@@ -44,27 +95,19 @@ func TestClientOfTheSuite(t *testing.T) {
 		t.Skip("the suite runs it")
 	}
 	url := os.Args[len(os.Args)-1]
-	var given struct {
-		ClientID     string `json:"client_id"`
-		ClientSecret string `json:"client_secret"`
-		ToolCalls    []struct {
-			Name      string          `json:"name"`
-			Arguments json.RawMessage `json:"arguments"`
-		} `json:"toolCalls"`
-	}
+	scenario := os.Getenv("MCP_CONFORMANCE_SCENARIO")
+	var given given
 	if text := os.Getenv("MCP_CONFORMANCE_CONTEXT"); text != "" {
 		kit.OK(t, json.Unmarshal([]byte(text), &given))
 	}
-	oauth := "client_metadata: 'https://conformance-test.local/client-metadata.json'"
-	if given.ClientID != "" {
-		oauth = fmt.Sprintf("client_id: %q, client_secret: THEIRS", given.ClientID)
-	}
-	src := clientSource(t, fmt.Sprintf("url: %q, oauth: {%s}", url, oauth), given.ClientSecret)
+	src := clientSource(t, fmt.Sprintf("url: %q, oauth: {%s}", url, given.oauth(t, scenario, url)), theirSecrets{
+		"SECRET": given.ClientSecret, "KEY": given.PrivateKey, "WORKLOAD": given.Workload, "PERSON": given.IDToken,
+	})
 	r := kit.Must(runner.Open(t.Context(), src, slog.New(slog.NewTextHandler(os.Stderr, nil))))(t)
 	defer r.Close(t.Context())
 	user := &person{t: t, src: src, r: r}
 	specs := user.tools()
-	switch scenario := os.Getenv("MCP_CONFORMANCE_SCENARIO"); {
+	switch {
 	case scenario == "tools_call":
 		user.call("add_numbers", `{"a":5,"b":3}`)
 	case scenario == "http-invalid-tool-headers":

@@ -117,20 +117,10 @@ const required = "required"
 // known lists the scenarios that do not pass, each with its reason: an error of the suite, or a missing feature. A
 // scenario that passes must not be listed.
 func known() map[string]string {
-	const unspoken = "is not spoken yet: "
-	all := map[string]string{
+	return map[string]string{
 		"input-required-result-ignore-extra-params": "does not pass: it warns, because it answers in its first call, without the requestState " +
 			"of a question; that is no answer to anything that was asked, and so the server asks",
-		"auth/enterprise-managed-authorization": unspoken + "enterprise-managed authorization",
-		"auth/wif-jwt-bearer":                   unspoken + "workload identity federation",
 	}
-	for _, kind := range []string{"jwt", "basic"} {
-		all["auth/client-credentials-"+kind] = unspoken + "client credentials, for a client that is its own user"
-	}
-	for _, kind := range []string{"dpop", "dpop-nonce"} {
-		all["auth/"+kind] = unspoken + "DPoP, tokens that are bound to a key"
-	}
-	return all
 }
 
 func TestTheOfficialSuitePasses(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"toolpost/config"
 	"toolpost/host/backoff"
 	"toolpost/host/walls"
+	"toolpost/identity/machine"
 	"toolpost/identity/oauth"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
@@ -38,7 +39,7 @@ type remote struct {
 	r         *Runner
 	name      string      // of the source
 	headers   http.Header // of the config
-	tokens    *tokenStore // nil if the headers have the credentials
+	tokens    credentials // nil if the headers have them
 	own       bool        // it belongs to one caller, whose key its requests have while a call runs, and no other
 	client    *http.Client
 	conn      *jsonrpc.Conn
@@ -56,6 +57,19 @@ type remote struct {
 }
 
 var _ upstream = (*remote)(nil)
+
+// credentials have the tokens of a source: those of a login, or those of a grant.
+type credentials interface {
+	// Token returns a token that should be valid, or none.
+	Token(ctx context.Context) (oauth.Access, error)
+	// Replace returns another token after the server refused one, or none or the same if that is all there is.
+	Replace(ctx context.Context, refused oauth.Access, resp *http.Response) (oauth.Access, error)
+}
+
+var (
+	_ credentials = (*tokenStore)(nil)
+	_ credentials = (*machine.Tokens)(nil)
+)
 
 // An upstreamSession is what we know of a server during one session (legacy), or after one discovery (modern).
 type upstreamSession struct {
@@ -103,10 +117,17 @@ func (r *Runner) openHTTP(src config.Source) error {
 			return err
 		}
 	}
-	if h.own = src.Instance != ""; h.own {
+	h.own = src.Instance != ""
+	switch o := r.o.OAuth; {
+	case h.own:
 		headers.Del("Authorization")
-	} else if headers.Get("Authorization") == "" {
-		h.tokens = &tokenStore{path: TokenFile(src), server: r.o.URL, client: oauth.HTTPClient(r.o.URL), redact: src.Redact}
+	case o.Grant != "":
+		c := machine.Config{Options: o.Options, Client: o.client(), Source: src, Server: r.o.URL, Shown: r.o.shown()}
+		if h.tokens, err = machine.New(c); err != nil {
+			return err
+		}
+	case headers.Get("Authorization") == "":
+		h.tokens = &tokenStore{path: TokenFile(src), server: r.o.URL, client: oauth.HTTPClient(r.o.URL), bound: o.DPoP, redact: src.Redact}
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.conn = jsonrpc.NewConn(jsonrpc.Options{
@@ -413,21 +434,21 @@ func ownHeaders() []string {
 func (h *remote) send(
 	ctx context.Context, s *upstreamSession, method string, header http.Header, body []byte,
 ) (*http.Response, error) {
-	token := ""
+	var token oauth.Access
 	if h.tokens != nil {
 		var err error
-		if token, err = h.tokens.token(ctx); err != nil {
+		if token, err = h.tokens.Token(ctx); err != nil {
 			return nil, err
 		}
 	}
 	resp, err := h.sendAs(ctx, s, method, header, body, token)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized && h.own { // the key may have been renewed since
 		_ = resp.Body.Close()
-		resp, err = h.sendAs(ctx, s, method, header, body, "")
+		resp, err = h.sendAs(ctx, s, method, header, body, token)
 	}
-	if err == nil && resp.StatusCode == http.StatusUnauthorized && token != "" {
-		next, err := h.tokens.replaceToken(ctx, token)
-		if err == nil && (next == "" || next == token) {
+	if err == nil && h.tokens != nil && wantsToken(resp) {
+		next, err := h.tokens.Replace(ctx, token, resp)
+		if err == nil && (next.Token == "" || next.Token == token.Token) {
 			return nil, h.readRefusal(resp, s)
 		}
 		_ = resp.Body.Close()
@@ -449,7 +470,7 @@ func (h *remote) send(
 }
 
 func (h *remote) sendAs(
-	ctx context.Context, s *upstreamSession, method string, header http.Header, body []byte, token string,
+	ctx context.Context, s *upstreamSession, method string, header http.Header, body []byte, token oauth.Access,
 ) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.r.o.URL, bytes.NewReader(body))
 	if err != nil {
@@ -464,9 +485,6 @@ func (h *remote) sendAs(
 	case http.MethodGet:
 		req.Header.Set("Accept", web.TypeStream)
 	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
 	if !s.modern && s.version != "" {
 		req.Header.Set(mcp.HeaderVersion, s.version)
 	}
@@ -478,7 +496,13 @@ func (h *remote) sendAs(
 			return nil, err
 		}
 	}
-	return h.client.Do(req)
+	return token.Send(h.client, req)
+}
+
+// wantsToken reports whether a server refused a request because of its token, or the rights that it gives.
+func wantsToken(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden &&
+		strings.Contains(strings.Join(resp.Header.Values("Www-Authenticate"), ", "), "insufficient_scope")
 }
 
 func mediaType(resp *http.Response) string {
@@ -504,9 +528,8 @@ func (e *refusalError) legacy() bool {
 func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 	defer resp.Body.Close()
 	body, _ := bounded.ReadDocument(resp.Body, maxRefusal)
-	switch challenge := strings.Join(resp.Header.Values("Www-Authenticate"), ", "); {
-	case resp.StatusCode == http.StatusUnauthorized,
-		resp.StatusCode == http.StatusForbidden && strings.Contains(challenge, "insufficient_scope"):
+	switch {
+	case wantsToken(resp):
 		return h.unauthorised(resp)
 	case resp.StatusCode == http.StatusNotFound && s.id != "":
 		return errForgotten
@@ -536,7 +559,12 @@ func (h *remote) unauthorised(resp *http.Response) error {
 		return tool.Errorf(tool.CodeAccessDenied, "%s refuses the credentials in `headers` (%s): set others with "+
 			"`toolpost mcp add --replace --name %s --header ... URL`", h.r.o.shown(), jsonrpc.Clip(resp.Status), h.name).Because("credentials_refused")
 	}
-	if err := h.tokens.storeRefusal(resp); err != nil {
+	tokens, ok := h.tokens.(*tokenStore)
+	if !ok {
+		return tool.Errorf(tool.CodeAccessDenied, "%s refuses the tokens that oauth.grant gets for it (%s): check the client's rights, and "+
+			"oauth.scopes", h.r.o.shown(), jsonrpc.Clip(resp.Status)).Because(machine.Reason)
+	}
+	if err := tokens.storeRefusal(resp); err != nil {
 		h.r.log.Warn("what the server asks for could not be kept for the next login", "error", err)
 	}
 	if resp.StatusCode == http.StatusForbidden {

@@ -18,6 +18,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/secret"
+	"toolpost/identity/machine"
 	"toolpost/identity/oauth"
 	"toolpost/protocol/mcp"
 	"toolpost/tool"
@@ -34,6 +35,9 @@ type OAuth struct {
 	ClientMetadata string   `yaml:"client_metadata" doc:"https URL of a document that describes the client, for servers that accept one instead of a registration"`
 	Scopes         []string `yaml:"scopes" doc:"scopes to request in addition to those that the server names"`
 	Redirect       string   `yaml:"redirect" doc:"loopback URL for the browser to return to, such as http://127.0.0.1:8123/callback, if the client was registered with one; default: any free port"`
+	DPoP           bool     `yaml:"dpop" doc:"have tokens bound to a key of ours (DPoP), so that a stolen token is of no use; the server must support it"`
+
+	machine.Options
 }
 
 // Login asks a person to let us use an upstream server over HTTP. It shows a link, waits until the browser returns to a
@@ -45,10 +49,13 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		err = tool.Errorf(tool.CodeInvalidInput, "%s is started here and needs no login: give its secrets in `secrets` "+
 			"or `env`", src.Name)
 	}
+	if err == nil && o.OAuth.Grant != "" {
+		err = tool.Errorf(tool.CodeInvalidInput, "%s needs no login: it gets its tokens by oauth.grant", src.Name)
+	}
 	if err != nil {
 		return err
 	}
-	tokens := &tokenStore{path: TokenFile(src), server: o.URL, client: oauth.HTTPClient(o.URL)}
+	tokens := &tokenStore{path: TokenFile(src), server: o.URL, client: oauth.HTTPClient(o.URL), bound: o.OAuth.DPoP}
 	challenge, err := o.challenge(ctx, src.Secrets, tokens) //nolint:bodyclose // it has none
 	if err != nil {
 		return err
@@ -62,6 +69,13 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 	if err != nil {
 		return err
 	}
+	var key *oauth.ProofKey // each login has its own
+	if o.OAuth.DPoP {
+		if key, err = oauth.NewProofKey(); err != nil {
+			return err
+		}
+		config.Client = key.Proving(config.Client)
+	}
 	resource := ""
 	config.AuthorizationCodeFetcher = func(
 		ctx context.Context, args *auth.AuthorizationArgs,
@@ -73,8 +87,13 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		return &auth.AuthorizationResult{Code: answer.Code, State: answer.State, Iss: answer.Issuer}, err
 	}
 	config.NewTokenSource = func(_ context.Context, c *oauth2.Config, t *oauth2.Token) (oauth2.TokenSource, error) {
+		if key != nil {
+			if err := key.CheckType(t.Type()); err != nil {
+				return nil, err
+			}
+		}
 		next := newStoredTokens(o.URL, c, t)
-		next.Resource = resource
+		next.Resource, next.Key = resource, key
 		return oauth2.StaticTokenSource(t), tokens.save(next)
 	}
 	handler, err := auth.NewAuthorizationCodeHandler(config)
@@ -111,11 +130,18 @@ func (o OAuth) check() error {
 		return tool.Errorf(tool.CodeInvalidInput,
 			"oauth.redirect must be a loopback address with a port, such as http://127.0.0.1:8123/callback, not %q", o.Redirect)
 	}
-	if (o.ClientSecret != "" || o.Issuer != "") && o.ClientID == "" {
+	if (o.ClientSecret != "" || o.Issuer != "" && o.Grant == "") && o.ClientID == "" {
 		return tool.Errorf(tool.CodeInvalidInput,
 			"oauth.client_secret and oauth.issuer need the oauth.client_id that they belong to")
 	}
-	return nil
+	if o.Grant != "" && (o.ClientMetadata != "" || o.Redirect != "") {
+		return tool.Errorf(tool.CodeInvalidInput, "oauth.client_metadata and oauth.redirect are for a login, and oauth.grant needs none")
+	}
+	return o.Options.Check(o.client())
+}
+
+func (o OAuth) client() machine.Client {
+	return machine.Client{ID: o.ClientID, Secret: o.ClientSecret, Issuer: o.Issuer, Scopes: o.Scopes, Bound: o.DPoP}
 }
 
 // handler returns the config of the SDK's handler. A client from the config takes precedence, then a metadata document,
@@ -132,7 +158,7 @@ func (o OAuth) handler(secrets secret.Source, addr string, tokens *tokenStore) (
 	case o.ClientID != "":
 		c.PreregisteredClient = &oauthex.ClientCredentials{ClientID: o.ClientID, Issuer: o.Issuer}
 		if o.ClientSecret != "" {
-			value, err := secrets.Secret(o.ClientSecret)
+			value, err := secretOf(secrets, o.ClientSecret)
 			if err != nil {
 				return nil, err
 			}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -35,7 +36,7 @@ type SourceOptions struct {
 
 	URL     string            `yaml:"url" doc:"URL of an MCP server, such as https://mcp.example.com/mcp"`
 	Headers map[string]string `yaml:"headers" doc:"headers of every request to url; \u0024{secret:NAME} stands for the value of a secret"`
-	OAuth   OAuth             `yaml:"oauth" doc:"our OAuth client at the server's authorization server, for 'toolpost mcp login'"`
+	OAuth   OAuth             `yaml:"oauth" doc:"our OAuth client at the server's authorization server, for 'toolpost mcp login' or for tokens without a person"`
 
 	spawn.Options // of a program; a server at a url uses only the timeout
 
@@ -102,6 +103,9 @@ func (o *SourceOptions) checkURL() error {
 			"dir, env, pass_env, secrets and secret_files are for a program that is started here; "+
 				"a server at a url gets headers")
 	}
+	if o.OAuth.Grant != "" && slices.ContainsFunc(slices.Collect(maps.Keys(o.Headers)), isAuthorization) {
+		return tool.Errorf(tool.CodeInvalidInput, "the source has both a header Authorization and oauth.grant; leave one out")
+	}
 	for name := range o.Headers {
 		if !httpguts.ValidHeaderFieldName(name) || slices.Contains(ownHeaders(), http.CanonicalHeaderKey(name)) {
 			return tool.Errorf(tool.CodeInvalidInput, "%q cannot be the name of a header here", name)
@@ -109,6 +113,8 @@ func (o *SourceOptions) checkURL() error {
 	}
 	return nil
 }
+
+func isAuthorization(name string) bool { return http.CanonicalHeaderKey(name) == "Authorization" }
 
 // shown returns the address for messages: without the parts that may hold a secret.
 func (o *SourceOptions) shown() string {
@@ -139,16 +145,21 @@ func sourceOptions(src config.Source) (*SourceOptions, error) {
 
 var secretInText = regex.Lazy(`\$\{secret:([A-Za-z_][A-Za-z0-9_]*)\}`)
 
+// secretOf returns the value of a secret; there may be none at all.
+func secretOf(secrets secret.Source, name string) (string, error) {
+	if secrets == nil {
+		secrets = (*secret.Vault)(nil)
+	}
+	return secrets.Secret(name)
+}
+
 // headers returns those of the config, with the values of secrets filled in.
 func (o *SourceOptions) headers(secrets secret.Source) (http.Header, error) {
 	h := http.Header{}
 	for name, text := range o.Headers {
 		var missing error
 		value := secretInText().ReplaceAllStringFunc(text, func(ref string) string {
-			if secrets == nil {
-				secrets = (*secret.Vault)(nil)
-			}
-			value, err := secrets.Secret(secretInText().FindStringSubmatch(ref)[1])
+			value, err := secretOf(secrets, secretInText().FindStringSubmatch(ref)[1])
 			if err != nil {
 				missing = err
 			}
@@ -237,7 +248,7 @@ func Claim(src config.Source) (offlimits.Claim, error) {
 		err = o.check()
 	}
 	if o.URL != "" {
-		return offlimits.Claim{Keeps: []string{filepath.Dir(TokenFile(src)) + "/"}}, err
+		return offlimits.Claim{Keeps: append(o.OAuth.Documents(src.Dir), filepath.Dir(TokenFile(src))+"/")}, err
 	}
 	return o.Claim(src.Dir, o.Command), err
 }

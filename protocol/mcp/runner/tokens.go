@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,9 +17,9 @@ import (
 	"golang.org/x/oauth2"
 
 	"toolpost/config"
+	"toolpost/identity/oauth"
 	"toolpost/tool"
 	"toolpost/wire/bounded"
-	"toolpost/wire/jsonrpc"
 	"toolpost/wire/strictjson"
 )
 
@@ -46,6 +45,8 @@ type storedTokens struct {
 	Expiry  time.Time `json:"expiry,omitzero"`
 	Scopes  []string  `json:"scopes,omitzero"`
 
+	Key *oauth.ProofKey `json:"dpop_key,omitzero"` // that the tokens are bound to, or nil
+
 	// The refusal of a later call, which the next login answers.
 	Status    int      `json:"status,omitzero"`
 	Challenge []string `json:"challenge,omitzero"`
@@ -68,6 +69,7 @@ type tokenStore struct {
 	path   string
 	server string
 	client *http.Client
+	bound  bool                     // tokens must be bound to a key
 	redact func(name, value string) // registers a secret to be redacted, or nil
 
 	mu      sync.Mutex
@@ -105,6 +107,11 @@ func (t *tokenStore) load() *storedTokens {
 	}
 	if t.cached.Server != t.server {
 		return &storedTokens{}
+	}
+	if t.bound != (t.cached.Key != nil) { // of a login with another config
+		rest := *t.cached
+		rest.Access, rest.Refresh = "", ""
+		return &rest
 	}
 	return t.cached
 }
@@ -144,80 +151,59 @@ func (t *tokenStore) store(next *storedTokens) error {
 // renewBefore is how long before its expiry a token is renewed: it must still be valid when it arrives.
 const renewBefore = 30 * time.Second
 
-// token returns a token that should be valid, or "" if there is none.
-func (t *tokenStore) token(ctx context.Context) (string, error) {
+// Token implements credentials.
+func (t *tokenStore) Token(ctx context.Context) (oauth.Access, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.load()
 	if now.Refresh == "" || now.Expiry.IsZero() || time.Until(now.Expiry) > renewBefore {
-		return now.Access, nil
+		return oauth.Access{Token: now.Access, Key: now.Key}, nil
 	}
 	return t.renew(ctx, now)
 }
 
-// replaceToken returns another token after one was refused, or "" if that takes a login.
-func (t *tokenStore) replaceToken(ctx context.Context, refused string) (string, error) {
+// Replace implements credentials. Without a refresh token, and for more rights, it takes a login.
+func (t *tokenStore) Replace(ctx context.Context, refused oauth.Access, resp *http.Response) (oauth.Access, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.load()
 	switch {
-	case now.Access != refused: // replaced meanwhile, by a login or a renewal
-		return now.Access, nil
-	case now.Refresh == "":
-		return "", nil
+	case now.Access != refused.Token: // replaced meanwhile, by a login or a renewal
+		return oauth.Access{Token: now.Access, Key: now.Key}, nil
+	case now.Refresh == "" || resp.StatusCode == http.StatusForbidden:
+		return oauth.Access{}, nil
 	}
 	return t.renew(ctx, now)
 }
 
 // renew asks the authorization server for another token. The library could do it too, except that every such request
 // must name the resource that the token is for.
-func (t *tokenStore) renew(ctx context.Context, now *storedTokens) (string, error) {
-	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {now.Refresh}, "resource": {cmp.Or(now.Resource, now.Server)}}
+func (t *tokenStore) renew(ctx context.Context, now *storedTokens) (oauth.Access, error) {
+	c := &oauth.Client{Server: oauth.Server{Token: now.TokenURL}, ID: now.ClientID, Secret: now.ClientSecret, HTTP: t.client}
 	if !now.InHeader {
-		form.Set("client_id", now.ClientID)
-		if now.ClientSecret != "" {
-			form.Set("client_secret", now.ClientSecret)
-		}
+		c.Methods = []string{"client_secret_post"}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, now.TokenURL, strings.NewReader(form.Encode()))
+	if now.Key != nil {
+		c.HTTP = now.Key.Proving(t.client)
+	}
+	got, err := c.Grant(ctx, url.Values{
+		"grant_type": {"refresh_token"}, "refresh_token": {now.Refresh}, "resource": {cmp.Or(now.Resource, now.Server)},
+	})
+	if _, refused := errors.AsType[*oauth.Refused](err); refused {
+		return oauth.Access{}, nil // the refresh token is no longer good
+	}
+	if err == nil && now.Key != nil {
+		err = now.Key.CheckType(got.Type)
+	}
 	if err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "the token cannot be renewed: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Accept", "application/json")
-	if now.InHeader {
-		req.SetBasicAuth(url.QueryEscape(now.ClientID), url.QueryEscape(now.ClientSecret))
-	}
-	resp, err := t.client.Do(req)
-	if err != nil {
-		return "", tool.Errorf(tool.CodeUnavailable, "the authorization server cannot be reached: %w", withoutURL(err))
-	}
-	defer resp.Body.Close()
-	body, err := bounded.ReadDocument(resp.Body, maxTokenFile)
-	var got struct {
-		Access  string          `json:"access_token"`
-		Refresh string          `json:"refresh_token"`
-		Expires json.RawMessage `json:"expires_in"` // a number; some servers send a string
-	}
-	if err == nil {
-		err = strictjson.Unmarshal(body, &got)
-	}
-	if resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusUnauthorized {
-		return "", nil // the refresh token is no longer good
-	}
-	if err != nil || resp.StatusCode != http.StatusOK || got.Access == "" {
-		return "", tool.Errorf(tool.CodeUnavailable, "the authorization server did not renew the token: %s",
-			jsonrpc.Clip(resp.Status))
+		return oauth.Access{}, tool.Errorf(tool.CodeUnavailable, "the token cannot be renewed: %w", err)
 	}
 	next := *now
-	next.Access, next.Expiry = got.Access, time.Time{}
-	if got.Refresh != "" {
-		next.Refresh = got.Refresh
+	next.Access, next.Refresh, next.Expiry = got.Access, cmp.Or(got.Refresh, now.Refresh), time.Time{}
+	if got.Lasts > 0 {
+		next.Expiry = time.Now().Add(got.Lasts)
 	}
-	if s, err := strconv.ParseInt(strings.Trim(string(got.Expires), `"`), 10, 32); err == nil && s > 0 {
-		next.Expiry = time.Now().Add(time.Duration(s) * time.Second)
-	}
-	return next.Access, t.store(&next)
+	return oauth.Access{Token: next.Access, Key: next.Key}, t.store(&next)
 }
 
 // storeRefusal stores the refusal of a call, so that the next login can answer it.
