@@ -42,6 +42,7 @@ type Callers struct {
 
 	issuers map[string]*issuer
 	issued  *issued
+	proofs  *proofs
 }
 
 // New makes the callers of a config.
@@ -55,6 +56,7 @@ func New(o Options, env Env) (*Callers, error) {
 	}
 	c := &Callers{
 		o: o, env: env, rights: map[string]*tool.Rights{}, known: map[any]string{}, issuers: map[string]*issuer{},
+		proofs: &proofs{},
 		issued: &issued{tokens: env.Tokens, now: env.now, known: map[string]answer{}, unknown: map[string]answer{}},
 	}
 	for name, one := range o.List {
@@ -66,6 +68,9 @@ func New(o Options, env Env) (*Callers, error) {
 	}
 	for _, one := range o.JWT {
 		c.issuers[one.Issuer] = newIssuer(one, env)
+	}
+	if env.Before != nil {
+		c.proofs = env.Before.proofs
 	}
 	c.env.Before = nil // otherwise each would keep all earlier ones alive
 	return c, nil
@@ -169,14 +174,14 @@ func (c *Callers) byToken(ctx context.Context, shown Credentials) (tool.Principa
 	if len(shown.Token) > maxToken {
 		return c.refuse(shown, errors.New("it is too long"))
 	}
-	if p, ok := c.byDigest(ctx, shown); ok {
+	if p, ok := c.byDigest(ctx, shown); ok && shown.DPoP == nil {
 		return p, nil
 	}
 	p, err := tool.Principal{}, errors.New("it belongs to no caller")
 	switch {
 	case strings.Count(shown.Token, ".") == 2:
-		p, err = c.byJWT(ctx, shown.Token)
-	case wellFormed(shown.Token):
+		p, err = c.byJWT(ctx, shown)
+	case wellFormed(shown.Token) && shown.DPoP == nil:
 		p, err = c.byIssued(ctx, shown)
 	}
 	return c.found(shown, p, err)
@@ -199,6 +204,9 @@ func (c *Callers) found(shown Credentials, p tool.Principal, err error) (tool.Pr
 	switch {
 	case tool.CodeOf(err) == tool.CodeUnavailable && tool.AsError(err).Reason == "store":
 		return tool.Principal{}, err
+	case errors.Is(err, errIDJAG):
+		_, _ = c.refuse(shown, err)
+		return tool.Principal{}, tool.Errorf(tool.CodeAccessDenied, "%w", errIDJAG).Because(Reason)
 	case err != nil:
 		return c.refuse(shown, err)
 	}

@@ -16,6 +16,7 @@ import (
 type Credentials struct {
 	Door        string            // the name of the door
 	Token       string            // a bearer token, or the password of a NATS user
+	DPoP        *Possession       // what the token is shown with if its scheme is DPoP; nil for a bearer token
 	Certificate *x509.Certificate // of a client, already verified against the door's authorities; nil if none
 	// the process at the other end of a Unix socket, or the one that runs this program; nil if unknown
 	Peer      *Peer

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"toolpost/identity/oauth"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -51,8 +52,8 @@ func newIssuer(o Issuer, env Env) *issuer {
 }
 
 // byJWT authenticates a caller by a token of an issuer.
-func (c *Callers) byJWT(ctx context.Context, token string) (tool.Principal, error) {
-	from, err := issuerOf(token)
+func (c *Callers) byJWT(ctx context.Context, shown Credentials) (tool.Principal, error) {
+	from, err := issuerOf(shown.Token)
 	if err != nil {
 		return tool.Principal{}, err
 	}
@@ -60,7 +61,7 @@ func (c *Callers) byJWT(ctx context.Context, token string) (tool.Principal, erro
 	if i == nil {
 		return tool.Principal{}, fmt.Errorf("no issuer is called %.100q", from)
 	}
-	payload, err := i.verify(ctx, token)
+	payload, err := i.verify(ctx, shown.Token)
 	if err != nil {
 		return tool.Principal{}, err
 	}
@@ -68,7 +69,7 @@ func (c *Callers) byJWT(ctx context.Context, token string) (tool.Principal, erro
 	if err != nil {
 		return tool.Principal{}, err
 	}
-	if err := i.check(claims); err != nil {
+	if err := cmp.Or(i.check(claims), c.checkBound(shown, claims)); err != nil {
 		return tool.Principal{}, err
 	}
 	p, err := c.claimed(i, claims)
@@ -130,6 +131,9 @@ func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err 
 		return nil, fmt.Errorf("it is not signed as it must be: %w", err)
 	}
 	head := signed.Signatures[0].Header
+	if err := checkType(head.ExtraHeaders[jose.HeaderType]); err != nil {
+		return nil, err
+	}
 	for range 2 {
 		keys := i.keys.find(ctx, head.KeyID, head.Algorithm)
 		for _, key := range keys {
@@ -145,6 +149,26 @@ func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err 
 		}
 	}
 	return nil, fmt.Errorf("no key of the issuer has signed it, or its key %.100q is not known", head.KeyID)
+}
+
+// errIDJAG is told to the caller, unlike other reasons: it says nothing of our config.
+var errIDJAG = errors.New("an identity assertion (ID-JAG) is not a token for this server: exchange it for one at the authorization server " +
+	"that its claim aud names")
+
+// checkType refuses tokens that an issuer signed for another purpose, such as an assertion, a proof or the end of a session:
+// their claims may look like those of an access token. A token without a type is one.
+func checkType(typ any) error {
+	if typ == nil {
+		return nil
+	}
+	text, _ := typ.(string)
+	switch strings.TrimPrefix(strings.ToLower(text), "application/") {
+	case "jwt", "at+jwt":
+		return nil
+	case oauth.TypeIDJAG:
+		return errIDJAG
+	}
+	return fmt.Errorf("it has the type %.40q, which is not that of an access token", text)
 }
 
 // check checks that a token is from this issuer, for us, and valid now.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/identity"
+	"toolpost/identity/oauth"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
 )
@@ -55,7 +56,7 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, form Refuser) b
 		return true
 	}
 	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	w.Header().Set("Access-Control-Allow-Headers", list([]string{"Authorization", "Content-Type"}, s.accepts))
+	w.Header().Set("Access-Control-Allow-Headers", list([]string{"Authorization", "Content-Type", "DPoP"}, s.accepts))
 	w.Header().Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return false
@@ -80,7 +81,7 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 			s.ration(r, p)
 		}
 		if r.Method == http.MethodGet || route.Lasts != nil && route.Lasts(r) {
-			watched, end := s.recheck(d, r)
+			watched, end := s.recheck(d, r, p)
 			defer end()
 			r = watched
 		}
@@ -106,9 +107,19 @@ const recheckEvery = time.Second
 
 // recheck ends a request whose caller is no longer admitted. A stream may outlive its caller's credentials: a token is
 // revoked, a caller is removed from the config. Calls, which come by POST, may outlive a token.
-func (s *Server) recheck(d Door, r *http.Request) (watched *http.Request, end func()) {
+func (s *Server) recheck(d Door, r *http.Request, p tool.Principal) (watched *http.Request, end func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	shown := r.Clone(ctx) // the route may change the headers
+	again := func() error {
+		_, err := s.who(d, shown)
+		return err
+	}
+	if scheme(shown) == oauth.DPoP { // a proof is good for one request
+		again = func() error {
+			_, err := s.o.Gate(ctx, identity.Again(p))
+			return err
+		}
+	}
 	var work sync.WaitGroup
 	work.Go(func() {
 		for tick := time.NewTicker(recheckEvery); ; {
@@ -118,7 +129,7 @@ func (s *Server) recheck(d Door, r *http.Request) (watched *http.Request, end fu
 				return
 			case <-tick.C:
 			}
-			if _, err := s.who(d, shown); err != nil && tool.CodeOf(err) == tool.CodeAccessDenied {
+			if err := again(); err != nil && tool.CodeOf(err) == tool.CodeAccessDenied {
 				cancel()
 			}
 		}
@@ -127,12 +138,21 @@ func (s *Server) recheck(d Door, r *http.Request) (watched *http.Request, end fu
 }
 
 func (d Door) challenge(r *http.Request) string {
-	text := `Bearer realm="toolpost"`
-	if len(r.Header.Values("Authorization")) > 0 {
-		text += `, error="invalid_token"`
-	}
+	text, more := `Bearer realm="toolpost"`, ""
 	if d.Challenge != nil {
-		text += d.Challenge(r)
+		more = d.Challenge(r)
+	}
+	const failed = `, error="invalid_token"`
+	shown := scheme(r)
+	if len(r.Header.Values("Authorization")) > 0 && shown != oauth.DPoP {
+		text += failed
+	}
+	text += more
+	if more != "" || shown == oauth.DPoP {
+		text += `, DPoP algs="` + strings.Join(identity.ProofAlgorithms(), " ") + `"` + more
+		if shown == oauth.DPoP {
+			text += failed
+		}
 	}
 	if d.Basic {
 		text += `, Basic realm="toolpost"`
@@ -152,6 +172,9 @@ func (s *Server) who(d Door, r *http.Request) (tool.Principal, error) {
 		if shown.Proof, err = d.Session(r); err != nil {
 			return tool.Principal{}, err
 		}
+	}
+	if shown.Token != "" && scheme(r) == oauth.DPoP {
+		shown.DPoP = identity.NewPossession(r.Header.Values("DPoP"), r.Method, r.Host, r.URL.EscapedPath(), r.TLS != nil, d.URL)
 	}
 	nothing := shown == identity.Credentials{Door: shown.Door}
 	shown.Anonymous = d.Anonymous.Of(r)
@@ -187,7 +210,18 @@ func (d Door) token(r *http.Request) (token string, ok bool) {
 	if _, password, basic := r.BasicAuth(); basic && d.Basic {
 		return password, password != ""
 	}
-	scheme, token, ok := strings.Cut(values[0], " ")
+	_, token, _ = strings.Cut(values[0], " ")
 	token = strings.TrimSpace(token)
-	return token, ok && token != "" && strings.EqualFold(scheme, "Bearer")
+	return token, token != "" && scheme(r) != ""
+}
+
+// scheme returns the scheme of a request's token, or "" if it has none that we know.
+func scheme(r *http.Request) string {
+	text, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	for _, known := range []string{oauth.Bearer, oauth.DPoP} {
+		if strings.EqualFold(text, known) {
+			return known
+		}
+	}
+	return ""
 }

@@ -75,8 +75,9 @@ type Door struct {
 	// Session returns the proof of a signed-in caller that shows a cookie in place of a token, or "" if there is no
 	// cookie, or an error if the cookie is not valid for this request. If it is nil, cookies are ignored.
 	Session func(*http.Request) (proof string, err error)
-	// Challenge returns parameters of Bearer for a refused client, such as where to get tokens: `, name="value"`. It may
-	// be nil.
+	URL     string // the address by which clients know the door, if it is not the one that reaches us; for proofs of possession
+	// Challenge returns parameters of Bearer and DPoP for a refused client, such as the address of more about tokens:
+	// `, name="value"`. It may be nil.
 	Challenge func(*http.Request) string
 }
 

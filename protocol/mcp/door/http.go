@@ -31,6 +31,7 @@ func NewDoor(o Options) web.Door {
 		Refusals:  refuse,
 		Accepts:   append([]string{mcp.HeaderVersion, mcp.HeaderMethod, mcp.HeaderName, mcp.HeaderSession}, envelope.Headers()...),
 		Exposes:   []string{mcp.HeaderSession},
+		URL:       o.URL,
 		Challenge: guard.challenge,
 		Routes: func(on *web.Server, h tool.Handler, c tool.Catalog) []web.Route {
 			d := &httpDoor{on, newServer(o, h, c), nil}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"toolpost/identity"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/strictjson"
@@ -84,7 +85,7 @@ func (p protection) serve(w http.ResponseWriter, r *http.Request, _ tool.Princip
 	}
 	body, _ := strictjson.Marshal(map[string]any{ // strings
 		"resource": p.resourceURL(r), "authorization_servers": servers, "bearer_methods_supported": []string{"header"},
-		"resource_name": "Toolpost",
+		"dpop_signing_alg_values_supported": identity.ProofAlgorithms(), "resource_name": "Toolpost",
 	})
 	web.Reply(w, http.StatusOK, body)
 }
