@@ -64,7 +64,7 @@ func TestStreamOfABoundTokenLastsAsLongAsItsCallerIsAdmitted(t *testing.T) {
 	shown := make(chan identity.Credentials, 8)
 	s := guarded(func(_ context.Context, by identity.Credentials) (tool.Principal, error) {
 		shown <- by
-		if by.Proof == "" {
+		if len(shown) == 1 {
 			return tool.Principal{ID: "bob", Door: "api", Proof: "claims:{}"}, nil
 		}
 		return tool.Principal{}, identity.WrongToken()

@@ -76,22 +76,22 @@ func TestTokenIsRenewedByOneRequest(t *testing.T) {
 
 func TestTokenIsUsedUntilItsEndIfThereIsNoOther(t *testing.T) {
 	tooltest.NoLeaks(t)
-	l := newLab(t)
-	l.answer = map[string]any{"expires_in": 2}
-	tokens, err := l.open(byKey, secrets{"K": l.pem()})
-	kit.OK(t, err)
-	kit.OK(t, kit.Err(tokens.Replace(t.Context(), oauth.Access{}, refusal(http.StatusUnauthorized, "Bearer"))))
-	l.handle = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
-	var late error
-	kit.Eventually(t, "the token is over", func() bool {
-		_, late = tokens.Token(t.Context())
-		return late != nil
-	})
-	kit.Equal(t, tool.CodeOf(late), tool.CodeUnavailable)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.asked) < 2 {
-		t.Error("it was not renewed ahead of its end")
+	for _, expires := range []any{3600, ""} {
+		l := newLab(t)
+		l.answer = map[string]any{"expires_in": expires}
+		tokens, err := l.open(byKey, secrets{"K": l.pem()})
+		kit.OK(t, err)
+		first, err := tokens.Replace(t.Context(), oauth.Access{}, refusal(http.StatusUnauthorized, "Bearer"))
+		kit.OK(t, err)
+		l.handle = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+		now, err := tokens.Replace(t.Context(), first, refusal(http.StatusForbidden, `Bearer scope="write"`))
+		kit.Equal(t, len(l.asked), 2, "requests for tokens")
+		if expires == "" { // it is not known to be valid still
+			kit.Equal(t, tool.CodeOf(err), tool.CodeUnavailable)
+			continue
+		}
+		kit.OK(t, err)
+		kit.Equal(t, now, first)
 	}
 }
 

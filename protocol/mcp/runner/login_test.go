@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"toolpost/config"
 	"toolpost/host/secret"
 	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/runner"
@@ -230,4 +231,44 @@ func TestALoginWithoutRegistrationNamesTheOptionThatHelps(t *testing.T) {
 		!strings.Contains(err.Error(), "--header \"Authorization: Bearer TOKEN\"") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A config that wants bound tokens uses no others: neither those of an earlier login, nor what a server gives in their place.
+func TestLoginWithoutBoundTokensIsRefused(t *testing.T) {
+	tooltest.NoLeaks(t)
+	defer http.DefaultClient.CloseIdleConnections()
+	g := newGuarded(t, 4)
+	dir := t.TempDir()
+	login := func(fields string) (config.Source, error) {
+		src := sourceOf(t, dir, fmt.Sprintf("url: %q%s", g.URL+"/mcp", fields), nil)
+		return src, runner.Login(t.Context(), src, func(link string) {
+			go func() {
+				if resp, err := http.Get(link); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+		})
+	}
+	_, err := login("")
+	kit.OK(t, err)
+	src, err := login(", oauth: {dpop: true}")
+	kit.Fails(t, err, `of type "Bearer", not DPoP`)
+	r := kit.Must(runner.Open(t.Context(), src, discard()))(t)
+	defer r.Close(t.Context())
+	if _, err := r.(tool.Source).Tools(t.Context()); tool.AsError(err).Reason != runner.ReasonLogin {
+		t.Errorf("tokens of the login before are used: %v", err)
+	}
+	_, err = login(", oauth: {grant: jwt_bearer, assertion: {file: token}}")
+	kit.Fails(t, err, "needs no login")
+}
+
+// What a grant starts from is hidden from every tool.
+func TestKeysOfAGrantAreOffLimits(t *testing.T) {
+	src := sourceOf(t, "/etc/toolpost", "url: 'https://mcp.example.com/mcp', oauth: {client_id: us, grant: id_jag, key: {file: robot.pem}, "+
+		"idp: {issuer: 'https://idp.example.com', client_id: desk, subject: {file: /run/id-token}}}", nil)
+	claim := kit.Must(runner.Claim(src))(t)
+	kit.EqualSlices(t, claim.Keeps[:2], []string{"/etc/toolpost/robot.pem", "/run/id-token"})
+	both := sourceOf(t, "/etc/toolpost", "url: 'https://mcp.example.com/mcp', headers: {authorization: x}, "+
+		"oauth: {grant: jwt_bearer, assertion: {file: t}}", nil)
+	kit.Fails(t, kit.Err(runner.Claim(both)), "leave one out")
 }
