@@ -17,7 +17,11 @@ import (
 // use the server for them (ID-JAG). The server's authorization server gives a token for it.
 func (t *Tokens) exchange(ctx context.Context, at *resource, scopes []string) (string, error) {
 	idp := t.c.IDP
-	subject, err := idp.Subject.read(t.c.Source, "idp.subject")
+	read := t.c.Person
+	if read == nil {
+		read = func(context.Context) (string, error) { return idp.Subject.read(t.c.Source, "idp.subject") }
+	}
+	subject, err := read(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -257,6 +258,20 @@ func TestPersonIsVouchedFor(t *testing.T) {
 	kit.Equal(t, idp.Get("client_secret")+idp.Get("client_id"), "desk", "the issuer's secret is not the identity provider's")
 	kit.Equal(t, issuer.Get("resource"), l.server.URL+"/mcp")
 	kit.Equal(t, issuer.Get("subject_token"), "", "the ID token stays with the identity provider")
+}
+
+// Two callers have tokens of their own: each is exchanged for the ID token of that person.
+func TestEachPersonIsVouchedFor(t *testing.T) {
+	tooltest.NoLeaks(t)
+	l := newLab(t)
+	for i, name := range []string{"ada", "bob"} {
+		person := l.person(map[string]any{"sub": name})
+		l.forPerson = func(context.Context) (string, error) { return person, nil }
+		kit.OK(t, kit.Err(l.first(forPerson, secrets{"S": "hush", "P": "unused"})))
+		kit.Equal(t, l.asked[2*i].Get("subject_token"), person)
+	}
+	l.forPerson = func(context.Context) (string, error) { return "", errors.New("not connected") }
+	l.refused(forPerson, secrets{"S": "hush", "P": "unused"}, "not connected", 4)
 }
 
 func TestIDTokenIsOnlySentToItsIssuer(t *testing.T) {

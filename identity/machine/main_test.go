@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -39,7 +40,9 @@ type lab struct {
 	answer   map[string]any    // of the issuer's token endpoint
 	jag      map[string]any    // claims of the identity provider's assertion
 	typ      string            // of it
-	handle   http.HandlerFunc  // in place of the issuer's token endpoint
+
+	forPerson func(context.Context) (string, error) // Config.Person
+	handle    http.HandlerFunc                      // in place of the issuer's token endpoint
 
 	mu    sync.Mutex
 	asked []url.Values // requests for tokens, at the issuer and at the identity provider
@@ -160,7 +163,7 @@ func (l *lab) open(fields string, values secrets) (*machine.Tokens, error) {
 		return nil, err
 	}
 	return machine.New(machine.Config{
-		Options: o.Options, Client: client, Source: src, Server: l.server.URL + "/mcp", Shown: "the server",
+		Options: o.Options, Client: client, Source: src, Server: l.server.URL + "/mcp", Shown: "the server", Person: l.forPerson,
 	})
 }
 

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"context"
 	"os"
 	"slices"
 	"strings"
@@ -59,6 +60,10 @@ type Config struct {
 	Source config.Source // whose tokens they are: with its name, its secrets, and its redactor
 	Server string        // the URL for which the tokens are
 	Shown  string        // the same for messages
+
+	// Person returns the ID token of the person for whom the tokens are, in place of idp.subject. It is that of a connection
+	// (tool.Credential.Value) if each caller has tokens of their own, and may be nil.
+	Person func(context.Context) (string, error)
 }
 
 // A Client is our client at the server's authorization server.
