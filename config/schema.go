@@ -175,6 +175,9 @@ func typeSchema(t reflect.Type) object {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return textSchema(t)
 	}
+	if named, ok := reflect.Zero(t).Interface().(interface{ element() reflect.Type }); ok {
+		return object{"type": "object", "additionalProperties": typeSchema(named.element())}
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return typeSchema(t.Elem())

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -46,6 +47,34 @@ func (d *Duration) UnmarshalYAML(n ast.Node) error {
 	*d = Duration(v)
 	return nil
 }
+
+// Ordered is a mapping by name that keeps the order of the file.
+type Ordered[V any] []Named[V]
+
+// A Named is an entry of a mapping.
+type Named[V any] struct {
+	Name  string
+	Value V
+}
+
+// UnmarshalYAML implements yaml.NodeUnmarshaler.
+func (o *Ordered[V]) UnmarshalYAML(n ast.Node) error {
+	pairs, err := pairsOf(n)
+	if err != nil {
+		return err
+	}
+	*o = make(Ordered[V], len(pairs))
+	for i, p := range pairs {
+		(*o)[i].Name = p.name
+		if err := decode(p.value, reflect.ValueOf(&(*o)[i].Value).Elem()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// element returns the type of the values, for the schema.
+func (o Ordered[V]) element() reflect.Type { return reflect.TypeFor[V]() }
 
 // toJSON writes a node as JSON. A value that JSON cannot express is an error, never a near miss.
 func toJSON(n ast.Node) (json.RawMessage, error) { return appendJSON(nil, n, 0) }
