@@ -31,6 +31,7 @@ type Client struct {
 // A Token is what a server grants.
 type Token struct {
 	Access  string
+	ID      string        // the ID token of OpenID Connect; empty if there is none
 	Refresh string        // empty if there is none, or the previous one stays valid
 	Lasts   time.Duration // 0 if the server does not say
 	Scopes  []string      // nil if the server does not say
@@ -170,6 +171,7 @@ func (c *Client) token(ctx context.Context, form url.Values) (t Token, err error
 	}
 	var got struct {
 		Access  string          `json:"access_token"`
+		ID      string          `json:"id_token"`
 		Refresh string          `json:"refresh_token"`
 		Expires json.RawMessage `json:"expires_in"`
 		Scope   string          `json:"scope"`
@@ -179,7 +181,9 @@ func (c *Client) token(ctx context.Context, form url.Values) (t Token, err error
 	if err := strictjson.Unmarshal(body, &got); err != nil || got.Access == "" {
 		return t, tool.Errorf(tool.CodeProtocol, "the provider gave no token")
 	}
-	t = Token{Access: got.Access, Refresh: got.Refresh, Lasts: Seconds(got.Expires, 0), Type: got.Type, Issued: got.Issued}
+	t = Token{
+		Access: got.Access, ID: got.ID, Refresh: got.Refresh, Lasts: Seconds(got.Expires, 0), Type: got.Type, Issued: got.Issued,
+	}
 	if got.Scope != "" {
 		t.Scopes = strings.FieldsFunc(got.Scope, func(r rune) bool { return r == ' ' || r == ',' })
 	}

@@ -24,6 +24,8 @@ type Server struct {
 	Device    string `json:"device_authorization_endpoint"`
 	Revoke    string `json:"revocation_endpoint"`
 	Register  string `json:"registration_endpoint"`
+	// EndSession is a page that ends a person's session with the provider.
+	EndSession string `json:"end_session_endpoint"`
 
 	// Methods are the ways in which a client can send its secret to the token endpoint.
 	Methods []string `json:"token_endpoint_auth_methods_supported"`
@@ -58,7 +60,7 @@ func Discover(ctx context.Context, c *http.Client, issuer string) (s Server, err
 	if strings.TrimSuffix(s.Issuer, "/") != strings.TrimSuffix(issuer, "/") {
 		return Server{}, tool.Errorf(tool.CodeAccessDenied, "%s says that it is another issuer", issuer).Because("issuer")
 	}
-	for _, endpoint := range []string{s.Authorize, s.Token, s.Device, s.Revoke, s.Register} {
+	for _, endpoint := range []string{s.Authorize, s.Token, s.Device, s.Revoke, s.Register, s.EndSession} {
 		if endpoint != "" && !Safe(endpoint) {
 			return Server{}, tool.Errorf(tool.CodeAccessDenied, "%s names an endpoint that is not an https address", issuer)
 		}
