@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/config"
 	"toolpost/tool"
 )
 
@@ -24,7 +25,10 @@ type Env struct {
 	Tokens Tokens // finds issued tokens; nil means that there are none
 	// Sources are the sources whose tools callers may use; nil means any.
 	Sources []string
-	Log     *slog.Logger // nil means no log
+	// Providers are those with which people sign in.
+	Providers []Provider
+	Secrets   config.Secrets // of the providers; nil if no provider has one
+	Log       *slog.Logger   // nil means no log
 	// Before are the callers until now: the keys of issuers that stay are kept. Nil means none.
 	Before *Callers
 
@@ -40,13 +44,19 @@ type Callers struct {
 	known    map[any]string // the caller of each token, certificate or user: see Caller.ways
 	hasUsers bool           // some caller is known by a user
 
-	issuers map[string]*issuer
-	issued  *issued
-	proofs  *proofs
+	issuers   map[string]*issuer
+	providers []*Provider
+	issued    *issued
+	proofs    *proofs
 }
 
 // New makes the callers of a config.
 func New(o Options, env Env) (*Callers, error) {
+	o.JWT = slices.Clip(o.JWT)
+	var providers []*Provider
+	for _, p := range env.Providers {
+		providers, o.JWT = append(providers, &p), append(o.JWT, p.asIssuer())
+	}
 	if err := errors.Join(o.Validate(), o.checkTools(env.Sources)); err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "callers: %w", err)
 	}
@@ -56,7 +66,7 @@ func New(o Options, env Env) (*Callers, error) {
 	}
 	c := &Callers{
 		o: o, env: env, rights: map[string]*tool.Rights{}, known: map[any]string{}, issuers: map[string]*issuer{},
-		proofs: &proofs{},
+		providers: providers, proofs: &proofs{},
 		issued: &issued{tokens: env.Tokens, now: env.now, known: map[string]answer{}, unknown: map[string]answer{}},
 	}
 	for name, one := range o.List {
@@ -79,8 +89,17 @@ func New(o Options, env Env) (*Callers, error) {
 // HasOwner reports whether the owner's token is accepted.
 func (c *Callers) HasOwner() bool { return c.o.Owner == nil || *c.o.Owner }
 
-// Issuers returns the issuers whose tokens are accepted, by their names, which are URLs.
-func (c *Callers) Issuers() []string { return slices.Sorted(maps.Keys(c.issuers)) }
+// Issuers returns the issuers of which programs can get tokens for us, by their names, which are URLs. Those with which people
+// sign in are not among them.
+func (c *Callers) Issuers() (all []string) {
+	for name, i := range c.issuers {
+		if i.provider == nil {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
 
 // Apart refuses the name of a caller that is not authenticated by an issuer, if an issuer could give the same name.
 func (c *Callers) Apart(id string) error { return c.o.apart(id) }

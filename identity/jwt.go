@@ -26,12 +26,12 @@ type issuer struct {
 	Issuer
 	algorithms []jose.SignatureAlgorithm
 	keys       *keyring
+	endpoints  endpoints // of a provider
 	now        func() time.Time
 }
 
 func newIssuer(o Issuer, env Env) *issuer {
 	i := &issuer{Issuer: o, now: env.now}
-	i.Caller = cmp.Or(i.Caller, "sub")
 	if o.Algorithms == nil {
 		i.algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 	}
@@ -123,6 +123,9 @@ func readClaims(b []byte) (map[string]any, error) {
 	return claims, nil
 }
 
+// errNoKey is the error of a token whose key may be so new that we do not know it yet.
+var errNoKey = errors.New("no key of the issuer has signed it")
+
 // verify returns what was signed, with an allowed algorithm and a key of the issuer. An unknown key may be a new one, so
 // the keys are then loaded again.
 func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err error) {
@@ -148,7 +151,7 @@ func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err 
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("no key of the issuer has signed it, or its key %.100q is not known", head.KeyID)
+	return nil, fmt.Errorf("%w, or its key %.100q is not known", errNoKey, head.KeyID)
 }
 
 // errIDJAG is told to the caller, unlike other reasons: it says nothing of our config.
@@ -171,8 +174,16 @@ func checkType(typ any) error {
 	return fmt.Errorf("it has the type %.40q, which is not that of an access token", text)
 }
 
-// check checks that a token is from this issuer, for us, and valid now.
+// check checks that a token is from this issuer, for us, valid now, and of the kind by which callers are known.
 func (i *issuer) check(claims map[string]any) error {
+	if err := i.valid(claims); err != nil || i.provider == nil {
+		return err
+	}
+	return i.provider.check(claims, i.now())
+}
+
+// valid checks that a token is from this issuer, for us, and valid now.
+func (i *issuer) valid(claims map[string]any) error {
 	if claims["iss"] != i.Issuer.Issuer {
 		return errors.New("it is of another issuer")
 	}
@@ -226,15 +237,19 @@ func texts(v any) (all []string) {
 // claimed returns the caller that claims describe: with the roles that follow from them, and with what the config lists
 // for its name.
 func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, error) {
-	name, _ := claim(claims, i.Caller).(string)
-	if name == "" {
-		return tool.Principal{}, fmt.Errorf("it does not name its caller in the claim %s", i.Caller)
+	name, err := i.callerOf(claims)
+	if err != nil {
+		return tool.Principal{}, err
 	}
 	id := i.Prefix + name
 	if err := CheckID(id); err != nil {
 		return tool.Principal{}, err
 	}
-	rights := grant(c.o.Roles, i.roles(claims), nil)
+	roles, err := i.roles(claims)
+	if err != nil {
+		return tool.Principal{}, err
+	}
+	rights := grant(c.o.Roles, roles, nil)
 	if has, ok := c.rights[id]; ok {
 		rights = &tool.Rights{Roles: union(rights.Roles, has.Roles), Tools: both(rights.Tools, has.Tools)}
 	}
@@ -247,11 +262,28 @@ func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, err
 	return tool.Principal{ID: id, Rights: rights}, nil
 }
 
+// callerOf returns the name that claims give their caller, without the prefix.
+func (i *issuer) callerOf(claims map[string]any) (name string, err error) {
+	by := cmp.Or(i.Caller, "sub")
+	if i.provider == nil {
+		name, _ = claim(claims, by).(string)
+	} else if name, err = i.provider.nameOf(claims); err != nil {
+		return "", err
+	}
+	if name == "" {
+		return "", fmt.Errorf("it does not name its caller in the claim %s", by)
+	}
+	return name, nil
+}
+
 // roles returns the roles that follow from claims.
-func (i *issuer) roles(claims map[string]any) []string {
+func (i *issuer) roles(claims map[string]any) ([]string, error) {
+	if i.provider != nil {
+		return i.provider.rolesOf(claims)
+	}
 	roles := slices.Clone([]string(i.Roles.Always))
 	if i.Roles.Claim == "" {
-		return roles
+		return roles, nil
 	}
 	v := claim(claims, i.Roles.Claim)
 	values := texts(v)
@@ -265,7 +297,7 @@ func (i *issuer) roles(claims map[string]any) []string {
 		}
 		roles = append(roles, i.Roles.Map[value]...)
 	}
-	return roles
+	return roles, nil
 }
 
 // claim finds a claim by its name, or a nested one by names with dots between them.

@@ -51,6 +51,8 @@ type Issuer struct {
 	Prefix     string     `yaml:"prefix" doc:"prepended to the caller's name; no other caller's name may start with it"`
 	Roles      ClaimRoles `yaml:"roles" doc:"how callers of this issuer get their roles"`
 	Algorithms Names      `yaml:"algorithms" schema:"items.enum=RS256|RS384|RS512|PS256|PS384|PS512|ES256|ES384|ES512|EdDSA default=[\"RS256\",\"ES256\",\"EdDSA\"]" doc:"accepted signature algorithms"`
+
+	provider *Provider // with which people sign in; nil if its tokens come from elsewhere
 }
 
 // ClaimRoles defines how roles follow from claims.

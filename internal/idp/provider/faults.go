@@ -145,7 +145,7 @@ func (p *provider) again(claims map[string]any, now idp.Settings, changes map[st
 		}
 	}
 	replace(claims, changes)
-	text, _ := p.signed("JWT", claims)
+	text, _ := p.sign("JWT", claims)
 	return text
 }
 
@@ -162,6 +162,7 @@ func claimsOf(text string) (claims map[string]any) {
 	return claims
 }
 
+// signed signs claims, with those that every token has.
 func (p *provider) signed(typ string, claims map[string]any) (string, error) {
 	for name, v := range map[string]any{
 		"iss": p.issuer, "iat": time.Now().Unix(), "exp": time.Now().Add(2 * time.Minute).Unix(),
@@ -171,6 +172,10 @@ func (p *provider) signed(typ string, claims map[string]any) (string, error) {
 		}
 	}
 	replace(claims, maps.Clone(claims)) // what is nil is left out
+	return p.sign(typ, claims)
+}
+
+func (p *provider) sign(typ string, claims map[string]any) (string, error) {
 	k := p.key()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: k.algorithm, Key: jose.JSONWebKey{Key: k.private, KeyID: k.id}},
 		(&jose.SignerOptions{}).WithType(jose.ContentType(typ)))

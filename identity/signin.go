@@ -1,0 +1,296 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"toolpost/config"
+	"toolpost/identity/oauth"
+	"toolpost/tool"
+)
+
+// SignIn is the identity section of a config. The zero value has no providers.
+type SignIn struct {
+	OIDC []Provider `yaml:"oidc" doc:"OpenID providers with which people sign in: to the console, and with toolpost login"`
+}
+
+// A Provider is an OpenID provider: an issuer of tokens to which a browser can be sent.
+type Provider struct {
+	Issuer       string                `yaml:"issuer" doc:"the provider's URL, as in the claim iss"`
+	ClientID     string                `yaml:"client_id" doc:"the id of Toolpost at the provider; tokens must be for it"`
+	ClientSecret string                `yaml:"client_secret" doc:"name of the secret that the provider gave to Toolpost; default: none, as for a public client, which toolpost login needs"`
+	Scopes       Names                 `yaml:"scopes" schema:"default=[\"openid\",\"email\",\"profile\"]" doc:"what is asked for; must contain openid. With offline_access, many providers give tokens that can be renewed"`
+	Caller       string                `yaml:"caller" doc:"the claim that names the caller; default: email if the provider has verified it, otherwise sub"`
+	Groups       string                `yaml:"groups" schema:"default=groups" doc:"the claim with the groups of a person; a dot reaches into an object, as in realm_access.roles"`
+	Prefix       string                `yaml:"prefix" doc:"prepended to the caller's name; no other caller's name may start with it"`
+	Roles        config.Ordered[Names] `yaml:"roles" doc:"the roles for each group, in order: the first group that a person is in counts. A person in none of them is refused"`
+	Name         string                `yaml:"name" doc:"what the button says; default: the host of the issuer"`
+}
+
+// Section describes the section to the config.
+func Section() config.Part {
+	return config.Part{Name: "identity", Doc: "where people sign in", Options: SignIn{}}
+}
+
+// Validate refuses providers that cannot be told apart. The config calls it.
+func (s *SignIn) Validate() error {
+	for i := range s.OIDC {
+		for j := range s.OIDC[:i] {
+			if s.OIDC[i].Key() == s.OIDC[j].Key() {
+				return fmt.Errorf("two providers are called %q; give each a name of its own", s.OIDC[i].Key())
+			}
+		}
+	}
+	return nil
+}
+
+// Validate refuses senseless options, and sets the defaults. The config calls it.
+func (p *Provider) Validate() error {
+	u, err := url.Parse(p.Issuer)
+	switch {
+	case p.Issuer == "" || err != nil || !oauth.Safe(p.Issuer):
+		return fmt.Errorf("the issuer of a provider is an https address, as the claim iss of its tokens has it, not %.200q", p.Issuer)
+	case p.ClientID == "":
+		return fmt.Errorf("the provider %s has no client_id: register Toolpost there, and say `client_id: ...`", p.Issuer)
+	case len(p.Roles) == 0:
+		return fmt.Errorf("the provider %s gives no roles, so everyone would be refused; say which group has which, such as "+
+			"`roles: {engineers: [deploy]}`", p.Issuer)
+	case p.Scopes != nil && !slices.Contains(p.Scopes, "openid"):
+		return fmt.Errorf("the scopes of the provider %s do not contain openid, without which it says nothing about people", p.Issuer)
+	}
+	if p.Scopes == nil {
+		p.Scopes = Names{"openid", "email", "profile"}
+	}
+	p.Groups, p.Name = cmp.Or(p.Groups, "groups"), cmp.Or(p.Name, u.Host)
+	if strings.Trim(p.Key(), "-.") == "" {
+		return fmt.Errorf("the name %q of a provider has no letters or digits", p.Name)
+	}
+	return nil
+}
+
+// Key returns the name as it is in addresses, such as that to which the provider sends browsers back.
+func (p *Provider) Key() string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(p.Name))
+}
+
+// asIssuer returns the issuer of the provider's tokens.
+func (p *Provider) asIssuer() Issuer {
+	by := ClaimRoles{Claim: p.Groups, Map: map[string]Names{}}
+	for _, one := range p.Roles {
+		by.Map[one.Name] = one.Value
+	}
+	return Issuer{Issuer: p.Issuer, Audience: Names{p.ClientID}, Caller: p.Caller, Prefix: p.Prefix, Roles: by, provider: p}
+}
+
+// nameOf returns the name of the person that claims describe.
+func (p *Provider) nameOf(claims map[string]any) (string, error) {
+	sub, _ := claims["sub"].(string)
+	email, _ := claims["email"].(string)
+	verified, said := claims["email_verified"].(bool)
+	switch {
+	case p.Caller == "email" && said && !verified:
+		return "", errors.New("the provider has not verified the email address of the account")
+	case p.Caller != "":
+		name, _ := claim(claims, p.Caller).(string)
+		return name, nil
+	case email != "" && verified:
+		return email, nil
+	case strings.Contains(sub, "@"): // it could be the verified address of another person
+		return "", errors.New("the account has no verified email address, and its sub looks like one; name the claim with `caller`")
+	}
+	return sub, nil
+}
+
+// rolesOf returns the roles of the first group of the config that a person is in.
+func (p *Provider) rolesOf(claims map[string]any) ([]string, error) {
+	groups := texts(claim(claims, p.Groups))
+	for _, one := range p.Roles {
+		if slices.Contains(groups, one.Name) {
+			return one.Value, nil
+		}
+	}
+	return nil, errors.New("none of the groups of the account has a role here; an administrator can add one to `identity` in the config")
+}
+
+// check refuses claims that are not those of an ID token for us: OpenID Connect Core, 3.1.3.7.
+func (p *Provider) check(claims map[string]any, now time.Time) error {
+	issued, err := moment(claims, "iat")
+	by, named := claims["azp"]
+	switch _, isLogout := claims["events"]; {
+	case err != nil:
+		return err
+	case isLogout:
+		return errors.New("it is no ID token")
+	case named && by != p.ClientID, !named && len(texts(claims["aud"])) > 1:
+		return errors.New("it was made for another client")
+	case issued > float64(now.Add(leeway).Unix()):
+		return fmt.Errorf("it is from the future: the clock of the provider is %v ahead of ours",
+			time.Unix(int64(issued), 0).Sub(now).Round(time.Second))
+	}
+	return nil
+}
+
+// Providers returns the providers with which people sign in.
+func (c *Callers) Providers() []*Provider { return c.providers }
+
+// Provider returns the provider with a key, or nil if there is none.
+func (c *Callers) Provider(key string) *Provider {
+	for _, p := range c.providers {
+		if p.Key() == key {
+			return p
+		}
+	}
+	return nil
+}
+
+// Client returns the client of a provider: it asks the provider for its endpoints.
+func (c *Callers) Client(ctx context.Context, p *Provider) (*oauth.Client, error) {
+	i := c.issuers[p.Issuer]
+	if i == nil { // the config has changed
+		return nil, tool.Errorf(tool.CodeNotFound, "the provider %s is not in the config any more", p.Name)
+	}
+	client := &oauth.Client{ID: p.ClientID, Scopes: p.Scopes, HTTP: oauth.HTTPClient(p.Issuer)}
+	if p.ClientSecret != "" {
+		if c.env.Secrets == nil {
+			return nil, tool.Errorf(tool.CodeInternal, "the secret %s of the provider %s has no value here", p.ClientSecret, p.Name)
+		}
+		var err error
+		if client.Secret, err = c.env.Secrets.Secret(p.ClientSecret); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	client.Server, err = i.endpoints.find(func() (oauth.Server, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTime) // others may wait for the same answer
+		defer cancel()
+		return oauth.Discover(ctx, client.HTTP, p.Issuer)
+	}, c.env.now)
+	return client, err
+}
+
+// How long the endpoints of a provider are remembered, and that it did not answer: everyone can begin to sign in, and would
+// otherwise make us send a request each time.
+const (
+	endpointsAge = time.Minute
+	failureAge   = 2 * time.Second
+)
+
+// endpoints are those of a provider, as it said last.
+type endpoints struct {
+	mu     sync.Mutex
+	server oauth.Server
+	err    error
+	until  time.Time
+}
+
+func (e *endpoints) find(ask func() (oauth.Server, error), now func() time.Time) (oauth.Server, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now().Before(e.until) {
+		return e.server, e.err
+	}
+	e.server, e.err = ask()
+	e.until = now().Add(endpointsAge)
+	if e.err != nil {
+		e.until = now().Add(failureAge)
+	}
+	return e.server, e.err
+}
+
+// A Person is a caller who has signed in with a provider.
+type Person struct {
+	tool.Principal
+	Sub, Sid string    // of the provider: the account, and its session there
+	Until    time.Time // when the token expires
+}
+
+// SignedIn returns the person of an ID token that a provider gave us, with a nonce of ours; "" if a token was renewed. The person
+// has asked for it, so the error says what is wrong.
+func (c *Callers) SignedIn(ctx context.Context, p *Provider, token, nonce string) (who Person, err error) {
+	claims, err := c.claimsOf(ctx, p, token)
+	if err == nil && nonce != "" && claims["nonce"] != nonce {
+		err = errors.New("it was not asked for by this browser")
+	}
+	if err == nil {
+		err = c.issuers[p.Issuer].check(claims)
+	}
+	if err == nil {
+		who.Principal, err = c.byJWT(ctx, token)
+	}
+	if errors.Is(err, errNoKey) {
+		return Person{}, tool.Errorf(tool.CodeUnavailable, "the token of %s cannot be checked: %w; try again in ten seconds", p.Name, err).Because("sign_in")
+	}
+	if err != nil {
+		return Person{}, tool.Errorf(tool.CodeAccessDenied, "the token of %s is refused: %w", p.Name, err).Because("sign_in")
+	}
+	who.Sub, _ = claims["sub"].(string)
+	who.Sid, _ = claims["sid"].(string)
+	end, _ := moment(claims, "exp")
+	who.Until = time.UnixMilli(int64(end * 1000))
+	return who, nil
+}
+
+// claimsOf returns what a provider has signed.
+func (c *Callers) claimsOf(ctx context.Context, p *Provider, token string) (map[string]any, error) {
+	i := c.issuers[p.Issuer]
+	from, err := issuerOf(token)
+	if err != nil {
+		return nil, err
+	}
+	if i == nil || i.provider == nil || from != p.Issuer {
+		return nil, errors.New("it is of another issuer")
+	}
+	payload, err := i.verify(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	return readClaims(payload)
+}
+
+// logoutEvent is what a logout token is about.
+const logoutEvent = "http://schemas.openid.net/event/backchannel-logout"
+
+// A Logout says which sessions of a provider have ended: one, or all of an account.
+type Logout struct {
+	Sub, Sid string
+	ID       string // of the token
+	Until    time.Time
+}
+
+// LoggedOut checks a logout token: OpenID Connect Back-Channel Logout 1.0, 2.6. That it is used once, the caller checks.
+func (c *Callers) LoggedOut(ctx context.Context, p *Provider, token string) (out Logout, err error) {
+	claims, err := c.claimsOf(ctx, p, token)
+	if err == nil {
+		err = c.issuers[p.Issuer].valid(claims)
+	}
+	if err != nil {
+		return out, err
+	}
+	events, _ := claims["events"].(map[string]any)
+	_, ends := events[logoutEvent].(map[string]any)
+	_, hasNonce := claims["nonce"]
+	out.Sub, _ = claims["sub"].(string)
+	out.Sid, _ = claims["sid"].(string)
+	out.ID, _ = claims["jti"].(string)
+	end, _ := moment(claims, "exp")
+	out.Until = time.UnixMilli(int64(end * 1000))
+	switch {
+	case !ends || hasNonce:
+		return Logout{}, errors.New("it is no logout token")
+	case out.ID == "" || out.Sub == "" && out.Sid == "":
+		return Logout{}, errors.New("it does not say which session ends")
+	}
+	return out, nil
+}
