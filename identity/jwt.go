@@ -127,14 +127,14 @@ func readClaims(b []byte) (map[string]any, error) {
 var errNoKey = errors.New("no key of the issuer has signed it")
 
 // verify returns what was signed, with an allowed algorithm and a key of the issuer. An unknown key may be a new one, so
-// the keys are then loaded again.
-func (i *issuer) verify(ctx context.Context, token string) (payload []byte, err error) {
+// the keys are then loaded again. Its type is that of an access token, or one of types.
+func (i *issuer) verify(ctx context.Context, token string, types ...string) (payload []byte, err error) {
 	signed, err := jose.ParseSignedCompact(token, i.algorithms)
 	if err != nil {
 		return nil, fmt.Errorf("it is not signed as it must be: %w", err)
 	}
 	head := signed.Signatures[0].Header
-	if err := checkType(head.ExtraHeaders[jose.HeaderType]); err != nil {
+	if err := checkType(head.ExtraHeaders[jose.HeaderType], types); err != nil {
 		return nil, err
 	}
 	for range 2 {
@@ -160,15 +160,15 @@ var errIDJAG = errors.New("an identity assertion (ID-JAG) is not a token for thi
 
 // checkType refuses tokens that an issuer signed for another purpose, such as an assertion, a proof or the end of a session:
 // their claims may look like those of an access token. A token without a type is one.
-func checkType(typ any) error {
+func checkType(typ any, types []string) error {
 	if typ == nil {
 		return nil
 	}
 	text, _ := typ.(string)
-	switch strings.TrimPrefix(strings.ToLower(text), "application/") {
-	case "jwt", "at+jwt":
+	switch kind := strings.TrimPrefix(strings.ToLower(text), "application/"); {
+	case kind == "jwt" || kind == "at+jwt" || slices.Contains(types, kind):
 		return nil
-	case oauth.TypeIDJAG:
+	case kind == oauth.TypeIDJAG:
 		return errIDJAG
 	}
 	return fmt.Errorf("it has the type %.40q, which is not that of an access token", text)

@@ -227,7 +227,7 @@ func (c *Callers) SignedIn(ctx context.Context, p *Provider, token, nonce string
 		err = c.issuers[p.Issuer].check(claims)
 	}
 	if err == nil {
-		who.Principal, err = c.byJWT(ctx, token)
+		who.Principal, err = c.byJWT(ctx, Credentials{Token: token})
 	}
 	if errors.Is(err, errNoKey) {
 		return Person{}, tool.Errorf(tool.CodeUnavailable, "the token of %s cannot be checked: %w; try again in ten seconds", p.Name, err).Because("sign_in")
@@ -243,7 +243,7 @@ func (c *Callers) SignedIn(ctx context.Context, p *Provider, token, nonce string
 }
 
 // claimsOf returns what a provider has signed.
-func (c *Callers) claimsOf(ctx context.Context, p *Provider, token string) (map[string]any, error) {
+func (c *Callers) claimsOf(ctx context.Context, p *Provider, token string, types ...string) (map[string]any, error) {
 	i := c.issuers[p.Issuer]
 	from, err := issuerOf(token)
 	if err != nil {
@@ -252,7 +252,7 @@ func (c *Callers) claimsOf(ctx context.Context, p *Provider, token string) (map[
 	if i == nil || i.provider == nil || from != p.Issuer {
 		return nil, errors.New("it is of another issuer")
 	}
-	payload, err := i.verify(ctx, token)
+	payload, err := i.verify(ctx, token, types...)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ type Logout struct {
 
 // LoggedOut checks a logout token: OpenID Connect Back-Channel Logout 1.0, 2.6. That it is used once, the caller checks.
 func (c *Callers) LoggedOut(ctx context.Context, p *Provider, token string) (out Logout, err error) {
-	claims, err := c.claimsOf(ctx, p, token)
+	claims, err := c.claimsOf(ctx, p, token, "logout+jwt")
 	if err == nil {
 		err = c.issuers[p.Issuer].valid(claims)
 	}
