@@ -204,7 +204,7 @@ func (n *Node) warnOfWriters() {
 func (n *Node) start(ctx context.Context) error {
 	n.Access = access.New(access.Env{
 		Config: n.cfg, Storage: n.storage, Calls: n.calls, Log: n.o.Log, Redactor: n.redactor, Listen: n.o.Listen,
-		Token: n.o.Token, NewToken: n.o.NewToken, Version: n.o.Version,
+		Token: n.o.Token, NewToken: n.o.NewToken, Version: n.o.Version, Secrets: n.Catalogue,
 	})
 	stages, err := n.openSections()
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"toolpost/engine/redact"
 	"toolpost/engine/telemetry"
 	"toolpost/fleet"
+	"toolpost/identity"
 	"toolpost/model"
 	"toolpost/node/catalogue"
 	"toolpost/plan"
@@ -66,10 +67,14 @@ func sections() []section {
 		{"", model.Section(), func(n *Node) (setting, error) { return setting{read: n.models.Read}, nil }},
 		{"", planner.Section(), func(n *Node) (setting, error) { return setting{read: n.planners.Read}, nil }},
 		{"", plan.Section(), (*Node).openPlans},
+		{"", identity.Section(), func(*Node) (setting, error) { return setting{read: readElsewhere}, nil }},
 		{"", notify.Section(), (*Node).openNotify},
 		{"", fleet.Section(), (*Node).openFleet},
 	}
 }
+
+// readElsewhere is for a section that ReadCallers reads.
+func readElsewhere(*config.Config) (apply func(), err error) { return func() {}, nil }
 
 // plainStages returns the stages without a section, by their places in the engine's chain; the others are the engine's own.
 func (n *Node) plainStages() map[string]engine.Stage {

@@ -20,6 +20,9 @@ type Offer struct {
 //go:embed page.html
 var pageText string
 
+//go:embed notice.html
+var noticeText string
+
 //go:embed page.css
 var pageStyle string
 
@@ -28,6 +31,14 @@ func pagePolicy() string {
 	sum := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+// Notice answers with a page that says one thing to a person, and leads elsewhere.
+func Notice(w http.ResponseWriter, status int, title, text, to, where string) {
+	said := strings.NewReplacer("{style}", pageStyle, "{title}", html.EscapeString(title), "{text}", html.EscapeString(text),
+		"{to}", html.EscapeString(to), "{where}", html.EscapeString(where)).Replace(noticeText)
+	w.Header().Set("Content-Security-Policy", pagePolicy())
+	Send(w, status, "text/html; charset=utf-8", []byte(said))
 }
 
 // IsVisit reports whether a request comes from a person who opens the address in a browser. Programs that request the

@@ -26,10 +26,11 @@ type Env struct {
 	Calls    *calls.Log // from which the calls of dismissed callers are ended
 	Log      *slog.Logger
 	Redactor *secret.Redactor
-	Listen   string // overrides the config's address of the HTTP door and of those that share it
-	Token    string // of the owner; if empty, one is made and kept in the state folder
-	NewToken bool   // make another token
-	Version  string // of this program, as doors report it
+	Secrets  config.Secrets // of the providers with which people sign in
+	Listen   string         // overrides the config's address of the HTTP door and of those that share it
+	Token    string         // of the owner; if empty, one is made and kept in the state folder
+	NewToken bool           // make another token
+	Version  string         // of this program, as doors report it
 }
 
 // Access has the callers of the current config.
@@ -48,7 +49,7 @@ type Access struct {
 // New makes an access that admits no caller before the first UseCallers.
 func New(env Env) *Access {
 	a := &Access{env: env}
-	o := console.Options{Gate: a.Admit, Version: env.Version, Keys: env.Storage.Keys, Log: env.Log}
+	o := console.Options{Gate: a.Admit, Callers: a.now.Load, Version: env.Version, Keys: env.Storage.Keys, Log: env.Log}
 	if env.Storage.DB != nil { // the codes of its links are valid in every program that shares the store
 		o.Marks = env.Storage.DB.Outcomes()
 	}
@@ -146,7 +147,12 @@ func (a *Access) ReadCallers(cfg *config.Config) (*identity.Callers, error) {
 	if err := cfg.Callers.Decode(&o); err != nil {
 		return nil, err
 	}
+	var people identity.SignIn
+	if err := cfg.Section(identity.Section().Name).Decode(&people); err != nil {
+		return nil, err
+	}
 	callers, err := identity.New(o, identity.Env{
+		Providers: people.OIDC, Secrets: a.env.Secrets,
 		Dir: cfg.Dir, Sources: cfg.RuleSources(), Owner: a.admitOwner, Tokens: a.findToken, Log: a.env.Log,
 		Before: a.now.Load(),
 	})

@@ -1,6 +1,7 @@
 // Package console serves the console: a page for people, at / of the HTTP door. The page is static and reveals nothing
 // of this server; it loads its data through the same routes as every program. So beside the files there is only signing
-// in: a browser gets a cookie in place of a token, for a link that is valid once, or for a token.
+// in: a browser gets a cookie in place of a token, for a link that is valid once, for a token, or for a person who has signed in
+// with an OpenID provider.
 package console
 
 import (
@@ -19,8 +20,10 @@ import (
 
 // Options of a console. Only Gate is required.
 type Options struct {
-	Gate    identity.Gate // decides whether a signed-in caller is still admitted
-	Version string        // of this program
+	Gate identity.Gate // decides whether a signed-in caller is still admitted
+	// Callers returns the present callers, whose providers people sign in with; nil means that there are no providers.
+	Callers func() *identity.Callers
+	Version string // of this program
 	// Keys seals the codes of links, with the same key in all programs that share Marks; nil means a key that ends with
 	// this program.
 	Keys  *secret.Keyed
@@ -48,6 +51,9 @@ func New(o Options) *Console {
 	if o.Marks == nil {
 		o.Marks = ask.NewMemory()
 	}
+	if o.Callers == nil {
+		o.Callers = func() *identity.Callers { return &identity.Callers{} }
+	}
 	if o.now == nil {
 		o.now = time.Now
 	}
@@ -68,6 +74,10 @@ func (c *Console) On(d web.Door) web.Door {
 			{Method: "POST", Path: "/v1/session", Open: true, Serve: c.signIn(s, d.Name)},
 			{Method: "GET", Path: "/v1/connections/callback", Open: true, Serve: c.connected},
 			{Method: "DELETE", Path: "/v1/session", Open: true, Serve: c.signOut},
+			{Method: "GET", Path: "/v1/signin", Open: true, Serve: c.providers},
+			{Method: "POST", Path: "/v1/signin/{provider}", Open: true, Serve: c.beginSignIn(s)},
+			{Method: "GET", Path: "/v1/signin/{provider}/callback", Open: true, Serve: c.finishSignIn(d.Name)},
+			{Method: "POST", Path: "/v1/signin/{provider}/logout", Open: true, Serve: c.backChannel(s)},
 		}
 		for path, f := range c.files() {
 			if path != index {

@@ -48,18 +48,18 @@ func (j *journal) Write(b []byte) (int, error) {
 
 const issuedToken = identity.TokenPrefix + "0123456789012345678901234567890123456789012"
 
-func newDesk(t *testing.T) *desk {
+func newDesk(t *testing.T, providers ...identity.Provider) *desk {
 	d := &desk{t: t}
 	d.roles.Store([]string{"reader"})
 	owner := kit.Must(identity.StaticToken(ownersToken))(t)
 	all := tool.Patterns{"*"}
 	callers, err := identity.New(identity.Options{Roles: map[string]identity.Role{"reader": {Tools: all}, "writer": {Tools: all}}},
-		identity.Env{Owner: owner, Tokens: func(context.Context, string) (identity.Grant, bool, error) {
+		identity.Env{Owner: owner, Providers: providers, Tokens: func(context.Context, string) (identity.Grant, bool, error) {
 			return identity.Grant{Caller: "ada", Roles: d.roles.Load().([]string)}, !d.revoked.Load(), nil
 		}})
 	kit.OK(t, err)
 	d.Console = New(Options{
-		Gate: callers.Admit, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&d.log, nil)),
+		Gate: callers.Admit, Callers: func() *identity.Callers { return callers }, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&d.log, nil)),
 		now: func() time.Time { return time.Now().Add(time.Duration(d.clock.Load())) },
 	})
 	door := d.On(web.Door{Name: "http", Hint: "look elsewhere", Routes: func(*web.Server, tool.Handler, tool.Catalog) []web.Route {
@@ -328,12 +328,12 @@ func TestSessionsAreBounded(t *testing.T) {
 	first.signIn(d.code(d.ada()))
 	for range mostOf {
 		d.clock.Add(1)
-		d.begin(d.ada(), "toolpost-80")
+		d.begin(d.ada(), "toolpost-80", nil)
 	}
 	kit.Equal(t, len(d.sessions), mostOf, "sessions of one caller")
 	first.want(401, "over", "GET", "/v1/look", "")
 	for i := range most {
-		d.begin(tool.Principal{ID: string(rune('a'+i%26)) + time.Duration(i).String(), Proof: "user:1"}, "toolpost-80")
+		d.begin(tool.Principal{ID: string(rune('a'+i%26)) + time.Duration(i).String(), Proof: "user:1"}, "toolpost-80", nil)
 	}
 	kit.Equal(t, len(d.sessions), most, "sessions")
 	for i := range mostAddresses + 1 {

@@ -34,18 +34,26 @@ func digestOf(name, secret string) digest { return sha256.Sum256([]byte(name + "
 type session struct {
 	proof, caller string
 	began, seen   time.Time
+	granted       *granted // by the provider with which a person signed in; nil if a link or a token was shown
 }
 
-func (s *session) ends() time.Time { return s.began.Add(longest) }
+// ends returns when a session ends at the latest. A token that cannot be renewed ends it.
+func (s *session) ends() time.Time {
+	end := s.began.Add(longest)
+	if g := s.granted; g != nil && g.refresh == "" && g.expires.Before(end) {
+		end = g.expires
+	}
+	return end
+}
 
 func (s *session) over(now time.Time) bool { return now.Sub(s.seen) > idle || !now.Before(s.ends()) }
 
 // begin makes a session and returns the secret of its cookie, which is valid under this name alone. If there are too
 // many, it ends the one that was idle longest.
-func (c *Console) begin(p tool.Principal, name string) (secret string, s *session) {
+func (c *Console) begin(p tool.Principal, name string, g *granted) (secret string, s *session) {
 	secret = rand.Text() + rand.Text()
 	now := c.o.now()
-	s = &session{p.Proof, p.ID, now, now}
+	s = &session{p.Proof, p.ID, now, now, g}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, one := range c.sessions {
@@ -99,18 +107,23 @@ func (c *Console) of(r *http.Request) (s *session, key digest, shown bool) {
 // proofOf is the Session of a web.Door: the gate is asked with the proof, so the current rights apply, and a revoked
 // token admits no caller.
 func (c *Console) proofOf(r *http.Request) (string, error) {
-	s, _, shown := c.of(r)
+	s, key, shown := c.of(r)
+	over := tool.Errorf(tool.CodeAccessDenied, "the session is over: sign in again").Because(identity.Reason)
 	switch {
 	case !shown:
 		return "", nil
 	case s == nil:
-		return "", tool.Errorf(tool.CodeAccessDenied, "the session is over: sign in again").Because(identity.Reason)
+		return "", over
 	}
 	if err := ours(r); err != nil {
 		return "", err
 	}
+	proof := c.proof(r.Context(), s, key)
+	if proof == "" {
+		return "", over
+	}
 	r.Header.Del(web.ConsoleHeader) // it has been checked; doors refuse unknown headers of a call
-	return s.proof, nil
+	return proof, nil
 }
 
 // ours refuses a request that a foreign page may have made a browser send, with the browser's cookie for us. Cookies
@@ -167,10 +180,10 @@ func cookieOf(r *http.Request) (*http.Cookie, bool) {
 }
 
 // cookie makes our cookie.
-func cookie(r *http.Request, value string, age int) *http.Cookie {
+func cookie(r *http.Request, value string, age int, overTLS bool) *http.Cookie {
 	c := &http.Cookie{ //nolint:gosec // without TLS browsers would drop a Secure one
 		Name: cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: overTLS(r),
+		Secure: overTLS,
 	}
 	if c.Secure {
 		c.Name = hostPrefix + c.Name
@@ -193,7 +206,9 @@ func (c *Console) about(w http.ResponseWriter, p tool.Principal, s *session) {
 		Caller: p.ID, Roles: append([]string{}, p.Roles()...), Operator: p.Operator(), Version: c.o.Version, By: "other",
 	}
 	if s != nil {
+		c.mu.Lock()
 		is.By, is.Expires = "cookie", s.ends()
+		c.mu.Unlock()
 	}
 	body, _ := strictjson.Marshal(is) // strings and a time
 	web.Reply(w, http.StatusOK, body)
@@ -208,9 +223,10 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, p tool.Principal)
 	c.about(w, p, s)
 }
 
-// signOut is DELETE /v1/session. It needs no caller: a client that has the cookie may always drop it.
+// signOut is DELETE /v1/session. It needs no caller: a client that has the cookie may always drop it. The answer to a person
+// whose provider has a page for that names it.
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
-	_, key, shown := c.of(r)
+	s, key, shown := c.of(r)
 	if shown {
 		if err := ours(r); err != nil {
 			web.Refuse(w, r, nil, http.StatusForbidden, tool.AsError(err))
@@ -220,7 +236,14 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request, _ tool.Princip
 		delete(c.sessions, key)
 		c.mu.Unlock()
 	}
-	http.SetCookie(w, cookie(r, "", -1))
+	http.SetCookie(w, cookie(r, "", -1, overTLS(r)))
+	if s != nil && s.granted != nil {
+		if then := c.leave(r.Context(), s.granted); then != nil {
+			body, _ := strictjson.Marshal(then) // strings
+			web.Reply(w, http.StatusOK, body)
+			return
+		}
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -237,9 +260,9 @@ func (c *Console) signIn(s *web.Server, door string) func(http.ResponseWriter, *
 			web.Refuse(w, r, nil, status, e)
 			return
 		}
-		name := cookie(r, "", 0).Name
-		value, session := c.begin(p, name)
-		http.SetCookie(w, cookie(r, value, int(longest/time.Second)))
+		name := cookie(r, "", 0, overTLS(r)).Name
+		value, session := c.begin(p, name, nil)
+		http.SetCookie(w, cookie(r, value, int(longest/time.Second), overTLS(r)))
 		c.o.Log.Info("signed in to the console", "caller", p.ID, "from", peer(r))
 		c.about(w, p, session)
 	}
