@@ -187,7 +187,7 @@ func (i *issuer) valid(claims map[string]any) error {
 	if claims["iss"] != i.Issuer.Issuer {
 		return errors.New("it is of another issuer")
 	}
-	if !slices.ContainsFunc(texts(claims["aud"]), func(aud string) bool { return slices.Contains(i.Audience, aud) }) {
+	if !slices.ContainsFunc(oauth.Texts(claims["aud"]), func(aud string) bool { return slices.Contains(i.Audience, aud) }) {
 		return errors.New("it is for another audience")
 	}
 	now := float64(i.now().UnixMilli()) / 1000
@@ -217,21 +217,6 @@ func moment(claims map[string]any, name string) (seconds float64, err error) {
 		return 0, fmt.Errorf("its claim %s is not a time", name)
 	}
 	return seconds, nil
-}
-
-// texts parses a claim that is one string or several.
-func texts(v any) (all []string) {
-	switch v := v.(type) {
-	case string:
-		return []string{v}
-	case []any:
-		for _, one := range v {
-			if text, ok := one.(string); ok {
-				all = append(all, text)
-			}
-		}
-	}
-	return all
 }
 
 // claimed returns the caller that claims describe: with the roles that follow from them, and with what the config lists
@@ -286,7 +271,7 @@ func (i *issuer) roles(claims map[string]any) ([]string, error) {
 		return roles, nil
 	}
 	v := claim(claims, i.Roles.Claim)
-	values := texts(v)
+	values := oauth.Texts(v)
 	// these are one text with blanks
 	if text, ok := v.(string); ok && (i.Roles.Claim == "scope" || i.Roles.Claim == "scp") {
 		values = strings.Fields(text)

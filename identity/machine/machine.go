@@ -165,7 +165,7 @@ func (t *Tokens) discover(ctx context.Context, challenges []oauthex.Challenge, m
 	t.mu.Lock()
 	had := t.scopes
 	t.mu.Unlock()
-	if more && len(union(had, wanted)) == len(had) {
+	if more && len(oauth.Union(had, wanted)) == len(had) {
 		return nil, nil, nil
 	}
 	told, err := t.protection(ctx, document)
@@ -190,7 +190,7 @@ func (t *Tokens) discover(ctx context.Context, challenges []oauthex.Challenge, m
 	if len(wanted) == 0 {
 		wanted = told.ScopesSupported
 	}
-	return &resource{told.Resource, server}, union(had, t.c.Scopes, wanted), nil
+	return &resource{told.Resource, server}, oauth.Union(had, t.c.Scopes, wanted), nil
 }
 
 // protection returns what the server says of its tokens (RFC 9728). It must say it of itself.
@@ -216,14 +216,4 @@ func (t *Tokens) protection(ctx context.Context, document string) (*oauthex.Prot
 	}
 	return nil, tool.Errorf(tool.CodeUnavailable, "%s does not say which authorization server its tokens come from: %s", t.c.Source.Name,
 		jsonrpc.Clip(strings.ReplaceAll(failed.Error(), t.c.Server, t.c.Shown)))
-}
-
-// union joins lists without duplicates.
-func union(lists ...[]string) (all []string) {
-	for _, one := range slices.Concat(lists...) {
-		if !slices.Contains(all, one) {
-			all = append(all, one)
-		}
-	}
-	return all
 }

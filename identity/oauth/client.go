@@ -74,6 +74,16 @@ func (c *Client) AuthorizeURL(state, verifier, redirect string) (string, error) 
 	return u.String(), nil
 }
 
+// Union joins lists of scopes without duplicates.
+func Union(lists ...[]string) (all []string) {
+	for _, one := range slices.Concat(lists...) {
+		if !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 func (c *Client) scope(form url.Values) {
 	if len(c.Scopes) > 0 {
 		form.Set("scope", strings.Join(c.Scopes, " "))

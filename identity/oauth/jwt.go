@@ -43,8 +43,11 @@ func (t Unverified) Text(name string) string {
 }
 
 // List returns a claim that is a text or a list of texts, such as aud.
-func (t Unverified) List(name string) (all []string) {
-	switch v := t.Claims[name].(type) {
+func (t Unverified) List(name string) []string { return Texts(t.Claims[name]) }
+
+// Texts returns the texts of a claim that is one or a list of them.
+func Texts(claim any) (all []string) {
+	switch v := claim.(type) {
 	case string:
 		return []string{v}
 	case []any:

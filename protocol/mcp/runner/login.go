@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -152,7 +151,7 @@ func (o OAuth) handler(secrets secret.Source, addr string, tokens *tokenStore) (
 	c := &auth.AuthorizationCodeHandlerConfig{
 		RedirectURL: redirect, RequestRefreshToken: true, AcceptUnadvertisedIss: true, Client: tokens.client,
 		// Request earlier scopes again: a token with one more scope must not lose the others.
-		ScopeFilter: func(found []string) []string { return union(had.Scopes, o.Scopes, found) },
+		ScopeFilter: func(found []string) []string { return oauth.Union(had.Scopes, o.Scopes, found) },
 	}
 	switch {
 	case o.ClientID != "":
@@ -174,17 +173,6 @@ func (o OAuth) handler(secrets secret.Source, addr string, tokens *tokenStore) (
 	}
 	c.DynamicClientRegistrationConfig = &auth.DynamicClientRegistrationConfig{Metadata: registration}
 	return c, nil
-}
-
-// union joins lists without duplicates.
-func union(lists ...[]string) []string {
-	var all []string
-	for _, one := range slices.Concat(lists...) {
-		if !slices.Contains(all, one) {
-			all = append(all, one)
-		}
-	}
-	return all
 }
 
 // challenge returns the refusal that a login answers: that of an earlier call, or else that of a first request. A
