@@ -173,9 +173,33 @@ export function signIn(by: { code: string } | { token: string }): Promise<Sessio
   return json('v1/session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(by) });
 }
 
+/** A Provider is one that people sign in with. */
+export interface Provider {
+  key: string;
+  name: string;
+}
+
+/** providers lists them. */
+export const providers = (): Promise<Provider[]> => json<{ providers: Provider[] }>('v1/signin').then((l) => l.providers);
+
+/** signInWith gives the address of a provider's page, from which the browser comes back to a view of this one. */
+export function signInWith(key: string, view: string): Promise<string> {
+  const body = JSON.stringify({ path: new URL('.', document.baseURI).pathname, return: view });
+  return json<{ url: string }>(`v1/signin/${encodeURIComponent(key)}`, {
+    method: 'POST', headers: { 'Content-Type': 'application/json' }, body,
+  }).then((to) => to.url);
+}
+
+/** A Farewell says where the session with a provider is ended, which outlives ours. */
+export interface Farewell {
+  name: string;
+  url: string;
+}
+
 /** signOut ends the session. */
-export async function signOut(): Promise<void> {
-  await request('v1/session', { method: 'DELETE' });
+export async function signOut(): Promise<Farewell | undefined> {
+  const answer = await request('v1/session', { method: 'DELETE' });
+  return answer.status === 200 ? ((await answer.json()) as Farewell) : undefined;
 }
 
 /** tools lists the catalogue, and sources that could not say what they have. */

@@ -1,15 +1,15 @@
 // Who is signed in, for all of the page.
 
-import { onSignedOut, Refusal, session as ask, signIn as begin, signOut as end, type Session } from './api';
+import { onSignedOut, providers, Refusal, session as ask, signIn as begin, signOut as end, type Farewell, type Provider, type Session } from './api';
 import { whenBack } from './connection.svelte';
 import { replace, route } from './route.svelte';
 import { messageOf } from './text';
 
-type Who = { state: 'asking' } | { state: 'out'; why: string } | { state: 'in'; session: Session };
+type Who = { state: 'asking' } | { state: 'out'; why: string; farewell?: Farewell | undefined } | { state: 'in'; session: Session };
 
 let who = $state.raw<Who>({ state: 'asking' });
 onSignedOut(() => {
-  if (who.state === 'in') who = { state: 'out', why: 'You were signed out: the server was restarted, or you were away too long. Sign in to go on where you were.' };
+  if (who.state === 'in') who = { state: 'out', why: 'You were signed out: the server was restarted, you were away too long, or your provider ended it. Sign in to go on where you were.' };
 });
 
 export const session = {
@@ -42,6 +42,15 @@ export async function start(): Promise<void> {
   }
 }
 
+/** known lists the providers with which people sign in; none while the server cannot be asked. */
+export async function known(): Promise<Provider[]> {
+  try {
+    return await providers();
+  } catch {
+    return [];
+  }
+}
+
 /** signIn begins a session, or says why not. */
 export async function signIn(by: { code: string } | { token: string }): Promise<void> {
   try {
@@ -53,10 +62,11 @@ export async function signIn(by: { code: string } | { token: string }): Promise<
 
 /** signOut ends the session; while the server cannot be reached nothing is signed out, and the shell says so. */
 export async function signOut(): Promise<void> {
+  let farewell: Farewell | undefined;
   try {
-    await end();
+    farewell = await end();
   } catch (e) {
     if (e instanceof Refusal && e.status !== 401) return;
   }
-  who = { state: 'out', why: '' };
+  who = { state: 'out', why: '', farewell };
 }

@@ -1,1 +1,0 @@
-import{on as e,sn as t}from"./common-BgElAKtL.js";import n from"./call-BPhDU2ED.js";import{i as r}from"./index-b7UoFtTT.js";function i(i,a){t(a,!0);let o=r.calls.find(e=>e.call===a.id)?.caller??``;n(i,{get call(){return a.id},get caller(){return o}}),e()}export{i as default};

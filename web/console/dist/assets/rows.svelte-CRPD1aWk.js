@@ -1,1 +1,0 @@
-import{Ht as e,en as t,tn as n}from"./common-BgElAKtL.js";var r=n([]),i={get rows(){return e(r)},set(e){t(r,e)}};export{i as t};
