@@ -142,9 +142,6 @@ func (p *Provider) check(claims map[string]any, now time.Time) error {
 	return nil
 }
 
-// Providers returns the providers with which people sign in.
-func (c *Callers) Providers() []*Provider { return c.providers }
-
 // Provider returns the provider with a key, or nil if there is none.
 func (c *Callers) Provider(key string) *Provider {
 	for _, p := range c.providers {
@@ -153,6 +150,29 @@ func (c *Callers) Provider(key string) *Provider {
 		}
 	}
 	return nil
+}
+
+// An Offered is what every visitor may read of a provider, at GET /v1/signin. It has no secrets.
+type Offered struct {
+	Key      string   `json:"key"` // in addresses
+	Name     string   `json:"name"`
+	Issuer   string   `json:"issuer"`
+	ClientID string   `json:"client_id"`
+	Scopes   []string `json:"scopes"`
+}
+
+// Offers are the providers of a server.
+type Offers struct {
+	Providers []Offered `json:"providers"`
+}
+
+// Offered returns the providers with which people sign in, for those who have not.
+func (c *Callers) Offered() Offers {
+	all := Offers{Providers: []Offered{}}
+	for _, p := range c.providers {
+		all.Providers = append(all.Providers, Offered{p.Key(), p.Name, p.Issuer, p.ClientID, p.Scopes})
+	}
+	return all
 }
 
 // Client returns the client of a provider: it asks the provider for its endpoints.

@@ -168,7 +168,7 @@ func (a *app) commands(root *cobra.Command, args []string) (made []*cobra.Comman
 		}},
 		{"Serve", []maker{
 			{"serve", a.serveCommand}, {"as", a.asCommand}, {"console", a.consoleCommand}, {"reload", a.reloadCommand},
-			{"context", a.contextCommand}, {"fleet", a.fleetCommand}, {"worker", a.workerCommand},
+			{"context", a.contextCommand}, {"login", a.loginCommand}, {"logout", a.logoutCommand}, {"fleet", a.fleetCommand}, {"worker", a.workerCommand},
 		}},
 		{"Decide who may do what", []maker{
 			{"approvals", a.approvalsCommand}, {"approve", a.approveCallCommand}, {"deny", a.denyCallCommand},

@@ -98,14 +98,11 @@ func (a *app) contextCommand() *cobra.Command {
 // changing makes c a command that changes the contexts.
 func (a *app) changing(done string, c *cobra.Command, change func(known *contexts.Contexts, args []string) error) *cobra.Command {
 	c.ValidArgsFunction = completeContext
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		known, err := contexts.Read()
-		if err == nil {
-			err = change(&known, args)
-		}
-		if err == nil {
-			err = known.Write()
-		}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		err := contexts.Change(c.Context(), func(known *contexts.Contexts) (bool, error) {
+			err := change(known, args)
+			return err == nil, err
+		})
 		if err != nil {
 			return err
 		}
@@ -128,7 +125,7 @@ func (a *app) listContexts() error {
 	for _, name := range known.Names() {
 		one := known.Contexts[name]
 		use := map[bool]string{true: "*"}[name == known.Current]
-		all = append(all, shownContext{use, name, withoutPassword(one.URL), one.Token != ""})
+		all = append(all, shownContext{use, name, withoutPassword(one.URL), one.Token != "" || one.Login != nil})
 	}
 	if url := os.Getenv("TOOLPOST_URL"); url != "" {
 		a.note("TOOLPOST_URL comes first: " + withoutPassword(url))

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"toolpost/host/sandbox"
+	"toolpost/internal/idp"
 	"toolpost/internal/kit"
 	"toolpost/tool/tooltest"
 )
@@ -51,7 +52,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			e.Values[slot{}] = new(*running)
+			e.Values[slot{}], e.Values[providerSlot{}] = new(*running), new(*idp.Provider)
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise every command takes a second under the race detector
 			e.Setenv("EVIL", "evil\x1b[2Jname")
 			return os.WriteFile(filepath.Join(e.WorkDir, "deep.json"), []byte(strings.Repeat("[", 1<<20)), 0o600)
@@ -63,6 +64,8 @@ func TestScripts(t *testing.T) {
 			"signal":     signalServer,
 			"ended":      ended,
 			"logged":     logged,
+			"provider":   func(ts *testscript.TestScript, _ bool, args []string) { startProvider(t, ts, args) },
+			"provides":   provides,
 		},
 	})
 }
@@ -155,6 +158,59 @@ func (r *running) read(out interface{ Read([]byte) (int, error) }) {
 		}
 	}
 	_ = r.cmd.Wait()
+}
+
+// providerSlot is the key under which a script keeps its OpenID provider.
+type providerSlot struct{}
+
+// provider FILE starts an OpenID provider with the client toolpost and the user ada, and puts its address in place of ISSUER in a
+// file.
+func startProvider(t *testing.T, ts *testscript.TestScript, args []string) {
+	p := idp.Start(t)
+	p.Client(idp.Client{ID: "toolpost"})
+	p.SetUser(idp.User{Sub: "ada", Email: "ada@acme.example", EmailVerified: true, Groups: []string{"staff"}})
+	*ts.Value(providerSlot{}).(**idp.Provider) = p
+	text := strings.ReplaceAll(ts.ReadFile(args[0]), "ISSUER", p.Issuer)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+// provides lets the provider of a script do something.
+func provides(ts *testscript.TestScript, _ bool, args []string) {
+	p := *ts.Value(providerSlot{}).(**idp.Provider)
+	switch args[0] {
+	case "approve": // a device code that will come
+		for end := time.Now().Add(time.Minute); p.ApprovePending("ada") == 0; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				ts.Fatalf("no program asks for a code")
+			}
+		}
+	case "short":
+		p.Set(idp.Settings{IDLifetime: 5 * time.Second})
+	case "deny":
+		p.Set(idp.Settings{Deny: true})
+	case "down":
+		p.Set(idp.Settings{Down: "refuse"})
+	case "nodevice":
+		p.Set(idp.Settings{Metadata: map[string]any{"device_authorization_endpoint": nil}})
+	case "revoke":
+		p.Revoke("ada")
+	case "secret": // the client has one, which a program cannot keep
+		p.Client(idp.Client{ID: "toolpost", Secret: "s3cret", CannotDevice: true})
+		p.Set(idp.Settings{})
+	case "issued": // no token is in a file
+		text := ts.ReadFile(args[1])
+		for _, token := range p.Issued() {
+			if strings.Contains(text, token) {
+				ts.Fatalf("%s has %.20s…", args[1], token)
+			}
+		}
+	case "refreshed": // so many times
+		if n := strconv.Itoa(p.Count("refresh_token", 200)); n != args[1] {
+			ts.Fatalf("%s refreshes, want %s", n, args[1])
+		}
+	default:
+		p.Set(idp.Settings{})
+	}
 }
 
 // A slot is the key under which a script keeps its server.

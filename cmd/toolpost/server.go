@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"toolpost/cmd/toolpost/format"
+	"toolpost/cmd/toolpost/login"
 	"toolpost/config"
 	"toolpost/node"
 	"toolpost/tool"
@@ -145,6 +146,12 @@ func (a *app) open(ctx context.Context, o node.Options) (*backend, error) {
 		return nil, err
 	}
 	if s := a.server; s.url != "" {
+		if s.token == "" && !s.found {
+			var err error
+			if s.token, err = login.Credential(ctx, s.context, s.url); err != nil {
+				return nil, err
+			}
+		}
 		remote, err := node.Dial(s.url, s.token, s.ca)
 		return &backend{Handler: remote, Catalog: remote, close: func() {}}, err
 	}

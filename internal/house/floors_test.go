@@ -54,7 +54,7 @@ func floors() []floor {
 		{name: "node", rooms: []string{"node/storage", "node/access", "node/catalogue", "node"}, ordered: true},
 		{name: "measuring", rooms: []string{"bench/attempt", "bench/curves", "bench/scale"}},
 		{name: "parts of the command line", rooms: []string{
-			"cmd/toolpost/connect", "cmd/toolpost/packages", "cmd/toolpost/form", "cmd/toolpost/format", "cmd/toolpost/*",
+			"cmd/toolpost/contexts", "cmd/toolpost/connect", "cmd/toolpost/packages", "cmd/toolpost/form", "cmd/toolpost/format", "cmd/toolpost/*",
 		}, ordered: true},
 		{name: "top", rooms: []string{"cmd/*", "bench/embeddings", "bench", "packaging/*"}},
 	}

@@ -21,7 +21,7 @@ const (
 // maxCode returns how many lines of code a package may have: lines that are neither blank nor a comment, without tests.
 func maxCode(room string) int {
 	if room == "cmd/toolpost" {
-		return 7850 // 200 for the commands of fleets, 150 for those of connections
+		return 7950 // 200 for the commands of fleets, 150 for those of connections, 100 for logging in
 	}
 	return 4000
 }

@@ -161,6 +161,12 @@ func (p *Provider) LogOut(sub string) (answers map[string]int) {
 	return answers
 }
 
+// ApprovePending approves the device codes that wait, without their user codes, and returns how many there are.
+func (p *Provider) ApprovePending(sub string) (n int) {
+	p.order("/approve", map[string]string{"sub": sub}, &n)
+	return n
+}
+
 // Revoke withdraws the refresh and access tokens of a user, and tells no client.
 func (p *Provider) Revoke(sub string) { p.order("/revoke", map[string]string{"sub": sub}, nil) }
 

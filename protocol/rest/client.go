@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/identity"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/bounded"
@@ -100,6 +101,15 @@ func (c *Client) Running(ctx context.Context) (config string, err error) {
 		err = strictjson.Unmarshal(body, &config)
 	}
 	return config, err
+}
+
+// SignIn returns the providers with which people sign in at the server.
+func (c *Client) SignIn(ctx context.Context) (offers identity.Offers, err error) {
+	body, err := c.get(ctx, "/v1/signin")
+	if err == nil {
+		err = strictjson.Unmarshal(body, &offers)
+	}
+	return offers, err
 }
 
 // maxAsset bounds the assets that are read into memory; a store keeps none that are larger.

@@ -27,22 +27,9 @@ const (
 	askTime     = 10 * time.Second
 )
 
-// A provider is one that GET /v1/signin lists. It has no secrets: every visitor may read it.
-type provider struct {
-	Key      string   `json:"key"` // in addresses
-	Name     string   `json:"name"`
-	Issuer   string   `json:"issuer"`
-	ClientID string   `json:"client_id"`
-	Scopes   []string `json:"scopes"`
-}
-
 // providers is GET /v1/signin.
 func (c *Console) providers(w http.ResponseWriter, _ *http.Request, _ tool.Principal) {
-	all := []provider{}
-	for _, p := range c.o.Callers().Providers() {
-		all = append(all, provider{p.Key(), p.Name, p.Issuer, p.ClientID, p.Scopes})
-	}
-	body, _ := strictjson.Marshal(map[string]any{"providers": all}) // strings
+	body, _ := strictjson.Marshal(c.o.Callers().Offered()) // strings
 	web.Reply(w, http.StatusOK, body)
 }
 

@@ -2,11 +2,17 @@
 package contexts
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"toolpost/config"
 	"toolpost/tool"
@@ -25,6 +31,64 @@ type Server struct {
 	URL   string `json:"url"`
 	Token string `json:"token,omitempty"` // never printed
 	CA    string `json:"ca,omitempty"`
+	Login *Login `json:"login,omitempty"` // of a person, in place of a token
+}
+
+// A Login is what a person got from a provider.
+type Login struct {
+	Provider string   `json:"provider"` // its name
+	Issuer   string   `json:"issuer"`
+	ClientID string   `json:"client_id"`
+	Scopes   []string `json:"scopes,omitempty"`
+	ID       string   `json:"id_token"`                // never printed
+	Refresh  string   `json:"refresh_token,omitempty"` // likewise
+	Expires  int64    `json:"expires"`                 // of the ID token, in Unix seconds
+}
+
+// At returns the name of a context with a login at a server, or "".
+func (c Contexts) At(url string) string {
+	for _, name := range c.Names() {
+		if one := c.Contexts[name]; one.Login != nil && strings.TrimSuffix(one.URL, "/") == strings.TrimSuffix(url, "/") {
+			return name
+		}
+	}
+	return ""
+}
+
+const lockWithin = 30 * time.Second // longer than a provider may take to renew a login
+
+// Change reads the file of contexts, changes them, and writes it, while no other program does. Without a change nothing is
+// written.
+func Change(ctx context.Context, change func(*Contexts) (changed bool, err error)) error {
+	path := config.ContextsFile()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	ctx, cancel := context.WithTimeout(ctx, lockWithin)
+	defer cancel()
+	for {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) || !tool.Sleep(ctx, 20*time.Millisecond) {
+			return tool.Errorf(tool.CodeUnavailable, "the file of contexts, %s, is in use by another program: %w; try again", path, err)
+		}
+	}
+	known, err := Read()
+	if err != nil {
+		return err
+	}
+	changed, err := change(&known)
+	if changed {
+		err = errors.Join(err, known.Write())
+	}
+	return err
 }
 
 // Read reads the file of contexts; without one, or with the empty one that hides it from tools, there are none.

@@ -159,6 +159,20 @@ func (p *provider) approve(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "no such code or user", http.StatusBadRequest)
 }
 
+// approvePending approves all device codes that nothing was decided about, and returns how many.
+func (p *provider) approvePending(sub string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range p.devices {
+		if !d.Done && !d.Denied {
+			d.Subject, d.AuthTime = sub, time.Now()
+			d.Done, d.Denied = !p.settings.Deny, p.settings.Deny
+			n++
+		}
+	}
+	return n
+}
+
 // whoami is the API: it says whose access token it was sent.
 func (p *provider) whoami(w http.ResponseWriter, r *http.Request) {
 	text, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -202,6 +216,7 @@ func (p *provider) controls() http.Handler {
 	}) (any, error) {
 		return p.signed(r.Typ, r.Claims)
 	}))
+	mux.HandleFunc("/approve", order(func(u idp.User) (any, error) { return p.approvePending(u.Sub), nil }))
 	mux.HandleFunc("/revoke", order(func(u idp.User) (any, error) { p.forget(u.Sub); return nil, nil }))
 	mux.HandleFunc("/logout", order(func(u idp.User) (any, error) { return p.logOut(u.Sub) }))
 	mux.HandleFunc("/requests", order(func(any) (any, error) { p.mu.Lock(); defer p.mu.Unlock(); return p.requests, nil }))
