@@ -115,7 +115,7 @@ func (p *Provider) nameOf(claims map[string]any) (string, error) {
 
 // rolesOf returns the roles of the first group of the config that a person is in.
 func (p *Provider) rolesOf(claims map[string]any) ([]string, error) {
-	groups := texts(claim(claims, p.Groups))
+	groups := oauth.Texts(claim(claims, p.Groups))
 	for _, one := range p.Roles {
 		if slices.Contains(groups, one.Name) {
 			return one.Value, nil
@@ -133,7 +133,7 @@ func (p *Provider) check(claims map[string]any, now time.Time) error {
 		return err
 	case isLogout:
 		return errors.New("it is no ID token")
-	case named && by != p.ClientID, !named && len(texts(claims["aud"])) > 1:
+	case named && by != p.ClientID, !named && len(oauth.Texts(claims["aud"])) > 1:
 		return errors.New("it was made for another client")
 	case issued > float64(now.Add(leeway).Unix()):
 		return fmt.Errorf("it is from the future: the clock of the provider is %v ahead of ours",

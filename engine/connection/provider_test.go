@@ -78,7 +78,9 @@ func TestConnectionsWithAnOpenIDProvider(t *testing.T) {
 	before := at.Count("refresh_token", http.StatusOK)
 	var all sync.WaitGroup
 	for i := range 3 * callers {
-		all.Go(func() { kit.Equal(t, programs[i/callers%2].whoami(t, at, fmt.Sprint("caller", i%callers)), http.StatusOK) })
+		all.Go(func() {
+			kit.Equal(t, programs[i/callers%2].whoami(t, at, fmt.Sprint("caller", i%callers)), http.StatusOK)
+		})
 	}
 	all.Wait()
 	kit.Equal(t, at.Count("refresh_token", http.StatusOK), callers, "renewals, of which there were", before)

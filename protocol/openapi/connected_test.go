@@ -66,9 +66,9 @@ func TestKeyOfTheCallerGoesToTheHostsOfItsConnectionAlone(t *testing.T) {
 		kit.Equal(t, len(used) == 1 && used[0] == host, strings.Contains(x.want, "canary"), about+": noted")
 	}
 	_, err := s.Invoke(kit.Context(t), &tool.Call{
-		Tool: "items", Args: json.RawMessage(`{}`), Spec: s.specs["items"], Credentials: []*tool.Credential{{
+		Tool: "items", Args: json.RawMessage(`{}`), Spec: s.specs["items"], Notes: tool.Notes{Credentials: []*tool.Credential{{
 			Hosts: []string{host}, Value: func(context.Context) (string, error) { return "", tool.Errorf(tool.CodeAccessDenied, "connect again") },
-		}},
+		}}},
 	}, tool.Discard)
 	kit.Refused(t, err, tool.CodeAccessDenied, "connect again")
 }
