@@ -190,13 +190,20 @@ func (c *Connections) value(ctx context.Context, o *Options, caller string) (str
 		case h.Access != "" && h.Refresh == "" && o.Grant != machine:
 			return "", refused(o, caller)
 		}
-		ended, err := c.renew(ctx, o, r)
-		switch {
-		case err != nil && (over || h.Access == "" || ctx.Err() != nil || tool.AsError(err).Reason == Refused):
-			return "", err
-		case err != nil || !ended && !over && h.Access != "": // the one before is valid for a while
+		done := c.renew(ctx, o, r)
+		if h.Access != "" && !over { // no call waits for a provider as long as the present token is valid
 			return c.use(ctx, r, h), nil
-		case !ended && !tool.Sleep(ctx, askAgain):
+		}
+		select {
+		case got := <-done:
+			ended, _ := got.Val.(bool)
+			if got.Err != nil {
+				return "", got.Err
+			}
+			if !ended && !tool.Sleep(ctx, askAgain) {
+				return "", tool.Ended(ctx)
+			}
+		case <-ctx.Done():
 			return "", tool.Ended(ctx)
 		}
 	}
@@ -213,23 +220,19 @@ func (c *Connections) use(ctx context.Context, r Row, h held) string {
 	return h.Access
 }
 
-// renew lets one call of this program renew a row, and the others wait for it. It reports whether the row may be another one
-// now; if not, another program renews it.
-func (c *Connections) renew(ctx context.Context, o *Options, r Row) (ended bool, err error) {
-	done := c.renewing.DoChan(string(bound(r.Caller, r.Name)), func() (any, error) {
-		c.running.Add(1)
-		defer c.running.Done()
-		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), renewTime) // the answer is stored even if no call waits for it
-		defer stop()
-		return c.renewRow(ctx, o, r.Caller)
+// renew renews a row, once for all calls of this program that want it. It sends whether the row may be another one now; if not,
+// another program renews it.
+func (c *Connections) renew(ctx context.Context, o *Options, r Row) <-chan singleflight.Result {
+	done := make(chan singleflight.Result, 1)
+	c.running.Go(func() {
+		ended, err, _ := c.renewing.Do(string(bound(r.Caller, r.Name)), func() (any, error) {
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), renewTime) // the answer is stored even if no call waits for it
+			defer stop()
+			return c.renewRow(ctx, o, r.Caller)
+		})
+		done <- singleflight.Result{Val: ended, Err: err}
 	})
-	select {
-	case got := <-done:
-		ended, _ = got.Val.(bool)
-		return ended, got.Err
-	case <-ctx.Done():
-		return false, tool.Ended(ctx)
-	}
+	return done
 }
 
 // renewRow renews a row, if it still has to be and no other program does.

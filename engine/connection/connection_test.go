@@ -395,6 +395,7 @@ func TestTokenIsUsedWhileItsProviderIsDown(t *testing.T) {
 	one.At(func() time.Time { return now.Add(45 * time.Second) }) // due, and valid
 	p.fails.Store(true)
 	kit.Equal(t, one.value(t, "ada"), "access-ada-1")
+	one.Close() // its renewal has failed
 	one.At(func() time.Time { return now.Add(90 * time.Second) })
 	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeUnavailable, "answered 503")
 	p.fails.Store(false)
