@@ -199,6 +199,14 @@ func TestCallersDoNotSeeEachOthersResults(t *testing.T) {
 		kit.Equal(t, h.call(t, step.tool, step.change), step.want, step.tool)
 	}
 	h.expect(t, "read 1*")
+
+	// What a tool answers with the account of its caller is about that account.
+	connected := func(id string) func(*tool.Call) {
+		return func(c *tool.Call) { c.Caller.ID, c.Credentials = id, []*tool.Credential{{Connection: "github"}} }
+	}
+	for i, id := range []string{"bob", "eve", "eve"} {
+		kit.Equal(t, h.call(t, "list", connected(id)), []string{"7", "8", "8*"}[i])
+	}
 }
 
 func TestPolicyKeepsResultsApart(t *testing.T) {
