@@ -8,10 +8,10 @@
 package connection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -284,8 +284,10 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 // release ends a claim after an error, so that the next call tries again.
 func (c *Connections) release(ctx context.Context, r Row, why error) error {
 	r.Version++
-	_, err := c.env.Store.Put(context.WithoutCancel(ctx), r)
-	return errors.Join(why, err)
+	if _, err := c.env.Store.Put(context.WithoutCancel(ctx), r); err != nil {
+		c.env.Log.Debug("a claim was not released", "connection", r.Name, "error", err)
+	}
+	return why
 }
 
 // fetch gets the next token of a connection.
@@ -330,7 +332,7 @@ func (c *Connections) client(ctx context.Context, o *Options, h held) (*oauth.Cl
 	known := presets()[o.Preset]
 	client := &oauth.Client{
 		Server: known.Server, ID: o.ClientID, Scopes: o.Scopes, Params: known.Params,
-		HTTP: oauth.HTTPClient(firstOf(o.Issuer, o.Token)),
+		HTTP: oauth.HTTPClient(cmp.Or(o.Issuer, o.Token)),
 	}
 	client.Issuer = o.Issuer
 	if o.Token == "" {
@@ -343,7 +345,7 @@ func (c *Connections) client(ctx context.Context, o *Options, h held) (*oauth.Cl
 	for own, to := range map[*string]string{
 		&client.Authorize: o.Authorize, &client.Token: o.Token, &client.Device: o.Device, &client.Revoke: o.Revoke,
 	} {
-		*own = firstOf(to, *own)
+		*own = cmp.Or(to, *own)
 	}
 	if client.ID == "" {
 		client.ID, client.Secret = h.Client, h.Secret
@@ -355,13 +357,6 @@ func (c *Connections) client(ctx context.Context, o *Options, h held) (*oauth.Cl
 		}
 	}
 	return client, nil
-}
-
-func firstOf(texts ...string) string {
-	if i := slices.IndexFunc(texts, func(s string) bool { return s != "" }); i >= 0 {
-		return texts[i]
-	}
-	return ""
 }
 
 // discover returns what a server publishes, which is read once.

@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -10,16 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
 	"golang.org/x/oauth2"
 
+	"toolpost/host/secret"
 	"toolpost/identity/oauth"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
 	"toolpost/wire/strictjson"
-
-	"golang.org/x/net/http/httpguts"
-
-	"toolpost/host/secret"
 )
 
 // How long a person has to agree, once a link was made.
@@ -415,7 +414,7 @@ func (c *Connections) All(ctx context.Context) ([]Status, error) {
 }
 
 func (o *Options) status(caller, state string) Status {
-	return Status{Name: o.Name, Caller: caller, State: state, Kind: o.kind(), Provider: firstOf(o.Preset, o.Issuer), Hosts: o.Hosts}
+	return Status{Name: o.Name, Caller: caller, State: state, Kind: o.kind(), Provider: cmp.Or(o.Preset, o.Issuer), Hosts: o.Hosts}
 }
 
 func (s *Status) fill(r Row) {
