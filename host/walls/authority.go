@@ -119,10 +119,7 @@ func systemRoots() ([]byte, error) {
 func (a *authority) config(t host) (*tls.Config, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	name := t.name
-	if t.addr.IsValid() {
-		name = t.addr.String()
-	}
+	name := t.bare()
 	if c := a.leaves[name]; c != nil {
 		return c, nil
 	}

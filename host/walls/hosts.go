@@ -161,6 +161,14 @@ func (h host) String() string {
 	return net.JoinHostPort(name, strconv.Itoa(int(h.port)))
 }
 
+// bare returns the name or the address.
+func (h host) bare() string {
+	if h.addr.IsValid() {
+		return h.addr.String()
+	}
+	return h.name
+}
+
 // entry returns the entry of the list that would allow the host.
 func (h host) entry() string {
 	if h.port == 80 || h.port == 443 {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +39,7 @@ func (c *connPair) serveHTTP() {
 	connect := req.Method == http.MethodConnect
 	if c.inject.covers(t) {
 		if !connect {
-			c.forwardWith(req, t, false)
+			(&intercepted{pair: c, to: t}).forward(c, req, false)
 			return
 		}
 		fmt.Fprint(c.child, established)
@@ -61,7 +60,7 @@ func (c *connPair) serveHTTP() {
 		fmt.Fprint(c.child, established)
 		c.tunnel(peer)
 	default:
-		c.forward(req, peer, forwarding{})
+		c.forward(req, peer)
 	}
 }
 
@@ -170,21 +169,31 @@ func (h host) isAlso(text string) bool {
 	return err == nil && newHost(u.Hostname(), port) == h
 }
 
-// forwarding is how a request to the host of a connection differs from others.
-type forwarding struct {
-	secure *tls.Config                // nil without TLS
-	clean  func(*http.Response) error // changes the answer; nil if it is not changed
-	keep   bool                       // the child may send another request after the answer
-}
-
-// forward sends a request to its host, and the answer to the child. It reports whether the child may send another.
-func (c *connPair) forward(req *http.Request, peer *side, o forwarding) (again bool) {
+// forward sends a request to its host, and the answer to the child.
+func (c *connPair) forward(req *http.Request, peer *side) {
 	conn := &asked{side: peer, spoken: make(chan struct{})}
 	way := &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead,
-		ExpectContinueTimeout: time.Second, TLSClientConfig: o.secure, TLSHandshakeTimeout: c.limits.connect,
+		ExpectContinueTimeout: time.Second,
 	}
+	up := c.outgoing(req)
+	resp, err := way.RoundTrip(req.WithContext(c.ctx))
+	up.answered()
+	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
+		c.refuse(req, http.StatusBadGateway, silent)
+		return
+	}
+	defer resp.Body.Close()
+	if c.answer(req, resp, false) == nil {
+		c.part()
+	}
+}
+
+const silent = "the host gave no answer that is HTTP"
+
+// outgoing makes a request that the child sent one of ours, and returns its body.
+func (c *connPair) outgoing(req *http.Request) *upload {
 	up := &upload{Reader: req.Body, pair: c}
 	if !req.ProtoAtLeast(1, 1) || !strings.EqualFold(req.Header.Get("Expect"), "100-continue") {
 		up.answered()
@@ -197,35 +206,7 @@ func (c *connPair) forward(req *http.Request, peer *side, o forwarding) (again b
 		req.Header.Set("User-Agent", "") // otherwise net/http adds its own
 	}
 	req.RequestURI, req.Close, req.Host = "", false, req.URL.Host
-	resp, err := way.RoundTrip(req.WithContext(c.ctx))
-	up.answered()
-	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
-		c.refuse(req, http.StatusBadGateway, unanswered(err))
-		return false
-	}
-	defer resp.Body.Close()
-	if o.clean != nil {
-		if err := o.clean(resp); err != nil {
-			c.refuse(req, http.StatusBadGateway, "the answer of the host cannot be searched for the key: "+err.Error())
-			return false
-		}
-	}
-	again = o.keep && (req.Body == http.NoBody || up.ended.Load())
-	switch {
-	case c.answer(req, resp, again) != nil:
-		return false
-	case !again:
-		c.part()
-	}
-	return again
-}
-
-// unanswered explains why there is no answer.
-func unanswered(err error) string {
-	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "the certificate of the host is not trusted: " + bad.Err.Error()
-	}
-	return "the host gave no answer that is HTTP"
+	return up
 }
 
 // An asked host is read from only after something was written to it: net/http would log earlier data in the program's
@@ -255,13 +236,15 @@ type upload struct {
 	pair  *connPair
 	ask   sync.Once   // done once the child must not get it any more
 	ended atomic.Bool // all of it was read
+	bad   atomic.Bool // it could not be read
 }
 
 func (u *upload) Read(p []byte) (int, error) {
 	u.ask.Do(func() { fmt.Fprint(u.pair.child, "HTTP/1.1 100 Continue\r\n\r\n") })
 	n, err := u.Reader.Read(p)
-	if err == io.EOF {
-		u.ended.Store(true)
+	if err != nil {
+		u.ended.Store(err == io.EOF)
+		u.bad.Store(err != io.EOF)
 	}
 	return n, err
 }

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -440,6 +441,67 @@ require('http').request({port: 3128, method: 'CONNECT', path: host, headers: {ho
 		}
 		done()
 		in.Close()
+	}
+}
+
+func TestConnectionToTheHostStaysOpen(t *testing.T) {
+	tooltest.NoLeaks(t)
+	var opened, closed atomic.Int64
+	a := newAPI(t, func(h http.Handler) *httptest.Server {
+		s := httptest.NewUnstartedServer(h)
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				opened.Add(1)
+			case http.StateClosed:
+				closed.Add(1)
+			}
+		}
+		s.StartTLS()
+		return s
+	})
+	cred := credential(a.address)
+	i := newInstance(t, cred)
+	defer i.call(cred)()
+	c := i.web("http")
+	for n := range 50 {
+		req := kit.Must(http.NewRequest(http.MethodPost, a.URL, strings.NewReader(strings.Repeat("x", 10_000*(n%2)))))(t)
+		req.Header.Set("Authorization", i.placeholder())
+		resp := kit.Must(c.Do(req))(t)
+		kit.Equal(t, string(kit.Must(io.ReadAll(resp.Body))(t)), i.placeholder())
+		resp.Body.Close()
+	}
+	kit.Equal(t, opened.Load(), 1)
+	a.CloseClientConnections() // as a host does with idle ones
+	kit.Eventually(t, "the host has closed it", func() bool { return closed.Load() == 1 })
+	_, body := i.get(c, a.URL, "Authorization", i.placeholder())
+	kit.Equal(t, body, i.placeholder())
+	kit.Equal(t, len(a.arrived()), 51)
+}
+
+// A host that goes on after its answer, here with the body of an answer to HEAD, must not have that taken for the next answer.
+func TestWhatComesAfterAnAnswerIsDropped(t *testing.T) {
+	tooltest.NoLeaks(t)
+	address := peer(t, func(c *net.TCPConn) {
+		in := bufio.NewReader(c)
+		for {
+			req, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n%-40s", req.Method+req.Header.Get("Authorization"))
+		}
+	})
+	cred := credential(address)
+	i := newInstance(t, cred)
+	defer i.call(cred)()
+	c := i.web("http")
+	for range 5 {
+		req := kit.Must(http.NewRequest(http.MethodHead, "http://"+address, nil))(t)
+		req.Header.Set("Authorization", i.placeholder())
+		kit.Must(c.Do(req))(t).Body.Close()
+		_, body := i.get(c, "http://"+address, "Authorization", i.placeholder())
+		kit.Equal(t, strings.TrimSpace(body), "GET"+i.placeholder())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"toolpost/host/secret"
+	"toolpost/tool"
 )
 
 // intercepted is a connection of a child to a host of a connection of its source. The proxy reads its requests, one after
@@ -27,6 +28,7 @@ type intercepted struct {
 	sni    string // the host that the child named in TLS
 	head   *head
 	in     *bufio.Reader
+	host   *hostConn // nil before the first request
 }
 
 // intercept serves a child that asked for a host of a connection.
@@ -129,7 +131,7 @@ func (i *intercepted) serve(x *connPair) (again bool) {
 	if i.secure {
 		req.URL.Scheme, req.URL.Host = "https", strings.TrimSuffix(i.to.String(), ":443")
 	}
-	return x.forwardWith(req, i.to, keep)
+	return i.forward(x, req, keep)
 }
 
 // check refuses a request that is ambiguous, or for another host than the connection.
@@ -150,33 +152,137 @@ func (i *intercepted) check(x *connPair, req *http.Request) (status int, err err
 	return 0, nil
 }
 
-// forwardWith sends a request to a host of a connection with the credential of the running call, and the answer without it.
-func (c *connPair) forwardWith(req *http.Request, t host, keep bool) (again bool) {
-	secure := req.URL.Scheme == "https"
+// forward sends a request to the host with the credential of the running call, and the answer without it.
+func (i *intercepted) forward(x *connPair, req *http.Request, keep bool) (again bool) {
 	if to := req.Header.Get("Upgrade"); to != "" && !strings.EqualFold(to, "h2c") { // a client goes on without h2c
-		c.refuse(req, http.StatusNotImplemented, "an upgrade is refused at the host of a connection: what follows could not be read")
+		x.refuse(req, http.StatusNotImplemented, "an upgrade is refused at the host of a connection: what follows could not be read")
 		return false
 	}
-	err := c.inject.inject(c.ctx, request{t, secure, req.Method, req.URL}, req.Header)
-	if err == nil {
-		var peer *side
-		if peer, err = c.connect(t); err == nil {
-			req.Header.Set("Accept-Encoding", "identity")
-			return c.forward(req, peer, forwarding{clean: c.inject.clean, secure: c.inject.toward(secure), keep: keep})
-		}
-	} else if status(err) == http.StatusForbidden {
-		c.report(capCredential, message(err))
+	err := x.inject.inject(x.ctx, request{i.to, i.secure, req.Method, req.URL}, req.Header)
+	if status(err) == http.StatusForbidden {
+		x.report(capCredential, message(err))
 	}
-	c.refuse(req, status(err), message(err))
-	return false
+	if err == nil {
+		err = i.reach()
+	}
+	if err != nil {
+		x.refuse(req, status(err), message(err))
+		return false
+	}
+	up := x.outgoing(req)
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := i.host.roundTrip(i.pair, req, up)
+	if err != nil {
+		x.refuse(req, http.StatusBadGateway, silent)
+		return false
+	}
+	defer resp.Body.Close()
+	if err := x.inject.clean(resp); err != nil {
+		x.refuse(req, http.StatusBadGateway, "the answer of the host cannot be searched for the key: "+err.Error())
+		return false
+	}
+	again = keep && !resp.Close && i.host.wrote(i.pair, req, up)
+	if x.answer(req, resp, again) != nil {
+		return false
+	}
+	if !again {
+		x.part()
+	}
+	return again && i.host.in.Buffered() == 0 // what comes after an answer belongs to none
 }
 
-// toward returns how the proxy speaks TLS to hosts; nil without TLS.
-func (in *Injector) toward(secure bool) *tls.Config {
-	if !secure {
-		return nil
+// A hostConn is the proxy's connection to a host, which serves the requests of one connection of a child. net/http would log what
+// comes after an answer, which may have the key.
+type hostConn struct {
+	*side
+	conn net.Conn // with TLS, if the child speaks it
+	head *head    // of an answer
+	in   *bufio.Reader
+	sent chan struct{} // closed when the last request was sent
+}
+
+// wrote reports whether all of a request was sent, so that another can follow.
+func (h *hostConn) wrote(c *connPair, req *http.Request, up *upload) bool {
+	if req.Body != http.NoBody && !up.ended.Load() {
+		return false
 	}
-	return &tls.Config{ClientSessionCache: in.sessions, MinVersion: tls.VersionTLS12}
+	select {
+	case <-h.sent:
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+// reach connects to the host, unless the connection of the request before is still open.
+func (i *intercepted) reach() error {
+	if i.host != nil {
+		if half, _ := i.host.ended(); !half {
+			return nil
+		}
+		_ = i.host.Close()
+	}
+	c := i.pair
+	peer, err := c.connect(i.to)
+	if err != nil {
+		return err
+	}
+	i.host = &hostConn{side: peer, conn: peer}
+	if i.secure {
+		conn := tls.Client(peer, &tls.Config{ServerName: i.to.bare(), ClientSessionCache: c.inject.sessions, MinVersion: tls.VersionTLS12})
+		ctx, cancel := context.WithTimeout(c.ctx, c.limits.connect)
+		defer cancel()
+		if err := conn.HandshakeContext(ctx); err != nil {
+			_ = peer.Close()
+			i.host = nil
+			return untrusted(i.to, err)
+		}
+		i.host.conn = conn
+	}
+	i.host.head = &head{from: i.host.conn}
+	i.host.in = bufio.NewReader(i.host.head)
+	return nil
+}
+
+// untrusted explains why a host has no TLS.
+func untrusted(t host, err error) error {
+	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return tool.Errorf(tool.CodeUnavailable, "the certificate of %s is not trusted: %w", t, bad.Err)
+	}
+	return tool.Errorf(tool.CodeUnavailable, "there is no TLS connection to %s", t)
+}
+
+// roundTrip sends a request, and returns the answer without its body, which is read from the connection. The host may answer
+// before it has the whole request.
+func (h *hostConn) roundTrip(c *connPair, req *http.Request, up *upload) (*http.Response, error) {
+	defer up.answered()
+	req.Trailer = nil
+	req.Header.Del("Expect")
+	h.sent = make(chan struct{})
+	send := func() {
+		defer close(h.sent)
+		if err := req.Write(h.conn); err != nil && up.bad.Load() {
+			_ = h.Close()
+		}
+	}
+	if req.Body == http.NoBody {
+		send()
+	} else {
+		c.work.Go(send)
+	}
+	h.head.begin(nil)
+	const most = 8 // interim answers, which no child has asked for
+	for range most {
+		resp, err := http.ReadResponse(h.in, req)
+		if err != nil || resp.StatusCode/100 != 1 {
+			h.head.over = true
+			return resp, err
+		}
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			break
+		}
+	}
+	return nil, errors.New("the host does not answer the request")
 }
 
 // clean takes the values out of a response, and puts the placeholders there. A body in an encoding that cannot be read is
@@ -194,7 +300,7 @@ func (in *Injector) clean(resp *http.Response) error {
 			values[i] = in.redactor.String(text)
 		}
 	}
-	if resp.Body == nil || resp.Body == http.NoBody || resp.Request.Method == http.MethodHead {
+	if resp.Body == http.NoBody || resp.Request.Method == http.MethodHead {
 		return nil
 	}
 	from, err := decoded(resp)
