@@ -215,6 +215,9 @@ func TestAnswersDoNotHaveTheKey(t *testing.T) {
 		}
 	}
 	kit.Equal(t, len(a.arrived()), 8)
+	_, body := i.get(c, a.URL+"/headers", "Authorization", "Bearer "+i.placeholder(), "Range", "bytes=0-3", "If-Range", "x")
+	kit.Contains(t, body, "identity")
+	kit.Equal(t, strings.Contains(body, "Range"), false, body)
 }
 
 // raw sends a text after CONNECT, over TLS if a name is given, and returns what comes back.
