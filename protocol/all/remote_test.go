@@ -42,6 +42,9 @@ func (s *remoteServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if keys := s.sessions[r.Header.Get("Mcp-Session-Id")]; keys != nil {
+		keys[key] = true
+	}
 	switch {
 	case s.away != "":
 		http.Redirect(w, r, s.away, http.StatusTemporaryRedirect)
@@ -64,7 +67,7 @@ func (s *remoteServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch m.Method {
 	case "initialize":
 		session = fmt.Sprint("session-", len(s.sessions))
-		s.sessions[session] = map[string]bool{}
+		s.sessions[session] = map[string]bool{key: true}
 		w.Header().Set("Mcp-Session-Id", session)
 		result = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}`
 	case "tools/list":
@@ -75,9 +78,6 @@ func (s *remoteServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "server/discover":
 		w.WriteHeader(http.StatusBadRequest)
 		return
-	}
-	if session != "" {
-		s.sessions[session][key] = true
 	}
 	if m.ID == nil || result == "" {
 		w.WriteHeader(http.StatusAccepted)
@@ -103,7 +103,6 @@ func TestRemoteServerGetsTheKeyOfTheCaller(t *testing.T) {
 	_, err := openRemote(t, s.URL, "api.example.com")
 	kit.Refused(t, err, tool.CodeInvalidInput, "its connections send no key with POST to 127.0.0.1")
 	r := kit.Must(openRemote(t, s.URL, s.Listener.Addr().String()))(t)
-	defer func() { kit.OK(t, r.Close(kit.Context(t))) }()
 	kit.Must(r.(tool.Source).Tools(t.Context()))(t)
 	var work sync.WaitGroup
 	for w := range 4 {
@@ -116,6 +115,7 @@ func TestRemoteServerGetsTheKeyOfTheCaller(t *testing.T) {
 		})
 	}
 	work.Wait()
+	kit.OK(t, r.Close(kit.Context(t))) // which ends the sessions, while no call runs
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kit.Equal(t, len(s.calls), 100)
@@ -125,6 +125,11 @@ func TestRemoteServerGetsTheKeyOfTheCaller(t *testing.T) {
 	}
 	kit.Equal(t, len(s.sessions), 3, "one of each caller, and one that lists")
 	for session, keys := range s.sessions {
+		if keys["own"] {
+			kit.Equal(t, len(keys), 1, session, keys)
+			continue
+		}
+		delete(keys, "")
 		kit.Equal(t, len(keys), 1, session, keys)
 	}
 }
