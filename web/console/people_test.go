@@ -272,6 +272,27 @@ func TestSignInLeadsToNoOtherHost(t *testing.T) {
 	c.want(404, "no such provider", "POST", "/v1/signin/other", `{}`, web.ConsoleHeader, "1")
 }
 
+// A neighbour under the same domain can set cookies without the prefix: it could have a person finish its own sign-in.
+func TestAttemptOverTLSNeedsItsPrefix(t *testing.T) {
+	l := newLobby(t)
+	c, secure := l.client(), "https"+strings.TrimPrefix(l.url, "http")
+	r := kit.Must(http.NewRequestWithContext(t.Context(), "POST", l.url+"/v1/signin/acme-sso", strings.NewReader(`{"path": "/", "return": ""}`)))(t)
+	r.Header.Set(web.ConsoleHeader, "1")
+	r.Header.Set("Origin", secure)
+	resp := kit.Must(http.DefaultClient.Do(r))(t)
+	defer resp.Body.Close()
+	var to struct{ URL string }
+	kit.OK(t, json.NewDecoder(resp.Body).Decode(&to))
+	kept := resp.Cookies()[0]
+	kit.Equal(t, strings.HasPrefix(kept.Name, "__Host-toolpost-signin-") && kept.Secure && kept.HttpOnly, true, kept)
+	kit.Equal(t, kept.SameSite, http.SameSiteLaxMode)
+	at := kit.Must(url.Parse(to.URL))(t)
+	kit.Equal(t, at.Query().Get("redirect_uri"), secure+"/v1/signin/acme-sso/callback")
+	answer := "/v1/signin/acme-sso/callback?iss=" + url.QueryEscape(l.Issuer) + "&code=x&state=" + at.Query().Get("state")
+	c.want(403, "has not begun", "GET", answer, "", "Cookie", strings.TrimPrefix(kept.Name, "__Host-")+"="+kept.Value)
+	c.want(403, "invalid_grant", "GET", answer, "", "Cookie", kept.Name+"="+kept.Value)
+}
+
 func TestSignInWithAProviderThatIsDown(t *testing.T) {
 	l := newLobby(t)
 	l.Set(idp.Settings{Down: "refuse"})
