@@ -253,7 +253,8 @@ type sweeper struct{ last atomic.Int64 }
 
 func (s *sweeper) due(now time.Time) bool {
 	last := s.last.Load()
-	return now.Sub(time.UnixMicro(last)) >= sweepEvery && s.last.CompareAndSwap(last, database.Micros(now))
+	since := now.Sub(time.UnixMicro(last)).Abs() // the clock may have been set back
+	return since >= sweepEvery && s.last.CompareAndSwap(last, database.Micros(now))
 }
 
 func sweep(t *database.Tx, now time.Time) error {

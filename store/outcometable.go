@@ -16,10 +16,30 @@ type OutcomeTable struct {
 	db    *database.DB
 	swept sweeper
 	late  sync.Map // by scope: claims of this program with an unclear outcome, whose calls do not run
+
+	alone bool      // as in Options
+	last  int64     // the newest outcome when this program came
+	since time.Time // when that was; zero before the first use
 }
 
 // Outcomes returns the table of outcomes.
-func (db *DB) Outcomes() *OutcomeTable { return &OutcomeTable{db: db.DB} }
+func (db *DB) Outcomes() *OutcomeTable { return db.outcomes }
+
+// now returns the time by which outcomes are forgotten: that of the database. If the program is alone, it goes on from the newest
+// outcome, by the monotonic clock, and only while the program runs. So no outcome is forgotten too early because the clock of the machine
+// was set, and a newer one has a later time, also after that clock was set back.
+func (o *OutcomeTable) now(t *database.Tx) (int64, error) {
+	if !o.alone {
+		return t.Now()
+	}
+	if o.since.IsZero() {
+		if _, err := database.Row(t, `SELECT COALESCE(MAX(at), ?) FROM outcome`, []any{database.Micros(time.Now())}, &o.last); err != nil {
+			return 0, err
+		}
+		o.since = time.Now()
+	}
+	return o.last + time.Since(o.since).Microseconds(), nil
+}
 
 // maxOutcomes is how many outcomes are kept; the oldest go first.
 const maxOutcomes = 100_000
@@ -33,7 +53,7 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, call stri
 		return c, err
 	}
 	claim := func(t *database.Tx) error {
-		now, err := t.Now() // a program whose clock is wrong must not forget what others did
+		now, err := o.now(t) // a program whose clock is wrong must not forget what others did
 		if err != nil {
 			return err
 		}
@@ -93,7 +113,7 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 		if result == nil {
 			return t.Exec(`DELETE FROM outcome WHERE scope = ? AND owner = ? AND lost_at IS NULL`, scope[:], o.db.Owner)
 		}
-		now, err := t.Now()
+		now, err := o.now(t)
 		if err != nil {
 			return err
 		}
@@ -114,7 +134,7 @@ func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, 
 // Lose ends a claim of this program whose call may still run elsewhere, or has ended there: its outcome counts as lost.
 func (o *OutcomeTable) Lose(_ context.Context, scope [32]byte, ttl time.Duration) error {
 	return o.db.Do(true, func(t *database.Tx) error {
-		now, err := t.Now()
+		now, err := o.now(t)
 		if err == nil {
 			err = t.Exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ? AND owner = ? AND result IS NULL`,
 				now, now+ttl.Microseconds(), scope[:], o.db.Owner)
@@ -126,7 +146,7 @@ func (o *OutcomeTable) Lose(_ context.Context, scope [32]byte, ttl time.Duration
 // Take implements idempotency.Outcomes.
 func (o *OutcomeTable) Take(_ context.Context, scope [32]byte, from idempotency.Claim, call string, ttl time.Duration) (taken bool, err error) {
 	err = o.db.Do(true, func(t *database.Tx) error {
-		now, err := t.Now()
+		now, err := o.now(t)
 		if err != nil {
 			return err
 		}
@@ -157,7 +177,7 @@ func (o *OutcomeTable) Hold(_ context.Context, scope [32]byte, call string) (hel
 // Known returns what is known of a key, without a claim to it.
 func (o *OutcomeTable) Known(_ context.Context, scope [32]byte, ttl time.Duration) (c idempotency.Claim, known bool, err error) {
 	err = o.db.Do(false, func(t *database.Tx) error {
-		now, err := t.Now()
+		now, err := o.now(t)
 		if err == nil {
 			c, err = o.have(t, scope, now, ttl)
 		}
@@ -172,7 +192,7 @@ func (o *OutcomeTable) Mark(_ context.Context, question, who [32]byte, ttl time.
 		return false, err
 	}
 	err = o.db.Do(true, func(t *database.Tx) error {
-		now, err := t.Now()
+		now, err := o.now(t)
 		if err == nil {
 			err = t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, result) VALUES (?, ?, ?, ?, ?, 'true') `+
 				`ON CONFLICT (scope) DO NOTHING`, question[:], who[:], o.db.Owner, now, now+ttl.Microseconds())
@@ -194,7 +214,7 @@ func (o *OutcomeTable) sweep() error {
 		return nil
 	}
 	return o.db.Do(false, func(t *database.Tx) error {
-		now, err := t.Now()
+		now, err := o.now(t)
 		if err == nil {
 			err = t.Exec(`DELETE FROM outcome WHERE expires_at < ? AND (result IS NOT NULL OR lost_at IS NOT NULL)`, now)
 		}

@@ -30,6 +30,8 @@ type DB struct {
 	steps [][]string // of the tables
 	audit *AuditTable
 
+	outcomes *OutcomeTable
+
 	adds, ends *database.Batch // of jobs
 }
 
@@ -71,6 +73,9 @@ type Options struct {
 	Grace time.Duration
 	// Reach is how long a write waits for a database that cannot be reached; default five seconds.
 	Reach time.Duration
+	// Alone means that no other program uses the database: then outcomes are remembered by the time for which this one runs, since the
+	// clock of its machine may be set.
+	Alone bool
 	// Connections is how many connections to a database server there may be; 0 means 4.
 	Connections int
 }
@@ -95,7 +100,7 @@ func New(d database.Dialect, reads, writes *sql.DB, o Options) *DB {
 	db := log.Open(d, reads, writes, database.Options{
 		Steps: steps, Often: []string{askSession, askBase, askPatches}, Batches: []*database.Batch{adds, ends}, Grace: o.Grace, Reach: o.Reach,
 	})
-	return &DB{db, steps, log, adds, ends}
+	return &DB{db, steps, log, &OutcomeTable{db: db, alone: o.Alone}, adds, ends}
 }
 
 // Close ends the use of the database. Writes in progress end first; later ones fail.

@@ -122,7 +122,7 @@ func openAt(cfg *config.Config, o *Options) (*store.DB, error) {
 
 // OpenJournal opens the file in which a worker notes what became of calls, in a state folder.
 func OpenJournal(state string) (j *store.OutcomeTable, end func() error, err error) {
-	db, err := sqlite.Kind().Open(filepath.Join(state, "journal.db"), store.Options{})
+	db, err := sqlite.Kind().Open(filepath.Join(state, "journal.db"), store.Options{Alone: true})
 	if err != nil {
 		return nil, nil, err
 	}
