@@ -2,12 +2,10 @@ package store
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"toolpost/engine/idempotency"
 	"toolpost/store/database"
-	"toolpost/tool"
 )
 
 // An OutcomeTable remembers the outcomes of calls with an idempotency key, so that a call that is repeated after a
@@ -15,7 +13,7 @@ import (
 type OutcomeTable struct {
 	db    *database.DB
 	swept sweeper
-	late  sync.Map // by scope: claims of this program with an unclear outcome, whose calls do not run
+	left  endings
 
 	alone bool      // as in Options
 	last  int64     // the newest outcome when this program came
@@ -60,18 +58,19 @@ func (o *OutcomeTable) Claim(_ context.Context, scope, input [32]byte, call stri
 		if c, err = o.have(t, scope, now, ttl); err != nil || !c.Mine {
 			return err
 		}
-		return t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, call) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET
+		if err := t.Exec(`INSERT INTO outcome (scope, input, owner, at, expires_at, call) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET
 			input = excluded.input, owner = excluded.owner, at = excluded.at, expires_at = excluded.expires_at, call = excluded.call,
-			result = NULL, lost_at = NULL`, scope[:], input[:], o.db.Owner, now, now+ttl.Microseconds(), call)
+			result = NULL, lost_at = NULL`, scope[:], input[:], o.db.Owner, now, now+ttl.Microseconds(), call); err != nil {
+			return err
+		}
+		t.After(func() { o.left.forget(scope) })
+		return nil
 	}
 	err := o.db.Submit(&database.Write{Do: claim, Durable: true, Keys: outcomeKey(scope), Late: func() {
-		if c.Mine {
-			o.late.Store(scope, true)
+		if c.Mine && input != ([32]byte{}) { // one of no call may have been seen, and stays
+			o.left.keep(scope, &ending{})
 		}
 	}})
-	if err == nil && c.Mine {
-		o.late.Delete(scope)
-	}
 	return c, err
 }
 
@@ -92,9 +91,8 @@ func (o *OutcomeTable) have(
 		return c, err
 	}
 	copy(c.Input[:], input)
-	_, late := o.late.Load(scope)
 	switch {
-	case !known || owner == o.db.Owner && late:
+	case !known || owner == o.db.Owner && o.left.frees(scope):
 		return idempotency.Claim{Mine: true}, nil
 	case c.Result != nil || lost != database.MicroTime{}:
 		c.Mine, c.Lost = now >= expires, lost != database.MicroTime{}
@@ -107,59 +105,37 @@ func (o *OutcomeTable) have(
 }
 
 // Settle ends a claim of this program: with an outcome to remember, a JSON text, or with nil. It may be called again
-// after an unclear write.
+// after an unclear write. A failed one is repeated until the store takes it.
 func (o *OutcomeTable) Settle(_ context.Context, scope [32]byte, result []byte, ttl time.Duration) error {
-	err := o.db.Do(true, func(t *database.Tx) error {
-		if result == nil {
-			return t.Exec(`DELETE FROM outcome WHERE scope = ? AND owner = ? AND lost_at IS NULL`, scope[:], o.db.Owner)
-		}
-		now, err := o.now(t)
-		if err != nil {
-			return err
-		}
-		n, err := t.Count(`UPDATE outcome SET result = ?, expires_at = ? WHERE scope = ? AND owner = ? AND lost_at IS NULL`,
-			string(result), now+ttl.Microseconds(), scope[:], o.db.Owner)
-		if err == nil && n == 0 {
-			err = tool.Errorf(tool.CodeUnavailable,
-				"the outcome of a call was not remembered: its idempotency key is gone, or counts as lost")
-		}
-		return err
-	}, outcomeKey(scope)...)
-	if err != nil && result == nil { // it has run without an outcome: the next call with the key is the first
-		o.late.Store(scope, true)
-	}
-	return err
+	return o.end(scope, &ending{result: result, ttl: ttl})
 }
 
-// Lose ends a claim of this program whose call may still run elsewhere, or has ended there: its outcome counts as lost.
+// Lose ends a claim of this program whose call may still run elsewhere, or has ended there: its outcome counts as lost. A failed one is
+// repeated until the store takes it.
 func (o *OutcomeTable) Lose(_ context.Context, scope [32]byte, ttl time.Duration) error {
-	return o.db.Do(true, func(t *database.Tx) error {
-		now, err := o.now(t)
-		if err == nil {
-			err = t.Exec(`UPDATE outcome SET lost_at = ?, expires_at = ? WHERE scope = ? AND owner = ? AND result IS NULL`,
-				now, now+ttl.Microseconds(), scope[:], o.db.Owner)
-		}
-		return err
-	}, outcomeKey(scope)...)
+	return o.end(scope, &ending{lost: true, ttl: ttl})
 }
 
 // Take implements idempotency.Outcomes.
-func (o *OutcomeTable) Take(_ context.Context, scope [32]byte, from idempotency.Claim, call string, ttl time.Duration) (taken bool, err error) {
-	err = o.db.Do(true, func(t *database.Tx) error {
+func (o *OutcomeTable) Take(_ context.Context, scope [32]byte, from idempotency.Claim, call string, ttl time.Duration) (bool, error) {
+	taken := false
+	take := func(t *database.Tx) error {
 		now, err := o.now(t)
 		if err != nil {
 			return err
 		}
 		n, err := t.Count(`UPDATE outcome SET owner = ?, call = ?, at = ?, expires_at = ?, lost_at = NULL
 			WHERE scope = ? AND call = ? AND at = ? AND result IS NULL`, o.db.Owner, call, max(now, from.At+1), now+ttl.Microseconds(), scope[:], from.Call, from.At)
-		taken = n > 0
+		if taken = n > 0; taken && err == nil {
+			t.After(func() { o.left.forget(scope) })
+		}
 		return err
-	}, outcomeKey(scope)...)
-	if err != nil { // if it is ours, the call that has it does not run
-		o.late.Store(scope, true)
-	} else if taken {
-		o.late.Delete(scope)
 	}
+	err := o.db.Submit(&database.Write{Do: take, Durable: true, Keys: outcomeKey(scope), Late: func() {
+		if taken { // the call that has it does not run
+			o.left.keep(scope, &ending{})
+		}
+	}})
 	return taken && err == nil, err
 }
 

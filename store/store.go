@@ -97,10 +97,13 @@ func New(d database.Dialect, reads, writes *sql.DB, o Options) *DB {
 	log := auditlog.New(o.Columns, o.Key, o.Mark, o.Keep, o.Silence)
 	steps := migrations(log, o.More)
 	adds, ends := &database.Batch{Do: addJobs}, &database.Batch{Do: endJobs}
+	outcomes := &OutcomeTable{alone: o.Alone}
 	db := log.Open(d, reads, writes, database.Options{
 		Steps: steps, Often: []string{askSession, askBase, askPatches}, Batches: []*database.Batch{adds, ends}, Grace: o.Grace, Reach: o.Reach,
+		Tend: outcomes.upkeep,
 	})
-	return &DB{db, steps, log, &OutcomeTable{db: db, alone: o.Alone}, adds, ends}
+	outcomes.db = db
+	return &DB{db, steps, log, outcomes, adds, ends}
 }
 
 // Close ends the use of the database. Writes in progress end first; later ones fail.

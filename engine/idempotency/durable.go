@@ -154,7 +154,7 @@ func (d *durable) first(
 			err = errors.Join(err, persist.Write(free, c, out, "that its outcome is unknown", lose))
 			return
 		case keep == nil:
-			_ = settle() // if that fails, the store knows that no process runs it
+			_ = settle() // if that fails, the store repeats it
 			return
 		}
 		if failed := persist.Write(ctx, c, out, "its outcome", settle); failed != nil {

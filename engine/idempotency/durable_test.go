@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"toolpost/host/secret"
 	"toolpost/internal/kit"
 	"toolpost/store"
+	"toolpost/store/sqlite"
 	"toolpost/tool"
 )
 
@@ -278,6 +280,33 @@ func TestACallWhoseWriteIsInDoubtIsNotRunAgain(t *testing.T) {
 		kit.Equal(t, tool.CodeOf(err), want, err)
 	}
 	kit.Equal(t, runs.Load(), 1)
+}
+
+// The store does not take the end of a call. Once it does, a repeat with the key learns what became of the call.
+func TestRepeatLearnsOfACallThatEndedWithoutTheStore(t *testing.T) {
+	for what, c := range map[string]struct {
+		ends error
+		want string
+	}{"it ran": {nil, "1"}, "its worker was gone": {tool.Doubt(tool.Errorf(tool.CodeUnavailable, "gone")), `"of the journal"`}} {
+		path := filepath.Join(t.TempDir(), "x.db")
+		db := kit.Must(sqlite.Kind().Open(path, store.Options{}))(t)
+		raw := kit.SQLite(t, path)
+		o := idempotency.Options{Outcomes: db.Outcomes(), Late: func(context.Context, string, *tool.Call) (*tool.Result, bool, error) {
+			return &tool.Result{OK: true, Output: []byte(`"of the journal"`)}, false, nil
+		}}
+		stage := idempotency.New(o).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+			kit.Must(raw.ExecContext(t.Context(), `ALTER TABLE outcome RENAME TO elsewhere`))(t)
+			return &tool.Result{OK: true, Output: []byte(`1`)}, c.ends
+		}))
+		first, again := call("k", `{}`), call("k", `{}`)
+		first.ID, again.ID = "first", "again"
+		first.Spec.Digest, again.Spec.Digest = "d", "d"
+		kit.Refused(t, kit.Err(stage.Invoke(t.Context(), first, tool.Discard)), tool.CodeUnavailable, "", what)
+		kit.Must(raw.ExecContext(t.Context(), `ALTER TABLE elsewhere RENAME TO outcome`))(t)
+		r := kit.Must(stage.Invoke(t.Context(), again, tool.Discard))(t) // without the repair it waits for ever
+		kit.Equal(t, string(r.Output), c.want, what)
+		kit.OK(t, db.Close())
+	}
 }
 
 func TestUnstoredOutcomeIsAnError(t *testing.T) {

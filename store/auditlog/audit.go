@@ -114,7 +114,9 @@ func New(columns audit.Table, key func() ([]byte, error), path string, keep, sil
 
 // Open opens a database with this log in it.
 func (a *Table) Open(d database.Dialect, reads, writes *sql.DB, o database.Options) *database.DB {
-	o.Batches, o.Undone, o.Tend, o.Hurry = append([]*database.Batch{a.notes, a.records}, o.Batches...), a.undone, a.tend, a.hurry
+	also := o.Tend
+	o.Tend = func() { a.tend(); also() }
+	o.Batches, o.Undone, o.Hurry = append([]*database.Batch{a.notes, a.records}, o.Batches...), a.undone, a.hurry
 	a.db = database.New(d, reads, writes, o)
 	return a.db
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"toolpost/engine/audit"
+	"toolpost/engine/idempotency"
 	"toolpost/engine/job"
 	"toolpost/engine/persist"
 	"toolpost/internal/kit"
@@ -190,4 +191,41 @@ func (w *wire) cutAt(t *testing.T, write func() error) {
 	if err := write(); err != nil || w.swallow.Load() {
 		t.Errorf("and then: %v", err)
 	}
+}
+
+// A key that was claimed, or taken, by a write without an answer is free for other programs: its call does not run.
+func TestKeyIsFreeAfterAClaimWithoutAnAnswer(t *testing.T) {
+	address := pg.New(t).Database(t)
+	w, through := newWire(t, address)
+	mine := open(t, through, store.Options{Reach: time.Nanosecond}).Outcomes()
+	lost, other := open(t, address, store.Options{}).Outcomes(), open(t, address, store.Options{}).Outcomes()
+	claims := func(o *store.OutcomeTable, key [32]byte) (idempotency.Claim, error) {
+		return o.Claim(t.Context(), key, [32]byte{9}, "call", time.Minute)
+	}
+	claimed, taken, page := [32]byte{1}, [32]byte{2}, [32]byte{3}
+	kit.Must(claims(lost, taken))(t)
+	kit.OK(t, lost.Lose(t.Context(), taken, time.Minute))
+	from := kit.Must(claims(mine, taken))(t)
+	w.cutOnce(t, func() error { return kit.Err(mine.Claim(t.Context(), page, [32]byte{}, "", time.Minute)) })
+	w.cutOnce(t, func() error { return kit.Err(claims(mine, claimed)) })
+	kit.Eventually(t, "another program has the key", func() bool { return kit.Must(claims(other, claimed))(t).Mine })
+	w.cutOnce(t, func() error { return kit.Err(mine.Take(t.Context(), taken, from, "repeat", time.Minute)) })
+	kit.Eventually(t, "another program has the key that was taken", func() bool { return kit.Must(claims(other, taken))(t).Mine })
+	kit.Equal(t, kit.Must(claims(other, page))(t).Mine, false, "the claim of no call may have been seen, and stays")
+}
+
+// cutOnce loses the answer to a write, as cutAt does, and does not repeat it.
+func (w *wire) cutOnce(t *testing.T, write func() error) {
+	t.Helper()
+	for range 5 {
+		w.sever.Store(true)
+		w.swallow.Store(true)
+		err := write()
+		w.sever.Store(false)
+		w.cut.Store(false)
+		if persist.Doubtful(err) {
+			return
+		}
+	}
+	t.Error("no write is in doubt")
 }

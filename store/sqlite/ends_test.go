@@ -1,0 +1,45 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"toolpost/engine/idempotency"
+	"toolpost/internal/kit"
+	"toolpost/store"
+	"toolpost/store/sqlite"
+	"toolpost/tool"
+)
+
+// The store does not take the ends of claims for a while. Then another program learns of them, without a further attempt.
+func TestEndsOfClaimsAreWrittenOnceTheStoreTakesThem(t *testing.T) {
+	path, ctx := filepath.Join(t.TempDir(), "x.db"), t.Context()
+	opened := func() *store.OutcomeTable {
+		db := kit.Must(sqlite.Kind().Open(path, store.Options{}))(t)
+		t.Cleanup(func() { kit.OK(t, db.Close()) })
+		return db.Outcomes()
+	}
+	o, other, raw := opened(), opened(), kit.SQLite(t, path)
+	claim := func(o *store.OutcomeTable, n byte) idempotency.Claim {
+		return kit.Must(o.Claim(ctx, [32]byte{n}, [32]byte{n}, "", time.Minute))(t)
+	}
+	for n := range byte(4) {
+		kit.Equal(t, claim(o, n+1).Mine, true, "new")
+	}
+	kit.Must(raw.ExecContext(ctx, `ALTER TABLE outcome RENAME TO elsewhere`))(t)
+	for what, err := range map[string]error{
+		"an outcome":              o.Settle(ctx, [32]byte{1}, []byte(`"1"`), time.Minute),
+		"that it is lost":         o.Lose(ctx, [32]byte{2}, time.Minute),
+		"that there is none":      o.Settle(ctx, [32]byte{3}, nil, 0),
+		"that it is claimed anew": o.Settle(ctx, [32]byte{4}, nil, 0),
+	} {
+		kit.Refused(t, err, tool.CodeUnavailable, "no such table", what)
+	}
+	kit.Must(raw.ExecContext(ctx, `ALTER TABLE elsewhere RENAME TO outcome`))(t)
+	kit.Equal(t, claim(o, 4).Mine, true, "its own program does not wait for a call that does not run")
+	kit.Eventually(t, "the outcome is there", func() bool { return string(claim(other, 1).Result) == `"1"` })
+	kit.Eventually(t, "the key is lost", func() bool { return claim(other, 2).Lost })
+	kit.Eventually(t, "the key is free", func() bool { return claim(other, 3).Mine })
+	kit.Equal(t, claim(other, 4).Mine, false, "a key that was claimed again")
+}
