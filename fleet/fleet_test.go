@@ -14,6 +14,7 @@ import (
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
 	"toolpost/fleet/invite"
+	"toolpost/fleet/membership"
 	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
@@ -91,7 +92,7 @@ func openWith(t testing.TB, files certs.Files, log ...*slog.Logger) *fleetTest {
 	return f
 }
 
-func (f *fleetTest) start(p *Pass, state string, m Machine) *Node {
+func (f *fleetTest) start(p *membership.Pass, state string, m Machine) *Node {
 	f.t.Helper()
 	env := Env{
 		Options: Options{Listen: "127.0.0.1:0"}, Pass: p, State: state, Log: f.log, Machine: m, Register: f.store.Fleet(),
@@ -113,7 +114,7 @@ func (f *fleetTest) invite(role member.Role) string {
 }
 
 // join makes a member, which does not run.
-func (f *fleetTest) join(name string, role member.Role) *Pass {
+func (f *fleetTest) join(name string, role member.Role) *membership.Pass {
 	f.t.Helper()
 	i := kit.Must(invite.Parse(f.invite(role)))(f.t)
 	return kit.Must(Join(f.t.Context(), i, name, role))(f.t)

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/membership"
 	"toolpost/fleet/roster"
 	"toolpost/fleet/spool"
 	"toolpost/internal/kit"
@@ -113,7 +114,7 @@ func TestUsedBytesAreFree(t *testing.T) {
 }
 
 // hostile lets a worker join that answers each stream as a test wants, after it got the first frame.
-func (f *fleetTest) hostile(name string, answer func(put func(k kind, number uint32, body []byte))) *Pass {
+func (f *fleetTest) hostile(name string, answer func(put func(k kind, number uint32, body []byte))) *membership.Pass {
 	f.t.Helper()
 	p := f.join(name, member.Worker)
 	nc := kit.Must(raw(f.t, f.hub, p))(f.t)

@@ -15,6 +15,7 @@ import (
 
 	"toolpost/engine/member"
 	"toolpost/fleet/invite"
+	"toolpost/fleet/membership"
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
@@ -23,10 +24,10 @@ import (
 )
 
 // raw connects as a member to a hub, with a client that keeps no rules. It does not connect again.
-func raw(t testing.TB, hub *Node, p *Pass) (*nats.Conn, error) {
+func raw(t testing.TB, hub *Node, p *membership.Pass) (*nats.Conn, error) {
 	t.Helper()
-	nc, err := nats.Connect("nats://"+hub.address(), nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(), nats.NoReconnect(),
-		nats.Nkey(kit.Must(p.public())(t), p.sign), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	nc, err := nats.Connect("nats://"+hub.address(), nats.Secure(kit.Must(p.Trust())(t)), nats.TLSHandshakeFirst(), nats.NoReconnect(),
+		nats.Nkey(kit.Must(p.Public())(t), p.Sign), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err == nil {
 		t.Cleanup(nc.Close)
 	}
@@ -97,11 +98,11 @@ func TestAServerLetsANodeUseItsOwnSubjectsAlone(t *testing.T) {
 		_, err := f.stranger(user, "x")
 		kit.Fails(t, err, "Authorization", "user", user)
 	}
-	key := kit.Must(p.public())(t)
+	key := kit.Must(p.Public())(t)
 	p.Seed = kit.Must(Found(t.Context(), open(t).store.Fleet(), "another", t.TempDir(), Options{}))(t).Seed
 	kit.Fails(t, kit.Err(raw(t, f.hub, p)), "Authorization", "a key that no member has")
-	_, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(), nats.NoReconnect(),
-		nats.Nkey(key, p.sign))
+	_, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(kit.Must(p.Trust())(t)), nats.TLSHandshakeFirst(), nats.NoReconnect(),
+		nats.Nkey(key, p.Sign))
 	kit.Fails(t, err, "Authorization", "the key of a member, without its seed")
 	_, err = f.call(t.Context(), "echo", `{"text":"x"}`)
 	kit.OK(t, err, "the fleet works afterwards")
@@ -215,9 +216,9 @@ func TestACallIsNotSentAgainWhileItRuns(t *testing.T) {
 
 // request is what a worker asks for that joins.
 func requested(t testing.TB, i invite.Line, name string) joining {
-	seed, public, err := newKey()
+	seed, public, err := membership.NewKey()
 	kit.OK(t, err)
-	proof := kit.Must((&Pass{Seed: seed}).sign([]byte(i.Token())))(t)
+	proof := kit.Must((&membership.Pass{Seed: seed}).Sign([]byte(i.Token())))(t)
 	return joining{Token: i.Token(), Name: name, Key: public, Proof: proof, Link: linkVersion, Role: member.Worker}
 }
 
@@ -418,7 +419,7 @@ func TestARotatedKeyReplacesTheOldOne(t *testing.T) {
 	second, r := f.second()
 	n := f.work("worker", reference(t))
 	kit.Eventually(t, "it is at both hubs", func() bool { return second.hub.knows(n.pass.ID) })
-	old := kit.Must(LoadPass(n.env.State))(t)
+	old := kit.Must(membership.Load(n.env.State))(t)
 	failed := kit.Must(f.hub.Rotate(t.Context()))(t)
 	kit.EqualSlices(t, failed, nil)
 	r.away.Store(true)
@@ -428,7 +429,7 @@ func TestARotatedKeyReplacesTheOldOne(t *testing.T) {
 	}
 	r.away.Store(false)
 	kit.Eventually(t, "it is back with its new key", func() bool { return f.hub.hub.knows(n.pass.ID) && second.hub.knows(n.pass.ID) })
-	kit.Equal(t, kit.Must(LoadPass(n.env.State))(t).Seed != old.Seed, true)
+	kit.Equal(t, kit.Must(membership.Load(n.env.State))(t).Seed != old.Seed, true)
 
 	var next rotated // the store has another key, and the node was not told
 	kit.OK(t, strictjson.Unmarshal(kit.Must(n.makeKey())(t), &next))
@@ -439,9 +440,9 @@ func TestARotatedKeyReplacesTheOldOne(t *testing.T) {
 	kit.Eventually(t, "it has the key that it kept", func() bool { return kit.Must(n.key())(t) == next.Key })
 	kit.Eventually(t, "it is back", func() bool { return f.hub.hub.knows(n.pass.ID) })
 
-	seed, public, err := newKey()
+	seed, public, err := membership.NewKey()
 	kit.OK(t, err)
-	proof := kit.Must((&Pass{Seed: seed}).sign([]byte("x")))(t)
+	proof := kit.Must((&membership.Pass{Seed: seed}).Sign([]byte("x")))(t)
 	for what, r := range map[string]rotated{"for another key": {"x", public, proof}, "no proof": {next.Key, public, proof}} {
 		m := kit.Must(f.hub.roster.Named(t.Context(), "worker"))(t)
 		kit.Refused(t, f.hub.rekey(t.Context(), m, kit.Must(strictjson.Marshal(r))(t)), tool.CodeAccessDenied, "has not proven", what)
@@ -453,7 +454,7 @@ func TestAKeyHasOneConnection(t *testing.T) {
 	var log kit.Buffer
 	f := open(t, slog.New(slog.NewTextHandler(&log, nil)))
 	n := f.work("worker", reference(t))
-	thief := kit.Must(raw(t, f.hub, kit.Must(LoadPass(n.env.State))(t)))(t)
+	thief := kit.Must(raw(t, f.hub, kit.Must(membership.Load(n.env.State))(t)))(t)
 	kit.Eventually(t, "the node is back, and the thief is cut", thief.IsClosed)
 	kit.Contains(t, log.String(), "if this repeats, its key was copied: evict it")
 	kit.Eventually(t, "the node works", func() bool { return kit.Err(f.call(t.Context(), "echo", `{"text":"x"}`)) == nil })
@@ -493,10 +494,10 @@ func TestAWrongClockChangesNothing(t *testing.T) {
 	f := open(t)
 	p := f.join("worker", member.Worker)
 	for _, off := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
-		trust := kit.Must(p.trust())(t)
+		trust := kit.Must(p.Trust())(t)
 		trust.Time = func() time.Time { return time.Now().Add(off) }
 		nc, err := nats.Connect("nats://"+f.hub.address(), nats.Secure(trust), nats.TLSHandshakeFirst(),
-			nats.Nkey(kit.Must(p.public())(t), p.sign))
+			nats.Nkey(kit.Must(p.Public())(t), p.Sign))
 		kit.OK(t, err, off)
 		a := announcement{ID: p.ID, Link: linkVersion, Run: fmt.Sprint(off), Since: time.Now().Add(off), Places: 1}
 		kit.OK(t, nc.Publish(subjectUp+p.ID, kit.Must(strictjson.Marshal(a))(t)))

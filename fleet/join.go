@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
 	"toolpost/fleet/invite"
+	"toolpost/fleet/membership"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -32,13 +32,13 @@ type joining struct {
 
 // A welcome is the answer.
 type welcome struct {
-	To    string      `json:"to"` // the key of the node that asked: strangers cannot answer it
-	Error *tool.Error `json:"error,omitzero"`
-	Pass  Pass        `json:"pass"` // without the seed, which the node keeps to itself
+	To    string          `json:"to"` // the key of the node that asked: strangers cannot answer it
+	Error *tool.Error     `json:"error,omitzero"`
+	Pass  membership.Pass `json:"pass"` // without the seed, which the node keeps to itself
 }
 
 // Join makes a member of this node, by an invitation for the role, at the first of its hubs that answers.
-func Join(ctx context.Context, i invite.Line, name string, role member.Role) (*Pass, error) {
+func Join(ctx context.Context, i invite.Line, name string, role member.Role) (*membership.Pass, error) {
 	var failures []error
 	for _, hub := range i.Hubs {
 		p, err := joinAt(ctx, hub, i, name, role)
@@ -53,7 +53,7 @@ func Join(ctx context.Context, i invite.Line, name string, role member.Role) (*P
 	return nil, errors.Join(failures...)
 }
 
-func joinAt(ctx context.Context, hub string, i invite.Line, name string, role member.Role) (*Pass, error) {
+func joinAt(ctx context.Context, hub string, i invite.Line, name string, role member.Role) (*membership.Pass, error) {
 	tls := i.Trust(hub)
 	nc, err := nats.Connect("nats://"+hub, nats.Secure(tls), nats.TLSHandshakeFirst(), nats.UserInfo(joinUser, ""), nats.NoReconnect(),
 		nats.Timeout(askWithin), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // LastError has it
@@ -70,13 +70,13 @@ func joinAt(ctx context.Context, hub string, i invite.Line, name string, role me
 			"reach its port?", hub, err)
 	}
 	defer nc.Close()
-	seed, public, err := newKey()
+	seed, public, err := membership.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	p := Pass{Seed: seed}
+	p := membership.Pass{Seed: seed}
 	request := joining{Token: i.Token(), Name: name, Key: public, Link: linkVersion, Role: role}
-	if request.Proof, err = p.sign([]byte(i.Token())); err != nil {
+	if request.Proof, err = p.Sign([]byte(i.Token())); err != nil {
 		return nil, err
 	}
 	answer, err := askToJoin(ctx, nc, request)
@@ -137,7 +137,7 @@ func (n *Node) receive(m *nats.Msg) {
 		w.Error = tool.AsError(err)
 		n.env.Log.Warn("a node could not join", "error", w.Error.Message)
 	} else {
-		w.Pass = Pass{ID: member.ID, Name: member.Name, Role: member.Role, CA: n.pass.CA, Named: n.pass.Named, Hubs: n.hubAddresses()}
+		w.Pass = membership.Pass{ID: member.ID, Name: member.Name, Role: member.Role, CA: n.pass.CA, Named: n.pass.Named, Hubs: n.hubAddresses()}
 		if member.Role == roleHub {
 			w.Pass.CAKey = n.pass.CAKey
 		}
@@ -175,55 +175,25 @@ func newID() string {
 }
 
 // Found makes the first hub of a new fleet, with an authority of its own, or with that of o.
-func Found(ctx context.Context, register member.Register, name, state string, o Options) (*Pass, error) {
-	if p, err := LoadPass(state); p != nil || err != nil {
+func Found(ctx context.Context, register member.Register, name, state string, o Options) (*membership.Pass, error) {
+	if p, err := membership.Load(state); p != nil || err != nil {
 		return nil, errors.Join(err, tool.Errorf(tool.CodeConflict, "this machine belongs to a fleet already; `toolpost fleet` shows it"))
 	}
-	p := &Pass{ID: newID(), Name: name, Role: roleHub, Named: o.TLS != certs.Files{}}
+	p := &membership.Pass{ID: newID(), Name: name, Role: roleHub, Named: o.TLS != certs.Files{}}
+	host, _ := o.advertised()
 	err := member.CheckName(name)
 	if err == nil {
-		err = p.certify(o)
+		err = p.Certify(o.TLS, host)
 	}
 	if err != nil {
 		return nil, err
 	}
 	var public string
-	if p.Seed, public, err = newKey(); err != nil {
+	if p.Seed, public, err = membership.NewKey(); err != nil {
 		return nil, err
 	}
 	if err := register.Found(ctx, member.Member{ID: p.ID, Name: p.Name, Role: roleHub, Key: public}); err != nil {
 		return nil, err
 	}
 	return p, p.Save(state)
-}
-
-// certify notes the authority of a new fleet.
-func (p *Pass) certify(o Options) error {
-	if p.Named {
-		ca, err := o.TLS.Authority()
-		if err != nil {
-			return err
-		}
-		host, _ := o.advertised()
-		if _, err = o.TLS.Server(host, ca); err == nil {
-			p.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}))
-		}
-		return err
-	}
-	made, err := certs.New()
-	if err == nil {
-		p.CA, p.CAKey, err = made.Encode()
-	}
-	return err
-}
-
-// Invite makes an invitation for nodes of a role.
-func (p *Pass) Invite(ctx context.Context, register member.Register, t member.Ticket, ttl time.Duration, hubs []string) (invite.Line, error) {
-	ca, err := certs.Parse(p.CA)
-	if err != nil {
-		return invite.Line{}, err
-	}
-	i := invite.New(hubs, ca.Raw)
-	t.Digest = invite.Digest(i.Token())
-	return i, register.AddTicket(ctx, t, ttl)
 }

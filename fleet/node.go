@@ -26,6 +26,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/membership"
 	"toolpost/fleet/outward"
 	"toolpost/fleet/roster"
 	"toolpost/host/broker"
@@ -90,7 +91,7 @@ type Route struct {
 // Env is what a node is made of.
 type Env struct {
 	Options
-	Pass     *Pass
+	Pass     *membership.Pass
 	State    string // the folder of the pass
 	Version  string
 	Log      *slog.Logger
@@ -129,7 +130,7 @@ type Node struct {
 
 	mu    sync.Mutex
 	links map[string]*link // by address
-	pass  Pass
+	pass  membership.Pass
 
 	doubts []*doubt // of a hub
 }
@@ -149,7 +150,7 @@ func (n *Node) Sources() (all []*Source) {
 
 // Start connects a node to its fleet. It returns at once: hubs that cannot be reached are tried again.
 func Start(ctx context.Context, env Env) (*Node, error) {
-	lock, err := lockPass(env.State)
+	lock, err := membership.Lock(env.State)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +276,7 @@ func (n *Node) connect(addresses []string) {
 }
 
 func (n *Node) dial(address string) (*link, error) {
-	trust, err := n.pass.trust()
+	trust, err := n.pass.Trust()
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +328,7 @@ func subscribe(nc *nats.Conn, to map[string]nats.MsgHandler) error {
 func (n *Node) key() (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.pass.public()
+	return n.pass.Public()
 }
 
 // redial replaces a link that has ended, if the node has another key by now.
@@ -344,7 +345,7 @@ func (n *Node) redial(l *link) {
 func (n *Node) sign(nonce []byte) ([]byte, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.pass.sign(nonce)
+	return n.pass.Sign(nonce)
 }
 
 func (n *Node) connected(address string) {
@@ -376,7 +377,7 @@ func (n *Node) troubled(l *link, err error) {
 		return
 	}
 	n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "the hub at %s refuses this node: it was evicted, joined again elsewhere, or floods the hub; "+
-		"to join again, remove %s and use a new token", l.address, filepath.Join(n.env.State, passFile)))
+		"to join again, remove %s and use a new token", l.address, filepath.Join(n.env.State, membership.File)))
 }
 
 // learn gets the addresses of the hubs, and remembers them for the next start.
@@ -391,7 +392,7 @@ func (n *Node) learn(m *nats.Msg) {
 	if same {
 		return
 	}
-	if err := n.change(func(p *Pass) { p.Hubs = hubs }); err != nil {
+	if err := n.change(func(p *membership.Pass) { p.Hubs = hubs }); err != nil {
 		n.env.Log.Warn("the addresses of the hubs cannot be kept", "error", err)
 	}
 	go n.connect(hubs) // not on the goroutine of a connection that it may close
@@ -399,7 +400,7 @@ func (n *Node) learn(m *nats.Msg) {
 
 // change edits the pass, and saves it before another change: an earlier state must not replace a later one. The edit counts even if
 // it cannot be saved.
-func (n *Node) change(edit func(*Pass)) error {
+func (n *Node) change(edit func(*membership.Pass)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	edit(&n.pass)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/membership"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -90,7 +91,7 @@ type rotated struct {
 
 // makeKey makes another key, which is in use once the hub says that the store has it.
 func (n *Node) makeKey() ([]byte, error) {
-	seed, public, err := newKey()
+	seed, public, err := membership.NewKey()
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +99,8 @@ func (n *Node) makeKey() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	proof, err := (&Pass{Seed: seed}).sign([]byte(old))
-	if err = errors.Join(err, n.change(func(p *Pass) { p.Next = seed })); err != nil {
+	proof, err := (&membership.Pass{Seed: seed}).Sign([]byte(old))
+	if err = errors.Join(err, n.change(func(p *membership.Pass) { p.Next = seed })); err != nil {
 		return nil, err
 	}
 	return strictjson.Marshal(rotated{old, public, proof})
@@ -107,7 +108,7 @@ func (n *Node) makeKey() ([]byte, error) {
 
 // useKey switches to the new key, for connections to come: the present ones carry calls.
 func (n *Node) useKey() error {
-	return n.change(func(p *Pass) {
+	return n.change(func(p *membership.Pass) {
 		if p.Next != "" {
 			p.Seed, p.Next = p.Next, ""
 		}

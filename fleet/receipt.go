@@ -20,8 +20,8 @@ func (n *Node) attest(b []byte) (key string, signature []byte, err error) {
 	n.mu.Lock()
 	p := n.pass
 	n.mu.Unlock()
-	if key, err = p.public(); err == nil {
-		signature, err = p.sign(b)
+	if key, err = p.Public(); err == nil {
+		signature, err = p.Sign(b)
 	}
 	return key, signature, err
 }

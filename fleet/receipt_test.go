@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/membership"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/packed"
@@ -134,7 +135,7 @@ func TestReadsHaveNoReceipt(t *testing.T) {
 
 // A liar is a worker that answers calls as a test wants.
 type liar struct {
-	*Pass
+	*membership.Pass
 	link   int
 	answer func(l *liar, r *request, args []byte, put func(k kind, body []byte))
 }
@@ -169,8 +170,8 @@ func (l *liar) receipt(t *testing.T, r *request, args, answer []byte, say func(*
 		say(&doc)
 	}
 	return kit.Must(receipt.Sign(&doc, args, [][]byte{{byte(kindResult)}, answer}, func(b []byte) (string, []byte, error) {
-		signature, err := l.sign(b)
-		return kit.Must(l.public())(t), signature, err
+		signature, err := l.Sign(b)
+		return kit.Must(l.Public())(t), signature, err
 	}))(t)
 }
 
@@ -319,7 +320,7 @@ func TestReceiptsOutliveTheirKeys(t *testing.T) {
 		if learnt.Swap(true) {
 			return now(of)
 		}
-		signature, err := pass.sign(of)
+		signature, err := pass.Sign(of)
 		return old, signature, err
 	}
 	kit.EqualSlices(t, kit.Must(f.hub.Rotate(t.Context()))(t), nil)

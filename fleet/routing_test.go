@@ -530,8 +530,8 @@ func crowd(t *testing.T, line string) {
 	f := &fleetTest{t: t}
 	for w := range 300 {
 		p := kit.Must(Join(t.Context(), i, fmt.Sprint("w", w), member.Worker))(t)
-		nc := kit.Must(nats.Connect("nats://"+i.Hubs[0], nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(),
-			nats.Nkey(kit.Must(p.public())(t), p.sign)))(t)
+		nc := kit.Must(nats.Connect("nats://"+i.Hubs[0], nats.Secure(kit.Must(p.Trust())(t)), nats.TLSHandshakeFirst(),
+			nats.Nkey(kit.Must(p.Public())(t), p.Sign)))(t)
 		_ = kit.Must(nc.Subscribe(subjectNode+p.ID, func(m *nats.Msg) { _ = nc.Publish(m.Reply, encodeFrame(kindResult, 1, l.packed)) }))(t)
 		f.announce(nc, announcement{ID: p.ID, Run: "r", Link: linkVersion, Digest: l.digest, Tools: 10, Places: 1024})
 	}

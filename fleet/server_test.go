@@ -15,6 +15,7 @@ import (
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
 	"toolpost/fleet/invite"
+	"toolpost/fleet/membership"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -73,7 +74,7 @@ func TestAnEarlierStateReplacesNoLaterOne(t *testing.T) {
 		})
 		both.Wait()
 		n.mu.Lock()
-		kept, is := kit.Must(LoadPass(n.env.State))(t), n.pass
+		kept, is := kit.Must(membership.Load(n.env.State))(t), n.pass
 		n.mu.Unlock()
 		kit.DeepEqual(t, *kept, is)
 	}
@@ -118,7 +119,7 @@ func TestAnotherInvitationTellsAMemberWhereTheHubsAre(t *testing.T) {
 	i := kit.Must(invite.Parse(f.invite(member.Worker)))(t)
 	i.Hubs = append(i.Hubs, "127.0.0.1:1")
 	kit.OK(t, p.Renew(i, state))
-	kit.EqualSlices(t, kit.Must(LoadPass(state))(t).Hubs[before:], []string{"127.0.0.1:1"})
+	kit.EqualSlices(t, kit.Must(membership.Load(state))(t).Hubs[before:], []string{"127.0.0.1:1"})
 	other := kit.Must(invite.Parse(open(t).invite(member.Worker)))(t)
 	kit.Refused(t, p.Renew(other, state), tool.CodeConflict, "this machine belongs to another fleet than this token")
 }

@@ -21,6 +21,7 @@ import (
 
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
+	"toolpost/fleet/membership"
 	"toolpost/fleet/roster"
 	"toolpost/host/secret"
 	"toolpost/internal/rounds"
@@ -294,7 +295,7 @@ type simWorker struct {
 }
 
 func (w *simWorker) start(ctx context.Context) {
-	n := &Node{pass: Pass{ID: w.id, Name: w.id, Role: roleWorker}, since: time.Now()}
+	n := &Node{pass: membership.Pass{ID: w.id, Name: w.id, Role: roleWorker}, since: time.Now()}
 	n.env = Env{Options: Options{Places: 6}, Machine: &simMachine{w, n}, Log: slog.New(slog.DiscardHandler)}
 	n.life, n.end = context.WithCancelCause(ctx)
 	n.env.Journal = w.journal.of(n.life)
@@ -414,7 +415,7 @@ type simHub struct {
 }
 
 func (h *simHub) start(ctx context.Context) {
-	n := &Node{pass: Pass{ID: h.id, Name: h.id, Role: roleHub}}
+	n := &Node{pass: membership.Pass{ID: h.id, Name: h.id, Role: roleHub}}
 	n.env = Env{Log: slog.New(slog.DiscardHandler), Changed: func() {}, Late: h.s.late}
 	var members []member.Member
 	for _, w := range h.s.workers {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"sync/atomic"
 
 	"toolpost/fleet/certs"
@@ -24,7 +23,7 @@ func (n *Node) certificate() (getCertificate, error) {
 			"remove it, or found a new fleet")
 	}
 	if !n.pass.Named {
-		a, err := n.pass.authority()
+		a, err := n.pass.Authority()
 		if err != nil {
 			return nil, err
 		}
@@ -52,28 +51,4 @@ func (n *Node) certificate() (getCertificate, error) {
 	}
 	_, err = read(nil)
 	return read, err
-}
-
-// authority reads the authority in the pass of a hub.
-func (p *Pass) authority() (*certs.Authority, error) {
-	a, err := certs.Decode(p.CA, p.CAKey)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the fleet's authority in the pass of this hub cannot be read: %w; join again", err)
-	}
-	return a, nil
-}
-
-// trust is the TLS config of a member: it speaks to hubs of its own fleet alone.
-func (p *Pass) trust() (*tls.Config, error) {
-	ca, err := certs.Parse(p.CA)
-	if err != nil {
-		return nil, tool.Errorf(tool.CodeInvalidInput, "the pass of this node cannot be read: %w; join the fleet again", err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(ca)
-	c := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: certs.ServerName}
-	if p.Named {
-		c.ServerName = "" // the client fills in the host
-	}
-	return c, nil
 }

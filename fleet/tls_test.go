@@ -16,6 +16,7 @@ import (
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
 	"toolpost/fleet/invite"
+	"toolpost/fleet/membership"
 	"toolpost/internal/kit"
 	"toolpost/tool"
 )
@@ -38,7 +39,7 @@ func issue(t testing.TB, ca *certs.Authority, dir string, names ...string) certs
 }
 
 // shown is the certificate that a hub shows to a node that trusts an authority.
-func shown(t testing.TB, hub *Node, p *Pass) (*x509.Certificate, error) {
+func shown(t testing.TB, hub *Node, p *membership.Pass) (*x509.Certificate, error) {
 	t.Helper()
 	nc, err := raw(t, hub, p)
 	if err != nil {
@@ -77,7 +78,7 @@ func TestAFleetHasTheCertificatesOfItsOperator(t *testing.T) {
 		f.hub.roster.Known, f.log))(t)
 	defer fake.srv.Shutdown()
 	address := "localhost:" + fake.port
-	_, err := nats.Connect("nats://"+address, nats.Secure(kit.Must(p.trust())(t)), nats.TLSHandshakeFirst(), nats.Nkey(kit.Must(p.public())(t), p.sign))
+	_, err := nats.Connect("nats://"+address, nats.Secure(kit.Must(p.Trust())(t)), nats.TLSHandshakeFirst(), nats.Nkey(kit.Must(p.Public())(t), p.Sign))
 	kit.Fails(t, err, "not localhost")
 	i := invite.New([]string{address}, ca.Certificate.Raw)
 	_, err = Join(t.Context(), i, "lured", member.Worker)

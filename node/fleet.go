@@ -15,6 +15,7 @@ import (
 	"toolpost/engine/member"
 	"toolpost/fleet"
 	"toolpost/fleet/invite"
+	"toolpost/fleet/membership"
 	"toolpost/identity"
 	"toolpost/node/storage"
 	"toolpost/tool"
@@ -108,7 +109,7 @@ func fleetClaim(cfg *config.Config) offlimits.Claim {
 // joinFleet starts the part of this program that is a member of its fleet. It does nothing in a program that is none. stop ends
 // what the program serves.
 func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
-	pass, err := fleet.LoadPass(n.StateDir())
+	pass, err := membership.Load(n.StateDir())
 	if err != nil {
 		return err
 	}
@@ -289,7 +290,7 @@ func FoundFleet(ctx context.Context, cfg *config.Config, name string) error {
 
 // JoinFleet makes this machine a member of a fleet, by the line of an invitation; without a line it stays what it is.
 func JoinFleet(ctx context.Context, cfg *config.Config, line, name string, role member.Role) error {
-	before, err := fleet.LoadPass(cfg.StateDir())
+	before, err := membership.Load(cfg.StateDir())
 	if err != nil {
 		return err
 	}

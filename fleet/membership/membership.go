@@ -1,11 +1,17 @@
-package fleet
+// Package membership keeps what makes a machine a member of a fleet: its key, its name, and the authority of its hubs.
+package membership
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nkeys"
 	"golang.org/x/sys/unix"
@@ -30,12 +36,12 @@ type Pass struct {
 	Hubs  []string    `json:"hubs"`             // their addresses, as HOST:PORT
 }
 
-// passFile is the file of a pass in a state folder.
-const passFile = "fleet.json"
+// File is the file of a pass in a state folder.
+const File = "fleet.json"
 
-// LoadPass reads the pass in a state folder, or returns nil if there is none.
-func LoadPass(state string) (*Pass, error) {
-	path := filepath.Join(state, passFile)
+// Load reads the pass in a state folder, or returns nil if there is none.
+func Load(state string) (*Pass, error) {
+	path := filepath.Join(state, File)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -60,7 +66,7 @@ func (p *Pass) Save(state string) error {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(state, passFile+".*") // for its user alone
+	temporary, err := os.CreateTemp(state, File+".*") // for its user alone
 	if err != nil {
 		return err
 	}
@@ -69,7 +75,7 @@ func (p *Pass) Save(state string) error {
 	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
 		return err
 	}
-	return os.Rename(temporary.Name(), filepath.Join(state, passFile))
+	return os.Rename(temporary.Name(), filepath.Join(state, File))
 }
 
 // Renew adds the hubs of another invitation to the fleet of the pass: they may have other addresses by now.
@@ -79,7 +85,7 @@ func (p *Pass) Renew(i invite.Line, state string) error {
 		return err
 	}
 	if !i.To(ca.Raw) {
-		return tool.Errorf(tool.CodeConflict, "this machine belongs to another fleet than this token; to leave it, remove %s", filepath.Join(state, passFile))
+		return tool.Errorf(tool.CodeConflict, "this machine belongs to another fleet than this token; to leave it, remove %s", filepath.Join(state, File))
 	}
 	known := len(p.Hubs)
 	for _, hub := range i.Hubs {
@@ -93,10 +99,10 @@ func (p *Pass) Renew(i invite.Line, state string) error {
 	return p.Save(state)
 }
 
-// lockPass makes this program the only one that uses the pass, until it closes the file: two would take each other's calls, and
+// Lock makes this program the only one that uses the pass, until it closes the file: two would take each other's calls, and
 // of two hubs, one would be at an address that no worker knows.
-func lockPass(state string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(state, passFile+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+func Lock(state string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(state, File+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +113,8 @@ func lockPass(state string) (*os.File, error) {
 	return f, nil
 }
 
-// newKey makes an nkey for a node.
-func newKey() (seed, public string, err error) {
+// NewKey makes an nkey for a node.
+func NewKey() (seed, public string, err error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
 		return "", "", err
@@ -121,8 +127,8 @@ func newKey() (seed, public string, err error) {
 	return string(secret), public, err
 }
 
-// public returns the public key of the pass.
-func (p *Pass) public() (string, error) {
+// Public returns the public key of the pass.
+func (p *Pass) Public() (string, error) {
 	pair, err := nkeys.FromSeed([]byte(p.Seed))
 	if err != nil {
 		return "", tool.Errorf(tool.CodeInvalidInput, "the key of this node cannot be read: %w; join the fleet again", err)
@@ -130,11 +136,65 @@ func (p *Pass) public() (string, error) {
 	return pair.PublicKey()
 }
 
-// sign proves that the node has its key.
-func (p *Pass) sign(nonce []byte) ([]byte, error) {
+// Sign proves that the node has its key.
+func (p *Pass) Sign(nonce []byte) ([]byte, error) {
 	pair, err := nkeys.FromSeed([]byte(p.Seed))
 	if err != nil {
 		return nil, err
 	}
 	return pair.Sign(nonce)
+}
+
+// Authority reads the authority in the pass of a hub.
+func (p *Pass) Authority() (*certs.Authority, error) {
+	a, err := certs.Decode(p.CA, p.CAKey)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the fleet's authority in the pass of this hub cannot be read: %w; join again", err)
+	}
+	return a, nil
+}
+
+// Trust is the TLS config of a member: it speaks to hubs of its own fleet alone.
+func (p *Pass) Trust() (*tls.Config, error) {
+	ca, err := certs.Parse(p.CA)
+	if err != nil {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "the pass of this node cannot be read: %w; join the fleet again", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	c := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: certs.ServerName}
+	if p.Named {
+		c.ServerName = "" // the client fills in the host
+	}
+	return c, nil
+}
+
+// Certify notes the authority of a new fleet: the one in files that signed the certificate of the first hub, whose host is given, or a new one.
+func (p *Pass) Certify(files certs.Files, host string) error {
+	if p.Named {
+		ca, err := files.Authority()
+		if err != nil {
+			return err
+		}
+		if _, err = files.Server(host, ca); err == nil {
+			p.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}))
+		}
+		return err
+	}
+	made, err := certs.New()
+	if err == nil {
+		p.CA, p.CAKey, err = made.Encode()
+	}
+	return err
+}
+
+// Invite makes an invitation for nodes of a role.
+func (p *Pass) Invite(ctx context.Context, register member.Register, t member.Ticket, ttl time.Duration, hubs []string) (invite.Line, error) {
+	ca, err := certs.Parse(p.CA)
+	if err != nil {
+		return invite.Line{}, err
+	}
+	i := invite.New(hubs, ca.Raw)
+	t.Digest = invite.Digest(i.Token())
+	return i, register.AddTicket(ctx, t, ttl)
 }
