@@ -16,6 +16,7 @@ import (
 	"toolpost/engine/member"
 	"toolpost/fleet/invite"
 	"toolpost/fleet/membership"
+	"toolpost/fleet/roster"
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
 	"toolpost/tool"
@@ -378,7 +379,7 @@ func TestAnEvictedNodeIsCutOff(t *testing.T) {
 	kit.Eventually(t, "their connections are cut", func() bool { return one.IsClosed() && two.IsClosed() })
 	t.Log("two nodes were evicted from two hubs within", time.Since(began))
 	kit.Eventually(t, "it ends", func() bool { return f.ended.Load() != nil })
-	kit.Refused(t, *f.ended.Load(), tool.CodeAccessDenied, "it was evicted, joined again elsewhere, or floods the hub; to join again, remove ")
+	kit.Refused(t, *f.ended.Load(), tool.CodeAccessDenied, "it was evicted, or joined again elsewhere; to join again, remove ")
 	for _, away := range []bool{true, false} {
 		r.away.Store(away)
 		for _, hub := range []*Node{f.hub, second} {
@@ -447,6 +448,55 @@ func TestARotatedKeyReplacesTheOldOne(t *testing.T) {
 		m := kit.Must(f.hub.roster.Named(t.Context(), "worker"))(t)
 		kit.Refused(t, f.hub.rekey(t.Context(), m, kit.Must(strictjson.Marshal(r))(t)), tool.CodeAccessDenied, "has not proven", what)
 	}
+}
+
+// A hub that cannot read the members does not know a key that is new. It refuses no member for that, whose program would end.
+func TestAHubThatCannotReadTheMembersRefusesNone(t *testing.T) {
+	for _, rotates := range []bool{true, false} {
+		var log kit.Buffer
+		f := open(t, slog.New(slog.NewTextHandler(&log, nil)))
+		second, r := f.second()
+		var n *Node
+		if rotates {
+			n = f.work("worker", reference(t))
+			kit.Eventually(t, "it is at both hubs", func() bool { return second.hub.knows(n.pass.ID) })
+			r.away.Store(true)
+			var next rotated // by the first hub
+			kit.OK(t, strictjson.Unmarshal(kit.Must(n.makeKey())(t), &next))
+			kit.OK(t, f.store.Fleet().SetKey(t.Context(), n.pass.ID, next.Old, next.Key))
+			kit.OK(t, n.useKey())
+			kit.OK(t, f.hub.roster.Refresh(t.Context()))
+			second.server.keep(nil)
+			second.hub.gone(n.pass.ID)
+		} else {
+			r.away.Store(true)
+			n = f.work("worker", reference(t))
+		}
+		kit.Eventually(t, "the second hub does not admit it", func() bool {
+			return strings.Contains(log.String(), roster.ErrUnread.Error())
+		})
+		r.away.Store(false)
+		kit.Eventually(t, "the second hub admits it", func() bool { return second.hub.knows(n.pass.ID) })
+		kit.Equal(t, f.ended.Load() == nil, true, "rotates", rotates)
+	}
+}
+
+// A node that has flooded a hub is not admitted for a while, and its program goes on.
+func TestABarredNodeComesBack(t *testing.T) {
+	var log kit.Buffer
+	f := open(t, slog.New(slog.NewTextHandler(&log, nil)))
+	n := f.work("worker", reference(t))
+	f.hub.server.bar(n.pass.ID)
+	kit.Eventually(t, "the log of the node says so", func() bool {
+		return strings.Contains(log.String(), "a hub does not admit this node now, and its log says why; it is tried again")
+	})
+	kit.Contains(t, log.String(), errBarred.Error())
+	kit.Equal(t, f.hub.hub.knows(n.pass.ID), false)
+	f.hub.server.mu.Lock()
+	f.hub.server.barred[n.pass.ID] = time.Now().Add(-barFor)
+	f.hub.server.mu.Unlock()
+	kit.Eventually(t, "it is back", func() bool { return f.hub.hub.knows(n.pass.ID) })
+	kit.Equal(t, f.ended.Load() == nil, true)
 }
 
 // A key that is used twice shows itself: each connection ends the one before, and only the one that is left gets calls.

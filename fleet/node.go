@@ -9,8 +9,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -287,7 +289,7 @@ func (n *Node) dial(address string) (*link, error) {
 	l := &link{address: address, key: public}
 	l.nc, err = nats.Connect("nats://"+address, nats.Secure(trust), nats.TLSHandshakeFirst(),
 		nats.Nkey(public, n.sign), nats.Name(n.pass.Name), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
-		nats.ReconnectWait(250*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 250*time.Millisecond),
+		nats.CustomReconnectDelay(func(tries int) time.Duration { return n.pause(l, tries) }),
 		nats.ReconnectBufSize(-1), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(1), nats.Timeout(5*time.Second),
 		nats.IgnoreDiscoveredServers(), nats.IgnoreAuthErrorAbort(),
 		nats.ConnectHandler(func(*nats.Conn) { n.connected(address) }), nats.ReconnectHandler(func(*nats.Conn) { n.connected(address) }),
@@ -353,17 +355,33 @@ func (n *Node) connected(address string) {
 	signal(n.nudge)
 }
 
+// patience is how many connections a hub may close at once before the log of a node says so.
+const patience = 5
+
+// pause is the time until a node tries again to connect. A hub closes connections that it cannot admit now, which is no error to the
+// client once it was connected.
+func (n *Node) pause(l *link, tries int) time.Duration {
+	if tries == patience {
+		n.missed(l, io.EOF)
+	}
+	return 250*time.Millisecond + rand.N(250*time.Millisecond) //nolint:gosec // no secret
+}
+
 // missed notes an attempt to connect that failed. Other errors of the first connect are reported here alone.
 func (n *Node) missed(l *link, err error) {
 	if errors.Is(err, nats.ErrAuthorization) {
 		n.troubled(l, err)
 		return
 	}
-	l.missed.Do(func() { n.env.Log.Warn("a hub cannot be reached; it is tried again", "hub", l.address, "error", err) })
+	what := "a hub cannot be reached; it is tried again"
+	if errors.Is(err, io.EOF) {
+		what = "a hub does not admit this node now, and its log says why; it is tried again"
+	}
+	l.missed.Do(func() { n.env.Log.Warn(what, "hub", l.address, "error", err) })
 }
 
-// troubled notes an error of a connection. A refusal means that the node was evicted, unless it was not told that its new key is
-// in use.
+// troubled notes an error of a connection. A hub refuses a node if the fleet has no member with its key, so the node was evicted, unless
+// it was not told that its new key is in use.
 func (n *Node) troubled(l *link, err error) {
 	if !errors.Is(err, nats.ErrAuthorization) {
 		n.env.Log.Warn("a connection of the fleet has a problem", "hub", l.address, "error", err)
@@ -376,7 +394,7 @@ func (n *Node) troubled(l *link, err error) {
 		go func() { _ = n.useKey(); n.redial(l) }()
 		return
 	}
-	n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "the hub at %s refuses this node: it was evicted, joined again elsewhere, or floods the hub; "+
+	n.env.Stop(tool.Errorf(tool.CodeAccessDenied, "the hub at %s refuses this node: it was evicted, or joined again elsewhere; "+
 		"to join again, remove %s and use a new token", l.address, filepath.Join(n.env.State, membership.File)))
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/roster"
 	"toolpost/host/broker"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -49,7 +50,7 @@ type natsServer struct {
 	srv   *server.Server
 	own   string // the password of this program
 	port  string // that it listens on; the server forgets it when it ends
-	known func(key string) (member.Member, bool)
+	known func(key string) (member.Member, error)
 	log   *slog.Logger
 
 	mu     sync.Mutex
@@ -60,7 +61,7 @@ type natsServer struct {
 }
 
 // startServer listens on an address such as :7422.
-func startServer(listen string, certificate getCertificate, known func(string) (member.Member, bool), log *slog.Logger) (*natsServer, error) {
+func startServer(listen string, certificate getCertificate, known func(string) (member.Member, error), log *slog.Logger) (*natsServer, error) {
 	s := &natsServer{own: rand.Text(), known: known, log: log, conns: map[uint64]string{}, barred: map[string]time.Time{}}
 	o := &server.Options{
 		ServerName: "toolpost-" + rand.Text(), NoSigs: true, NoLog: true, MaxPayload: maxPayload,
@@ -106,16 +107,19 @@ func (s *natsServer) Check(c server.ClientAuthentication) bool {
 	case given.Password != "" && subtle.ConstantTimeCompare([]byte(given.Password), []byte(s.own)) == 1:
 		return s.register(c, given.Username, "hub", nil)
 	case given.Nkey != "":
-		m, ok := s.known(given.Nkey)
-		signature, err := base64.RawURLEncoding.DecodeString(given.Sig)
-		if !ok || err != nil || !proves(given.Nkey, signature, c.GetNonce()) {
+		m, err := s.known(given.Nkey)
+		if errors.Is(err, roster.ErrUnread) {
+			return s.hangUp(c, err)
+		}
+		signature, bad := base64.RawURLEncoding.DecodeString(given.Sig)
+		if err != nil || bad != nil || !proves(given.Nkey, signature, c.GetNonce()) {
 			s.log.Warn("a node was refused: it is no member of this fleet, or was evicted", "from", fmt.Sprint(c.RemoteAddress()))
 			return false
 		}
-		if !s.admit(c.GetID(), m) {
-			return false
+		if err := s.admit(c.GetID(), m); err != nil {
+			return s.hangUp(c, err)
 		}
-		if _, ok := s.known(given.Nkey); !ok { // it was evicted meanwhile, and not cut
+		if _, err := s.known(given.Nkey); err != nil { // it was evicted meanwhile, and not cut
 			return false
 		}
 		return s.register(c, accountFleet, m.ID,
@@ -127,12 +131,23 @@ func (s *natsServer) Check(c server.ClientAuthentication) bool {
 	return false
 }
 
+// hangUp closes a connection that this hub cannot admit now. It refuses only those that it never will: the program of a node that is
+// refused ends, and one whose connection ends tries again.
+func (s *natsServer) hangUp(c server.ClientAuthentication, why error) bool {
+	s.log.Warn("a node cannot be admitted now; it tries again", "from", fmt.Sprint(c.RemoteAddress()), "error", why)
+	_ = s.srv.DisconnectClientByID(c.GetID())
+	return false
+}
+
+// errBarred means that a member has flooded this hub a moment ago.
+var errBarred = errors.New("it floods this hub")
+
 // admit notes the connection of a member. A member has one: an earlier one is of a program that ended without a word, or of a thief.
-func (s *natsServer) admit(cid uint64, m member.Member) bool {
+func (s *natsServer) admit(cid uint64, m member.Member) error {
 	s.mu.Lock()
 	if time.Since(s.barred[m.ID]) < barFor {
 		s.mu.Unlock()
-		return false
+		return errBarred
 	}
 	delete(s.barred, m.ID)
 	var gone func(id string)
@@ -149,13 +164,13 @@ func (s *natsServer) admit(cid uint64, m member.Member) bool {
 	if gone != nil { // before it says a word: it may be the same program, which sends no outcome of calls of the earlier connection
 		gone(m.ID)
 	}
-	return true
+	return nil
 }
 
-// barFor is how long a member is refused that flooded the hub.
+// barFor is how long a member is not admitted that flooded the hub.
 const barFor = 10 * time.Second
 
-// bar cuts the connection of a member, and refuses it for a while.
+// bar cuts the connection of a member, and admits it no more for a while.
 func (s *natsServer) bar(id string) {
 	s.log.Warn("a node floods this hub with messages that belong to no call, so it is cut off for a while; evict it", "node", id, "for", barFor)
 	s.mu.Lock()

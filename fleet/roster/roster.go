@@ -4,6 +4,7 @@ package roster
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -24,7 +25,8 @@ type Roster struct {
 	members []member.Member
 	shares  []member.Share
 	evicted map[string]bool // that the store may not show yet: no membership begins again
-	read    time.Time
+	looked  time.Time       // when the last look at the members began
+	unread  error           // why it read none
 }
 
 // New returns the roster of a store, which calls changed when the shares of calls have changed. Until it is first read, it has the
@@ -70,13 +72,12 @@ func (r *Roster) Shares() []member.Share {
 func (r *Roster) look(ctx context.Context) error {
 	began := time.Now()
 	all, err := r.store.Members(ctx)
-	if err != nil {
-		return err
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.members, r.read = r.without(all), began
-	return nil
+	if r.looked, r.unread = began, err; err == nil {
+		r.members = r.without(all)
+	}
+	return err
 }
 
 // Evict notes that a member was evicted.
@@ -117,28 +118,47 @@ func (r *Roster) find(wanted func(member.Member) bool) (m member.Member, ok bool
 	return m, false
 }
 
-// Known returns the member with a key. One that joined a moment ago is looked up in the store, for all that ask meanwhile at
-// once: a stranger must not keep the store busy.
-func (r *Roster) Known(key string) (member.Member, bool) {
+// ErrUnread means that a key may be that of a member which the store cannot show now: one that joined at another hub, or got a new
+// key there.
+var ErrUnread = errors.New("the members of the fleet cannot be read, and none of those that were read last has this key")
+
+// ErrStranger means that a key is of no member: it is not any more, or never was.
+var ErrStranger = errors.New("no member of the fleet has this key")
+
+// Known returns the member with a key, or ErrStranger or ErrUnread. One that joined a moment ago is looked up in the store, for all
+// that ask meanwhile at once: a stranger must not keep the store busy.
+func (r *Roster) Known(key string) (member.Member, error) {
 	has := func(m member.Member) bool { return m.Key == key && m.Evicted.IsZero() }
 	if m, ok := r.find(has); ok {
-		return m, true
+		return m, nil
+	}
+	had := func(m member.Member) bool {
+		return slices.ContainsFunc(m.Keys, func(k member.Key) bool { return k.Public == key })
+	}
+	if _, ok := r.find(had); ok { // no key is used again
+		return member.Member{}, ErrStranger
 	}
 	asked := time.Now()
 	r.looking.Lock()
 	defer r.looking.Unlock()
 	r.mu.Lock()
-	read := r.read
+	looked, err := r.looked, r.unread
 	r.mu.Unlock()
-	if read.Before(asked) {
+	if looked.Before(asked) {
 		ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
 		defer stop()
-		tool.Sleep(ctx, lookEvery-time.Since(read))
-		if err := r.look(ctx); err != nil {
+		tool.Sleep(ctx, lookEvery-time.Since(looked))
+		if err = r.look(ctx); err != nil {
 			r.log.Warn("the members of the fleet cannot be read", "error", err)
 		}
 	}
-	return r.find(has)
+	switch m, ok := r.find(has); {
+	case ok:
+		return m, nil
+	case err != nil:
+		return m, ErrUnread
+	}
+	return member.Member{}, ErrStranger
 }
 
 // lookEvery is the least time between two looks at the store for an unknown key.
