@@ -239,7 +239,7 @@ func (s *stream) exchange(ctx context.Context, k kind, body []byte, out tool.Sin
 
 // open begins a stream with a node.
 func (h *hub) open(p *peer) *stream {
-	subject, reply := subjectNode+p.ID, h.answers(p, h.run+strconv.FormatUint(h.opened.Add(1), 36))
+	subject, reply := subjectNode+p.ID, h.answers(p, h.next())
 	s := newStream(p.Name, &h.room, func(b []byte) error { return h.nc.PublishRequest(subject, reply, b) })
 	s.reply = reply
 	h.mu.Lock()
@@ -250,6 +250,9 @@ func (h *hub) open(p *peer) *stream {
 	}
 	return s
 }
+
+// next is the name of another stream.
+func (h *hub) next() string { return h.run + strconv.FormatUint(h.opened.Add(1), 36) }
 
 // answers is the subject of what a node sends to this hub on a stream.
 func (h *hub) answers(p *peer, stream string) string {
@@ -332,7 +335,7 @@ func (h *hub) gone(id string) {
 // endStreams ends the streams with a node, once the last answers that it sent have been read: they come by another way than the
 // news that it is gone, and a message of this hub to itself comes behind them. The caller holds mu.
 func (h *hub) endStreams(p *peer) {
-	end := h.answers(p, p.Run)
+	end := h.answers(p, h.next()) // of no text of the node, which might not be one that a subject can have
 	for reply, s := range h.streams {
 		if strings.HasPrefix(reply, h.answers(p, "")) {
 			h.ending[end] = append(h.ending[end], s)

@@ -537,3 +537,26 @@ func crowd(t *testing.T, line string) {
 	}
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test that started it ends
 }
+
+// Whatever a worker calls its run, its calls end when it is evicted.
+func TestCallsOfAnEvictedWorkerEnd(t *testing.T) {
+	for _, run := range []string{"plain", "a.b", "a b", "", "*"} {
+		f, began, outcome := open(t), make(chan bool, 9), make(chan error, 1)
+		p := f.join("worker", member.Worker)
+		nc := kit.Must(raw(t, f.hub, p))(t)
+		l := kit.Must(newList(block("worker", tool.Effects{Reads: true}).Offers(t.Context())))(t)
+		_ = kit.Must(nc.Subscribe(subjectNode+p.ID, func(m *nats.Msg) {
+			if kind(m.Data[0]) == kindList {
+				_ = nc.Publish(m.Reply, encodeFrame(kindResult, 1, l.packed))
+			} else {
+				began <- true
+			}
+		}))(t)
+		f.announce(nc, announcement{ID: p.ID, Run: run, Link: linkVersion, Digest: l.digest, Places: 1})
+		kit.Eventually(t, "the hub knows its tools", func() bool { return f.has("worker") })
+		go func() { outcome <- kit.Err(f.call(t.Context(), "wait", `{}`)) }()
+		kit.Receive(t, "the call", began)
+		kit.OK(t, f.hub.Evict(t.Context(), "worker"))
+		kit.Refused(t, kit.Receive(t, "its end with the run "+run, outcome), tool.CodeUnavailable, "", run)
+	}
+}
