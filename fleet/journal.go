@@ -286,7 +286,8 @@ func (n *Node) pastAt(ctx context.Context, m member.Member, call string, again *
 	return p, nil
 }
 
-// has reports whether a worker has the tool of a call, as the hub knows it: one that has another definition now may have had this one.
+// has reports whether a worker has the tool of a call, as the hub knows it: one that has another definition now may have had this one,
+// and one that had the call has not opened the source of the tool yet.
 // What hubs say is in the store.
 func (h *hub) has(m member.Member, c *tool.Call) (bool, error) {
 	if c == nil || m.Role == roleHub {
@@ -299,6 +300,9 @@ func (h *hub) has(m member.Member, c *tool.Call) (bool, error) {
 		return false, tool.Errorf(tool.CodeUnavailable, "the node %s has not said which tools it has", m.Name)
 	}
 	o := p.tools[toolKey(c.Spec.Source, ownName(c.Spec))]
+	if o == nil && c.Record != nil && c.Record.Node == m.Name {
+		return false, tool.Errorf(tool.CodeUnavailable, "the node %s, which had the call, does not offer %s now", m.Name, c.Spec.Ref())
+	}
 	if o != nil && o.digest != c.Spec.Digest {
 		return false, tool.Errorf(tool.CodeUnavailable, "the node %s has another definition of %s now", m.Name, c.Spec.Ref())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
+	"toolpost/engine/persist"
 	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
@@ -322,4 +323,62 @@ func TestACallThatHasLostItsKeyGoesToNoNewNode(t *testing.T) {
 	kit.Refused(t, err, tool.CodeConflict, "lost")
 	kit.Equal(t, tool.NotRun(err), true)
 	kit.Equal(t, len(b.began), 1)
+}
+
+// A late outcome has one row, also if the store could not say whether it has it.
+func TestALateOutcomeHasOneRow(t *testing.T) {
+	f := open(t)
+	f.journal()
+	b := block("one", tool.Effects{Writes: true})
+	close(b.leave)
+	n := f.work("one", b)
+	rec, _, err := f.writing("c1", `{}`)
+	kit.OK(t, err)
+	p := kit.Must(n.host.past(t.Context(), n.pass.ID, "c1"))(t)
+	spec := kit.Must(f.source().Tools(t.Context()))(t)[0]
+	var rows []tool.Record
+	f.hub.env.Late = func(_ context.Context, r *tool.Record) error {
+		if rows = append(rows, *r); len(rows) == 1 {
+			return tool.Errorf(tool.CodeUnavailable, "the connection broke at the commit").Because(persist.Unclear)
+		}
+		return nil
+	}
+	d := &doubt{of: *rec}
+	for n := 0; !f.hub.late(t.Context(), d, spec, "one", p); n++ {
+		kit.MustEqual(t, n, 0)
+	}
+	kit.DeepEqual(t, rows[0], rows[1])
+}
+
+// A worker that is back, and whose source is not open yet, has not said that it knows nothing.
+func TestADoubtWaitsForTheToolOfItsWorker(t *testing.T) {
+	f := open(t)
+	f.journal()
+	b, other := block("one", tool.Effects{Writes: true}), block("two", tool.Effects{Writes: true})
+	n := f.work("one", b)
+	ended := make(chan *tool.Record, 1)
+	go func() { r, _, _ := f.writing("c1", `{}`); ended <- r }()
+	kit.Receive(t, "the call", b.began)
+	f.work("two", other) // it has the tool, and knows nothing of the call
+	f.cut(n.pass.ID)
+	rec := kit.Receive(t, "the end of the call at the hub", ended)
+	close(b.leave)
+	specs := b.specs
+	b.specs = nil // as if its program had started again
+	n.Retold(t.Context())
+	kit.Eventually(t, "the worker is back without the tool", func() bool {
+		p := f.peer("one")
+		return p.listed != "" && p.listed == p.Digest && len(p.tools) == 0
+	})
+	doubts := map[string]*doubt{"its node": {of: *rec}, "any node": {of: *rec}}
+	doubts["any node"].of.Node = "" // of a hub that has ended
+	for what, d := range doubts {
+		kit.Equal(t, f.hub.settle(t.Context(), d), false, what)
+	}
+	b.specs = specs
+	n.Retold(t.Context())
+	for what, d := range doubts {
+		kit.Eventually(t, "the outcome, of "+what, func() bool { return f.hub.settle(t.Context(), d) })
+		kit.Equal(t, kit.Receive(t, "the row, of "+what, f.late).Outcome, tool.OutcomeOK)
+	}
 }

@@ -24,6 +24,7 @@ type doubt struct {
 	asked  time.Duration
 	next   time.Time
 	giveUp time.Time
+	row    *tool.Record // of its outcome: one row, however often the store has to be told
 }
 
 // Doubted notes a call whose outcome nobody here knows: this hub has lost sight of it, or its own hub has ended. Once its node can be
@@ -66,6 +67,7 @@ func (n *Node) settleDoubts() {
 func (n *Node) settle(ctx context.Context, d *doubt) bool {
 	of := &d.of
 	again := &tool.Call{Caller: tool.Principal{ID: of.Caller}, Session: of.Session, Key: of.Key, Spec: n.hub.specOf(of)}
+	again.Record = of
 	if again.Spec == nil { // its nodes are gone, or it ran at a hub
 		return false
 	}
@@ -78,7 +80,8 @@ func (n *Node) settle(ctx context.Context, d *doubt) bool {
 		}
 		return p.State != callRuns || len(all) > 1 // it died, or one of several nodes lies
 	}
-	return len(silent) == 0
+	// If it is not known which node had it, as after the end of its own hub, the node may be one that has not opened its sources yet.
+	return len(silent) == 0 && (of.Node != "" || d.asked == doubtRests)
 }
 
 // late adds the outcome of a call to the record, unless that has it, and reports whether it is there.
@@ -87,8 +90,19 @@ func (n *Node) late(ctx context.Context, d *doubt, spec *tool.Spec, node string,
 	if err != nil && tool.CodeOf(err) == d.code {
 		return true
 	}
-	of := &d.of
-	row := tool.Record{
+	if d.row == nil {
+		d.row = n.lateRow(&d.of, spec, node, p, r, err)
+	}
+	if err := n.env.Late(ctx, d.row); err != nil {
+		return false
+	}
+	n.env.Log.Info("the outcome of a call that was lost is known now", "call", d.of.Call, "tool", d.of.Tool, "node", node, "outcome", d.row.Outcome)
+	return true
+}
+
+// lateRow makes the row of an outcome that came late.
+func (n *Node) lateRow(of *tool.Record, spec *tool.Spec, node string, p past, r *tool.Result, err error) *tool.Record {
+	row := &tool.Record{
 		Time: time.Now(), Call: tool.NewID(), Parent: of.Call, Trace: of.Trace, Tool: of.Tool, Source: of.Source, Protocol: of.Protocol,
 		Tier: of.Tier, Door: of.Door, Caller: of.Caller, Session: of.Session, Run: of.Run, Key: of.Key, Node: node, Kind: tool.LateOutcome,
 	}
@@ -96,12 +110,8 @@ func (n *Node) late(ctx context.Context, d *doubt, spec *tool.Spec, node string,
 	if r != nil {
 		row.Out = int64(len(r.Output))
 	}
-	n.hub.attestedLate(of, &row, spec, &p)
-	if err := n.env.Late(ctx, &row); err != nil {
-		return false
-	}
-	n.env.Log.Info("the outcome of a call that was lost is known now", "call", of.Call, "tool", of.Tool, "node", node, "outcome", row.Outcome)
-	return true
+	n.hub.attestedLate(of, row, spec, &p)
+	return row
 }
 
 // specOf returns the tool of a call as the nodes define it, or nil.
