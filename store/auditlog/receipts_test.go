@@ -121,14 +121,17 @@ func TestReceiptsProveWhichNodeRanACall(t *testing.T) {
 	renamed.Tool = "site.own"
 	hidden := k.one.ran(t, "one", k.early, func(r *receipt.Receipt) { r.Tool = "o\u200bwn" })
 	hidden.Tool = tool.VisibleName("o\u200bwn")
+	long := k.one.ran(t, "one", k.early, func(r *receipt.Receipt) { r.Tool = strings.Repeat("long ", 99) })
+	long.Tool = "site." + strings.Repeat("long ", 99) // the store cuts it
 	redacted := with(t, k.two.ran(t, "two", k.late, nil), unsalted)
 	redacted.Args = []byte(`{"id":"[redacted]"}`)
 	failed := k.two.ran(t, "two", k.late, nil) // at its hub, after its node had answered
 	failed.Outcome, failed.Code = tool.OutcomeError, tool.CodeCancelled
-	k.add(t, k.one.ran(t, "one", k.early, nil), k.later.ran(t, "one", k.late, nil), k.out.ran(t, "out", k.early, nil), late, renamed, hidden, redacted, failed, call())
+	k.add(t, k.one.ran(t, "one", k.early, nil), k.later.ran(t, "one", k.late, nil), k.out.ran(t, "out", k.early, nil), late,
+		renamed, hidden, long, redacted, failed, call())
 	findings, receipts := k.found(t)
 	kit.Equal(t, findings, "")
-	kit.Equal(t, receipts, 8)
+	kit.Equal(t, receipts, 9)
 	k.run(t, `UPDATE audit SET detail = REPLACE(detail, '\"attempt\":1', '\"attempt\":2') WHERE seq = 3`)
 	findings, _ = k.found(t)
 	kit.Equal(t, findings, "row 3, its kind or the row before it was changed\nthe receipt of row 3 is wrong: its signature is not that of its key\n")
@@ -149,6 +152,7 @@ func TestAForgedReceiptIsFound(t *testing.T) {
 	}
 	signed := func(change func(*receipt.Signed)) *tool.Record { return with(t, says(nil), change) }
 	const signature, key = "its signature is not that of its key", "its key was not that of "
+	const less = "its record does not say which node ran which call of which tool"
 	type forged struct {
 		r    *tool.Record
 		want string
@@ -168,6 +172,15 @@ func TestAForgedReceiptIsFound(t *testing.T) {
 		{record(func(r *tool.Record) { r.Call = "c2" }), `it says call "c1", and it should say "c2"`},
 		{record(func(r *tool.Record) { r.Tool = "erase" }), `it says tool "mark", and it should say "erase"`},
 		{record(func(r *tool.Record) { r.Tool = "other.mark" }), `it says tool "mark", and it should say "other.mark"`},
+		{record(func(r *tool.Record) { r.Tool = "erase…" }), `it says tool "mark", and it should say "erase…"`},
+		{record(func(r *tool.Record) { r.Tool = "…" }), `it says tool "mark", and it should say "…"`},
+		{record(func(r *tool.Record) { r.Tool = "" }), less},
+		{record(func(r *tool.Record) { r.Source = "" }), less},
+		{record(func(r *tool.Record) { r.Call = "" }), less},
+		{record(func(r *tool.Record) { r.Node = "" }), less},
+		{record(func(r *tool.Record) { r.Kind, r.Parent = tool.LateOutcome, "" }), less},
+		{record(func(r *tool.Record) { r.Outcome, r.Code = tool.OutcomeRefused, tool.CodeAccessDenied }),
+			`it says outcome "ok", and it should say "refused"`},
 		{record(func(r *tool.Record) { r.Definition = "new" }), `it says definition "", and it should say "new"`},
 		{record(func(r *tool.Record) { r.Source = "other" }), `it says source "site", and it should say "other"`},
 		{record(func(r *tool.Record) { r.Node = "two" }), `it says node "one", and it should say "two"`},

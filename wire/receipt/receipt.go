@@ -236,15 +236,26 @@ func (s *Signed) Check(of *tool.Record) error {
 	if of.Kind == tool.LateOutcome {
 		want.Call = of.Parent
 	}
-	name := tool.VisibleName(r.Tool)
-	if of.Tool == name || of.Tool == of.Source+"."+name || strings.HasSuffix(of.Tool, "…") { // the store has cut it off
+	if want.Call == "" || want.Node == "" || want.Source == "" || want.Tool == "" {
+		return errors.New("its record does not say which node ran which call of which tool")
+	}
+	if name := tool.VisibleName(r.Tool); named(of.Tool, name) || named(of.Tool, of.Source+"."+name) {
 		want.Tool = ""
 	}
-	if of.Outcome == tool.OutcomeOK { // a hub may fail a call that its node ended well
-		want.Outcome = of.Outcome
+	if of.Outcome == tool.OutcomeOK || of.Outcome == tool.OutcomeRefused && r.Outcome == tool.OutcomeOK {
+		want.Outcome = of.Outcome // else a hub may have failed a call that its node ended well
 	}
 	if len(s.Salt) > 0 {
 		want.Arguments = digest(s.Salt, of.Args)
 	}
 	return r.Fits(&want)
+}
+
+// leastCut is the fewest bytes that a store leaves of a name that is too long for it.
+const leastCut = 128
+
+// named reports whether a record has a name, of which the store may have cut off the end.
+func named(has, name string) bool {
+	begin, cut := strings.CutSuffix(has, "…")
+	return has == name || cut && len(begin) >= leastCut && strings.HasPrefix(name, begin)
 }
