@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -49,7 +50,8 @@ func (p *past) answer() [][]byte { return [][]byte{{byte(p.Kind)}, p.Body} }
 // attested notes the receipt of a call that has ended at a node. Without one, or with a bad one, the outcome counts nevertheless: it
 // is real.
 func (h *hub) attested(c *tool.Call, p *peer, st *stream, digest string, attempt int, r *tool.Result, err error) {
-	if c.Record == nil || st.last.kind == 0 || c.Spec.Effects.Repeatable() || tool.NotRun(err) || p.Link < signsSince && st.receipt == nil {
+	said := st.last.kind != 0 || errors.As(err, new(quit)) // the node, and not this hub, says how the call has ended
+	if c.Record == nil || !said || c.Spec.Effects.Repeatable() || tool.NotRun(err) || p.Link < signsSince && st.receipt == nil {
 		return
 	}
 	want := receipt.Receipt{Node: p.Name, Call: c.ID, Attempt: attempt, Source: c.Spec.Source, Tool: ownName(c.Spec), Definition: digest}

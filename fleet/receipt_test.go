@@ -239,6 +239,28 @@ func TestABadReceiptIsRecordedAsSuch(t *testing.T) {
 	}
 }
 
+// A worker that ends a call by ending its stream has sent no receipt either.
+func TestACallWhoseStreamItsWorkerEndsHasNoReceipt(t *testing.T) {
+	for what, c := range map[string]struct {
+		err   error
+		wrong bool
+	}{
+		"an error":            {tool.Errorf(tool.CodeCrash, "it broke"), true},
+		"a refusal":           {tool.Errorf(tool.CodeAccessDenied, "no"), true},
+		"a refusal before it": {tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "no")), false},
+	} {
+		f := open(t)
+		l := &liar{answer: func(_ *liar, _ *request, _ []byte, put func(kind, []byte)) {
+			put(kindEnd, encodeError(c.err))
+		}}
+		l.join(f, "liar")
+		rec, _, err := f.writing("c1", `{}`)
+		kit.Refused(t, err, tool.CodeOf(c.err), tool.AsError(c.err).Message, what)
+		kit.Equal(t, strings.Contains(string(rec.Receipt), "its node has sent none"), c.wrong, what)
+		kit.Equal(t, len(f.findings(rec)) == 1, c.wrong, what)
+	}
+}
+
 // A receipt stays in memory until its call ends, and the budget of the hub does not count it: there is one, for calls alone, of which
 // the hub keeps little.
 func TestReceiptsTakeLittleMemory(t *testing.T) {

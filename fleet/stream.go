@@ -172,7 +172,7 @@ func (s *stream) deliver(b []byte) bool {
 		if err := ended(body); s.lasts.Load() && tool.AsError(err).Reason == reasonGone {
 			s.mute()
 		} else {
-			s.fail(err)
+			s.fail(quit{err})
 		}
 		return true
 	}
@@ -183,6 +183,11 @@ func (s *stream) deliver(b []byte) bool {
 	signal(s.arrived)
 	return true
 }
+
+// A quit is the error with which the other end has ended a stream.
+type quit struct{ error }
+
+func (q quit) Unwrap() error { return q.error }
 
 func (s *stream) queue(f frame, number uint32) error {
 	s.mu.Lock()
