@@ -462,3 +462,22 @@ func FuzzJoining(f *testing.F) {
 		kit.Equal(t, len(h.peers), 0, "a node that is no member")
 	})
 }
+
+// A worker that answers by halves takes at most half of the room of all answers.
+func TestOneWorkerHasNotTheRoomOfAll(t *testing.T) {
+	f := open(t)
+	f.hub.hub.room.most = 8 * chunk
+	f.hostile("hostile", func(put func(kind, uint32, []byte)) {
+		for n := range 4 {
+			put(kindPart, uint32(n+1), make([]byte, chunk))
+		}
+	})
+	ended := make(chan error, 2)
+	for range 2 {
+		go func() { ended <- kit.Err(f.call(t.Context(), "wait", `{}`)) }()
+	}
+	err := kit.Receive(t, "the end of one of the calls", ended)
+	kit.Refused(t, err, tool.CodeUnavailable, "the node hostile sends more at once than this hub has room for; call again later")
+	kit.Equal(t, f.hub.hub.room.held.Load() <= 4*chunk, true)
+	f.work("honest", reference(t))
+}

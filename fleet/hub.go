@@ -52,6 +52,7 @@ type hub struct {
 	stale   bool                 // the nodes offer something else than the sources that were published
 	dirty   chan struct{}        // likewise
 	heard   map[string]int       // announcements of the last second, by subject
+	lists   map[string]*pace     // how often nodes were asked for their tools
 	stray   map[string]int       // messages of the last second that were of no use, less those of calls that have just ended, by node
 	bar     func(node string)    // cuts a node off for a while
 }
@@ -66,6 +67,7 @@ type peer struct {
 	inflight int                 // calls that this hub has there
 	sent     int                 // calls that it has sent there
 	asking   bool                // for its tools
+	room     *budget             // of its streams, half of that of all
 	listed   string              // the digest of the list that tools are from
 	refused  string              // why it gets no calls, or ""
 }
@@ -90,13 +92,17 @@ type announcement struct {
 }
 
 func newHub(n *Node) *hub {
-	full := tool.Errorf(tool.CodeUnavailable, "the nodes of the fleet send more than %d MiB at once to this hub; call again later", mostHeld>>20)
 	return &hub{
 		id: n.pass.ID, run: rand.Text(), nc: n.nc, log: n.env.Log, changed: n.env.Changed, doubted: n.Doubted, roster: n.roster, routes: n.env.Routes,
-		room:  budget{most: mostHeld, full: full.Because(reasonLink)},
+		room:  budget{most: mostHeld, full: crowded("the nodes of the fleet send")},
 		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
-		dirty: make(chan struct{}, 1), heard: map[string]int{}, stray: map[string]int{}, bar: n.server.bar,
+		dirty: make(chan struct{}, 1), heard: map[string]int{}, lists: map[string]*pace{}, stray: map[string]int{}, bar: n.server.bar,
 	}
+}
+
+// crowded is the error of a call whose answer this hub has no room for.
+func crowded(who string) error {
+	return tool.Errorf(tool.CodeUnavailable, "%s more at once than this hub has room for; call again later", who).Because(reasonLink)
 }
 
 // maxAnnouncement bounds the bytes of an announcement.
@@ -136,6 +142,7 @@ func (h *hub) announced(m *nats.Msg) {
 		}
 		a.Name, a.Role, a.Labels = as.Name, string(as.Role), slices.Concat(as.Labels, a.Labels)
 		p = &peer{announcement: a, met: time.Now(), mark: markOf(a.ID), tools: map[string]*offered{}}
+		p.room = &budget{most: h.room.most / 2, full: crowded("the node " + a.Name + " sends"), of: &h.room}
 		if p.refused = incompatible(a.Link); p.refused != "" {
 			h.log.Warn("a node gets no calls: "+p.refused, "node", a.Name, "version", a.Version)
 		}
@@ -145,12 +152,46 @@ func (h *hub) announced(m *nats.Msg) {
 		h.change()
 	}
 	p.renew(a)
-	ask := p.listed != a.Digest && !p.asking && incompatible(p.Link) == ""
+	ask := p.listed != a.Digest && !p.asking && incompatible(p.Link) == "" && h.listDue(a.ID)
 	p.asking = p.asking || ask
 	h.mu.Unlock()
 	if ask {
 		go h.list(p)
 	}
+}
+
+// A pace lets something happen a few times at once, and then after pauses that double.
+type pace struct {
+	count int // the last times, less those that are long ago
+	last  time.Time
+}
+
+// The pace of lists: a node whose sources open one after the other has a few at once. A list is large, and read as a whole.
+const (
+	paceFree   = 8
+	paceFirst  = time.Second
+	paceDouble = 6               // times
+	paceRests  = 5 * time.Second // after which one time is forgotten
+)
+
+// due reports whether it may happen now, and counts it then.
+func (p *pace) due(now time.Time) bool {
+	rested := now.Sub(p.last)
+	count := max(0, p.count-int(rested/paceRests))
+	if over := count - paceFree; over >= 0 && rested < paceFirst<<min(over, paceDouble) {
+		return false
+	}
+	p.count, p.last = count+1, now
+	return true
+}
+
+// listDue reports whether a node, in whichever run, may be asked for its tools now; it announces itself again in a second. The caller
+// holds mu.
+func (h *hub) listDue(id string) bool {
+	if h.lists[id] == nil {
+		h.lists[id] = &pace{}
+	}
+	return h.lists[id].due(time.Now())
 }
 
 // renew notes what may change while a node's program runs. The rest is read without mu.
@@ -240,7 +281,7 @@ func (s *stream) exchange(ctx context.Context, k kind, body []byte, out tool.Sin
 // open begins a stream with a node.
 func (h *hub) open(p *peer) *stream {
 	subject, reply := subjectNode+p.ID, h.answers(p, h.next())
-	s := newStream(p.Name, &h.room, func(b []byte) error { return h.nc.PublishRequest(subject, reply, b) })
+	s := newStream(p.Name, p.room, func(b []byte) error { return h.nc.PublishRequest(subject, reply, b) })
 	s.reply = reply
 	h.mu.Lock()
 	defer h.mu.Unlock()

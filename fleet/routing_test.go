@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -559,4 +560,49 @@ func TestCallsOfAnEvictedWorkerEnd(t *testing.T) {
 		kit.OK(t, f.hub.Evict(t.Context(), "worker"))
 		kit.Refused(t, kit.Receive(t, "its end with the run "+run, outcome), tool.CodeUnavailable, "", run)
 	}
+}
+
+// A worker that says each time that it has other tools, also by a new run, is asked for them a few times, and then after pauses.
+func TestAWorkerIsAskedForItsToolsNowAndThen(t *testing.T) {
+	f, lists := open(t), atomic.Int64{}
+	p := f.join("worker", member.Worker)
+	nc := kit.Must(raw(t, f.hub, p))(t)
+	l := kit.Must(newList(nil))(t)
+	_ = kit.Must(nc.Subscribe(subjectNode+p.ID, func(m *nats.Msg) {
+		if kind(m.Data[0]) == kindList {
+			lists.Add(1)
+			_ = nc.Publish(m.Reply, encodeFrame(kindResult, 1, l.packed))
+		}
+	}))(t)
+	began := time.Now()
+	for n := range 40 {
+		a := announcement{ID: p.ID, Run: fmt.Sprint(n / 2), Link: linkVersion, Digest: fmt.Sprint(n), Places: 1}
+		kit.OK(t, nc.Publish(subjectUp+p.ID, kit.Must(strictjson.Marshal(a))(t)))
+		kit.Eventually(t, "the hub has read it", func() bool {
+			p := f.peer("worker")
+			return p.Digest == a.Digest && p.Run == a.Run && !p.asking
+		})
+	}
+	if most := paceFree + int64(time.Since(began)/paceFirst) + 1; lists.Load() > most || lists.Load() < paceFree {
+		t.Errorf("it was asked %d times, and may be %d times", lists.Load(), most)
+	}
+}
+
+// The pauses double, and end with the changes.
+func TestPausesDouble(t *testing.T) {
+	var p pace
+	now := time.Now()
+	times := func(during time.Duration) (n int) {
+		for end := now.Add(during); now.Before(end); now = now.Add(10 * time.Millisecond) {
+			if p.due(now) {
+				n++
+			}
+		}
+		return n
+	}
+	kit.Equal(t, times(900*time.Millisecond), paceFree)
+	kit.Equal(t, times(9*time.Second), 3)
+	kit.Equal(t, times(time.Hour) < int(time.Hour/paceRests)+9, true)
+	now = now.Add(time.Hour)
+	kit.Equal(t, times(900*time.Millisecond), paceFree)
 }

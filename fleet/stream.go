@@ -49,14 +49,28 @@ type budget struct {
 	most int64
 	full error // what a stream ends with that has no room
 	held atomic.Int64
+	of   *budget // what this is a part of, or nil
 }
 
-func (b *budget) take(bytes int) bool {
-	fits := b.held.Add(int64(bytes)) <= b.most
-	if !fits {
+// take counts bytes, or returns why there is no room for them.
+func (b *budget) take(bytes int) error {
+	if b == nil {
+		return nil
+	}
+	err := b.full
+	if b.held.Add(int64(bytes)) <= b.most {
+		err = b.of.take(bytes)
+	}
+	if err != nil {
 		b.held.Add(-int64(bytes))
 	}
-	return fits
+	return err
+}
+
+func (b *budget) give(bytes int) {
+	for ; b != nil; b = b.of {
+		b.held.Add(-int64(bytes))
+	}
 }
 
 // A connection is what streams use of a *nats.Conn.
@@ -203,8 +217,9 @@ func (s *stream) queue(f frame, number uint32) error {
 		return s.garbled("more than %d messages at once", window)
 	case len(f.body) > chunk:
 		return s.garbled("a message of %d bytes", len(f.body))
-	case !s.room.take(len(f.body)):
-		return s.room.full
+	}
+	if err := s.room.take(len(f.body)); err != nil {
+		return err
 	}
 	s.holds += len(f.body)
 	s.in = append(s.in, f)
@@ -235,7 +250,7 @@ func (s *stream) release(bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holds -= bytes
-	s.room.held.Add(-int64(bytes))
+	s.room.give(bytes)
 }
 
 var errCut = errors.New("a stream of the fleet is not used any more")
