@@ -63,7 +63,7 @@ func (o *OutcomeTable) write(t *database.Tx, scope [32]byte, e *ending) error {
 func (o *OutcomeTable) upkeep() {
 	for scope, e := range o.left.all() {
 		err := o.db.Do(true, func(t *database.Tx) error {
-			if !o.left.has(scope, e) { // this program has claimed the key again
+			if o.left.get(scope) != e { // this program has claimed the key again
 				return nil
 			}
 			return o.write(t, scope, e)
@@ -121,18 +121,11 @@ func (l *endings) remove(scope [32]byte) {
 	}
 }
 
-func (l *endings) has(scope [32]byte, e *ending) bool {
+// get returns what is to be written of a scope, or nil.
+func (l *endings) get(scope [32]byte) *ending {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.of[scope] == e
-}
-
-// frees reports whether a key is free as soon as the store takes that: no call runs that has it.
-func (l *endings) frees(scope [32]byte) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.of[scope]
-	return e != nil && e.result == nil && !e.lost
+	return l.of[scope]
 }
 
 func (l *endings) all() map[[32]byte]*ending {

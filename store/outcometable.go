@@ -91,9 +91,13 @@ func (o *OutcomeTable) have(
 		return c, err
 	}
 	copy(c.Input[:], input)
+	left := o.left.get(scope)
 	switch {
-	case !known || owner == o.db.Owner && o.left.frees(scope):
+	case !known || owner == o.db.Owner && left != nil && left.result == nil && !left.lost: // no call runs that has it
 		return idempotency.Claim{Mine: true}, nil
+	case owner == o.db.Owner && left != nil: // as upkeep will write it
+		c.Result, c.Lost = left.result, left.lost
+		return c, nil
 	case c.Result != nil || lost != database.MicroTime{}:
 		c.Mine, c.Lost = now >= expires, lost != database.MicroTime{}
 		return c, nil

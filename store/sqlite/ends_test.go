@@ -37,6 +37,8 @@ func TestEndsOfClaimsAreWrittenOnceTheStoreTakesThem(t *testing.T) {
 		kit.Refused(t, err, tool.CodeUnavailable, "no such table", what)
 	}
 	kit.Must(raw.ExecContext(ctx, `ALTER TABLE elsewhere RENAME TO outcome`))(t)
+	kit.Equal(t, string(claim(o, 1).Result), `"1"`, "its own program knows the outcome at once")
+	kit.Equal(t, claim(o, 2).Lost, true)
 	kit.Equal(t, claim(o, 4).Mine, true, "its own program does not wait for a call that does not run")
 	kit.Eventually(t, "the outcome is there", func() bool { return string(claim(other, 1).Result) == `"1"` })
 	kit.Eventually(t, "the key is lost", func() bool { return claim(other, 2).Lost })
