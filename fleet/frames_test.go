@@ -316,7 +316,7 @@ func TestAWorkerThatBreaksTheRulesEndsItsOwnCallAlone(t *testing.T) {
 			for i := range uint32(20) {
 				put(kindPart, i+1, make([]byte, chunk))
 			}
-		}, tool.CodeUnavailable, "send more than"},
+		}, tool.CodeUnavailable, "sends more at once than this hub has room for"},
 		"a code of its own": {one(kindError, []byte(`{"code":"made_up","message":"odd"}`)), tool.CodeInternal, "odd"},
 		"its end":           {one(kindEnd, encodeError(errors.New("x"))), tool.CodeInternal, "x"},
 	} {

@@ -193,6 +193,8 @@ type Notes struct {
 	Holds func() error
 	// Credentials are what the caller has connected for the tool's source; set by the connection stage.
 	Credentials []*Credential
+	// Hide removes the values of Credentials from what the tool says; set with them, and nil without.
+	Hide Middleware
 }
 
 // A Handover gives a caller that stores the outcome of a call the record of that call, so that both are written at once.

@@ -65,7 +65,9 @@ type Env struct {
 	Keys     *secret.Keyed
 	Marks    Marks
 	Secrets  config.Secrets   // those of clients
-	Redactor *secret.Redactor // learns the values
+	Redactor *secret.Redactor // learns the tokens of grants that all callers share
+	// Hide returns what removes the secrets of a redactor from the outcome of a call.
+	Hide func(*secret.Redactor) tool.Middleware
 	// Shared reports whether several people may be this caller, such as those who come in without credentials.
 	Shared  func(tool.Principal) bool
 	Console func() string // the address of the console; "" if it is not served
@@ -211,7 +213,6 @@ func (c *Connections) value(ctx context.Context, o *Options, caller string) (str
 
 // use notes that a value is going to be sent.
 func (c *Connections) use(ctx context.Context, r Row, h held) string {
-	c.env.Redactor.Add("connection "+r.Name, h.Access)
 	if now := c.env.now(); now.Sub(r.Used) > time.Minute {
 		if err := c.env.Store.Touch(ctx, r, now); err != nil { // nothing depends on it
 			c.env.Log.Debug("the use of a connection was not noted", "connection", r.Name, "error", err)
@@ -311,7 +312,6 @@ func (c *Connections) keep(ctx context.Context, r Row, h held, t oauth.Token) er
 	if t.Scopes != nil {
 		r.Scopes = t.Scopes
 	}
-	c.env.Redactor.Add("connection "+r.Name, h.Access)
 	if err := c.seal(&r, h); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/ask"
 	"toolpost/engine/connection"
+	"toolpost/engine/redact"
 	"toolpost/host/secret"
 	"toolpost/internal/connectiontest"
 	"toolpost/internal/kit"
@@ -141,7 +142,7 @@ func started(t *testing.T, s connection.Store, seal, console, text string) *prog
 	t.Helper()
 	p := &program{}
 	p.Connections = connection.New(connection.Env{
-		Store: s, Keys: key(seal), Marks: ask.NewMemory(), Redactor: &p.redactor, Console: func() string { return console }, Log: slog.New(slog.DiscardHandler),
+		Store: s, Keys: key(seal), Marks: ask.NewMemory(), Redactor: &p.redactor, Hide: redact.Tool, Console: func() string { return console }, Log: slog.New(slog.DiscardHandler),
 		Shared: func(p tool.Principal) bool { return p.ID == "guest" },
 	})
 	path := filepath.Join(t.TempDir(), "toolpost.yaml")
@@ -208,6 +209,28 @@ func (p *program) value(t *testing.T, who string) string {
 	return r.Summary
 }
 
+// A caller must not choose what is removed from the calls of others.
+func TestValueIsHiddenInCallsOfItsCaller(t *testing.T) {
+	p := newProvider(t, 3600)
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
+	one.connect(t, "ada")
+	one.connect(t, "bob")
+	says := tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return &tool.Result{OK: true, Summary: "access-ada-1 access-bob-2"}, nil
+	})
+	spec := &tool.Spec{Name: "status", Source: "issues"}
+	stage := one.For(spec)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		return c.Hide(says).Invoke(ctx, c, out)
+	}))
+	for who, want := range map[string]string{
+		"ada": "[secret connection git] access-bob-2", "bob": "access-ada-1 [secret connection git]",
+	} {
+		r, err := stage.Invoke(t.Context(), &tool.Call{Tool: "status", Spec: spec, Caller: caller(who)}, tool.Discard)
+		kit.OK(t, err)
+		kit.Equal(t, r.Summary, want)
+	}
+}
+
 func TestConnectionGivesEachCallerItsOwnValue(t *testing.T) {
 	p := newProvider(t, 3600)
 	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
@@ -215,7 +238,7 @@ func TestConnectionGivesEachCallerItsOwnValue(t *testing.T) {
 	one.connect(t, "bob")
 	kit.Equal(t, one.value(t, "ada"), "access-ada-1")
 	kit.Equal(t, one.value(t, "bob"), "access-bob-2")
-	kit.Equal(t, one.redactor.String("it is access-bob-2"), "it is [secret connection git]")
+	kit.Equal(t, one.redactor.Idle(), true, "what a caller chooses is hidden in its own calls alone")
 	var noted tool.Record
 	_, err := one.call(t, tool.Call{Caller: caller("ada"), Notes: tool.Notes{Record: &noted}})
 	kit.OK(t, err)

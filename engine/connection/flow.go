@@ -288,7 +288,6 @@ func (c *Connections) Paste(ctx context.Context, p tool.Principal, name, other, 
 
 // put stores what a caller has connected, in place of what was there.
 func (c *Connections) put(ctx context.Context, o *Options, caller string, h held, t oauth.Token) error {
-	c.env.Redactor.Add("connection "+o.Name, h.Access)
 	r := Row{Caller: caller, Name: o.Name, Scopes: t.Scopes, Connected: c.env.now()}
 	if t.Lasts > 0 {
 		r.Expires = c.env.now().Add(t.Lasts)

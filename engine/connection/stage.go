@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -52,7 +53,8 @@ func (c *Connections) pass(ctx context.Context, call *tool.Call, out tool.Sink, 
 			return nil, tool.BeforeRun(err)
 		}
 	}
-	missing, err := c.lacks(ctx, call, answered)
+	hidden := new(secret.Redactor)
+	missing, err := c.lacks(ctx, call, answered, hidden)
 	if err != nil {
 		return nil, tool.BeforeRun(err)
 	}
@@ -63,9 +65,10 @@ func (c *Connections) pass(ctx context.Context, call *tool.Call, out tool.Sink, 
 	if answered { // it is ours: no stage further in has asked
 		own.Resume, own.Answers = "", nil
 	}
+	own.Hide = c.env.Hide(hidden)
 	var uses uses
 	for _, o := range c.now.Load().sources[call.Spec.Source] {
-		own.Credentials = append(own.Credentials, c.credential(o, call.Caller.ID, &uses))
+		own.Credentials = append(own.Credentials, c.credential(o, call.Caller.ID, &uses, hidden))
 	}
 	r, err := next.Invoke(ctx, &own, out)
 	call.Record.Connected(uses.all())
@@ -73,12 +76,18 @@ func (c *Connections) pass(ctx context.Context, call *tool.Call, out tool.Sink, 
 }
 
 // credential returns a connection for one call.
-func (c *Connections) credential(o *Options, caller string, u *uses) *tool.Credential {
+func (c *Connections) credential(o *Options, caller string, u *uses, hidden *secret.Redactor) *tool.Credential {
 	one := o.credential()
-	if o.Grant == machine {
-		caller = ""
+	if o.Grant == machine { // no caller chooses this one
+		caller, hidden = "", c.env.Redactor
 	}
-	one.Value = func(ctx context.Context) (string, error) { return c.value(ctx, o, caller) }
+	one.Value = func(ctx context.Context) (string, error) {
+		value, err := c.value(ctx, o, caller)
+		if err == nil {
+			hidden.Add("connection "+o.Name, value)
+		}
+		return value, err
+	}
 	one.Used = func(host string) { u.add(o.Name + " " + host) }
 	return one
 }
@@ -110,7 +119,7 @@ func (u *uses) all() []string {
 }
 
 // lacks returns the connections that a call needs and its caller does not have. A call whose caller has opened the link waits for them.
-func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool) (missing []*Options, err error) {
+func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool, hidden *secret.Redactor) (missing []*Options, err error) {
 	until := c.env.now().Add(patience)
 	for {
 		changed := c.changes.Changed()
@@ -131,7 +140,7 @@ func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool) (mi
 			if err != nil {
 				return nil, err
 			}
-			c.env.Redactor.Add("connection "+o.Name, h.Access) // a tool may know it by another way
+			hidden.Add("connection "+o.Name, h.Access) // a tool may know it by another way
 		}
 		if len(missing) == 0 || !wait || !c.env.now().Before(until) {
 			return missing, nil

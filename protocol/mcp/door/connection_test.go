@@ -13,6 +13,7 @@ import (
 	"toolpost/config"
 	"toolpost/engine/ask"
 	"toolpost/engine/connection"
+	"toolpost/engine/redact"
 	"toolpost/host/secret"
 	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
@@ -24,7 +25,7 @@ import (
 func connected(t *testing.T) (*connection.Connections, *gated, chan tool.Principal) {
 	t.Helper()
 	c := connection.New(connection.Env{
-		Store: new(store.Connections), Marks: ask.NewMemory(), Redactor: new(secret.Redactor), Log: slog.New(slog.DiscardHandler),
+		Store: new(store.Connections), Marks: ask.NewMemory(), Redactor: new(secret.Redactor), Hide: redact.Tool, Log: slog.New(slog.DiscardHandler),
 		Console: func() string { return "http://127.0.0.1:8700" },
 	})
 	path := filepath.Join(t.TempDir(), "toolpost.yaml")
