@@ -452,9 +452,9 @@ func guards() []guard {
 			`[]string{"outcome " + string(scope[:])}`, "[]string{lock(`key`, `outcome ` + string(scope[:]))}",
 		}},
 		{"row", "outcomes", outcomes, []string{"case !known ||", "case !known || without(`row`) ||"}},
-		{"lost", "outcomes", outcomes, []string{
-			"owner = ? AND lost_at IS NULL`,\n\t\t\tstring(result)",
-			"owner = ? AND (lost_at IS NULL` + or(`lost`) + `)`, string(result)",
+		{"lost", "outcomes", "store/outcomeends.go", []string{
+			"owner = ? AND lost_at IS NULL`,\n\t\t\tstring(e.result)",
+			"owner = ? AND (lost_at IS NULL` + or(`lost`) + `)`, string(e.result)",
 		}},
 		{"queue", "jobs", jobs, []string{"{queueKey}, Late", "{lock(`queue`, queueKey)}, Late"}},
 		{"began", "jobs", jobs, []string{
