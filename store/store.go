@@ -68,8 +68,8 @@ type Options struct {
 	Keep time.Duration
 	// Silence is how long a lane of the audit log may have no anchor before another program closes it; default a day.
 	Silence time.Duration
-	// Grace is how long a program that has lost its connection to a database may take to come back; the default is ten
-	// seconds, if that can happen.
+	// Grace is how long a program may take to come back after the database was away, and three fifths of it how long if it alone has
+	// lost its connection; the default is ten seconds, if that can happen.
 	Grace time.Duration
 	// Reach is how long a write waits for a database that cannot be reached; default five seconds.
 	Reach time.Duration

@@ -16,7 +16,7 @@ import (
 const (
 	lookEvery    = 5 * time.Second       // for what other processes could not tell this one
 	ringEvery    = 20 * time.Millisecond // at most, for jobs that this process does not begin
-	recoverEvery = 2 * time.Second       // at most, for jobs whose process is gone
+	recoverEvery = time.Second           // for jobs whose process is gone
 	expireEvery  = 10 * time.Minute      // for expired jobs
 	tellEvery    = time.Minute           // between log lines about the same problem
 	maxAttempts  = 3                     // for a job that crashes its process each time
@@ -162,17 +162,20 @@ func (d *dispatcher) begin(j *Job) {
 // tend does the periodic work until stop is closed.
 func (d *dispatcher) tend(stop <-chan struct{}) {
 	ctx := context.WithoutCancel(d.life)
-	var recovered, expired time.Time
-	for {
+	var looked, recovered, expired time.Time
+	for rung := true; ; {
 		now := time.Now()
-		d.stopWanted(ctx)
 		if due(&recovered, now, recoverEvery) {
 			d.recover(ctx)
 		}
-		n, err := d.o.Ledger.Wake(ctx, approved)
-		d.complain("jobs that wait for an approval cannot be looked after", err)
-		if n > 0 {
-			nudge(d.wake)
+		if due(&looked, now, lookEvery) || rung {
+			looked = now
+			d.stopWanted(ctx)
+			n, err := d.o.Ledger.Wake(ctx, approved)
+			d.complain("jobs that wait for an approval cannot be looked after", err)
+			if n > 0 {
+				nudge(d.wake)
+			}
 		}
 		if due(&expired, now, expireEvery) {
 			_, err := d.o.Ledger.Expire(ctx, now.Add(-d.o.Keep))
@@ -182,7 +185,9 @@ func (d *dispatcher) tend(stop <-chan struct{}) {
 		case <-stop:
 			return
 		case <-d.look:
-		case <-time.After(lookEvery):
+			rung = true
+		case <-time.After(recoverEvery):
+			rung = false
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (s *Storage) recoverPlans(ctx context.Context) error {
 
 // How often a serving program looks for calls of ended programs, and for expired data; and how often it repeats an error.
 const (
-	lookAfter   = 2 * time.Second
+	lookAfter   = time.Second
 	expireAfter = time.Hour
 	sayAgain    = time.Minute
 	keepCounts  = 48 * time.Hour // the time of the slowest quota is a day

@@ -36,7 +36,7 @@ type Dialect struct {
 	Quick, Durable string
 	// Enter takes the lock of this program, by its number, before anything is written with a connection; Leave releases
 	// it. Lives reports whether the lock of a number is held; Grace is how long the lock of a living program may be
-	// free, or 0 if it never is. See program.
+	// free at most, or 0 if it never is. See program.
 	Enter func(ctx context.Context, conn *sql.Conn, number int64) error
 	Leave func() error
 	Lives func(ctx context.Context, q RowQuerier, number int64) (bool, error)

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,6 +51,7 @@ type RowQuerier interface {
 type absences struct {
 	mu    sync.Mutex
 	since map[program]time.Time
+	away  time.Time // when the database itself was last away, or this program came to it
 }
 
 // searches remembers what is worth searching for the rows of ended programs.
@@ -83,6 +85,7 @@ func (db *DB) worthwhile(ctx context.Context, table string) (bool, error) {
 			return false, because(ctx, err)
 		}
 		if a.asked = now; living != a.living {
+			db.absent.compare(a.living, living)
 			a.living, a.until = living, now.Add(db.d.Grace+2*db.d.livingFor())
 		}
 	}
@@ -106,8 +109,8 @@ func (db *DB) gone(ctx context.Context, q RowQuerier, owner string) (gone, away 
 	if err != nil {
 		return false, false, err
 	}
-	absent := db.absent.note(p, lives)
-	return absent >= db.d.Grace && !lives, absent >= db.d.Grace/10 && !lives, nil
+	gone, away = db.absent.gone(p, lives, db.d.Grace)
+	return gone, away, nil
 }
 
 // Gone reports whether the program of that name has ended, or at least has been without its lock for a moment.
@@ -152,10 +155,18 @@ func (db *DB) Orphans(
 	})
 }
 
-// note records whether a program is alive, and returns for how long it has not been.
-func (a *absences) note(p program, lives bool) time.Duration {
+// gone records whether a program is alive, and reports whether it has ended, or at least has been without its lock for a moment. All have
+// the whole grace to come back once the database was away, as after a fail-over. Else a program has lost its connection alone, and finds
+// out within a few seconds.
+func (a *absences) gone(p program, lives bool, grace time.Duration) (gone, away bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	absent := a.note(p, lives)
+	return absent >= grace*3/5 && time.Since(a.away) >= grace && !lives, absent >= grace/10 && !lives
+}
+
+// note records whether a program is alive, and returns for how long it has not been. The lock is held.
+func (a *absences) note(p program, lives bool) time.Duration {
 	if lives {
 		delete(a.since, p)
 		return 0
@@ -171,11 +182,25 @@ func (a *absences) note(p program, lives bool) time.Duration {
 	return time.Since(first)
 }
 
+// compare notes which programs have lost their locks, or have them again, in two lists: a table that has something of them may be searched
+// later.
+func (a *absences) compare(before, now string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	living := strings.Fields(now)
+	for _, owner := range append(strings.Fields(before), living...) {
+		if p, ok := programOf(owner); ok {
+			a.note(p, slices.Contains(living, owner))
+		}
+	}
+}
+
 // forget is called when the database itself was away: then no program could hold a lock, and all get their grace again.
 func (a *absences) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.since)
+	a.away = time.Now()
 }
 
 // keepMarks is how long a program that is gone might still come back for its mark.
@@ -208,7 +233,7 @@ const tendEvery = time.Second
 func (db *DB) tend() {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
-	every := max(tendEvery, db.d.Grace/3) // so that a lost connection is back within the grace
+	every := max(tendEvery, db.d.Grace/5) // so that a lost connection is back within the grace
 	var kept, asked int64
 	for {
 		select {

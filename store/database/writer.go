@@ -612,6 +612,7 @@ func (w *writer) connect() error {
 		_ = conn.Close()
 		return err
 	}
+	w.db.absent.forget() // the server may be another one, to which others come later
 	w.conn, w.stmts, w.texts, w.mode, w.checked = conn, map[string]*sql.Stmt{}, map[string]string{}, "", false
 	w.db.tending.Do(func() { w.db.tasks.Go(w.db.tend) })
 	return nil

@@ -316,7 +316,7 @@ const (
 	lockNumber = `(classid::bigint << 32 | objid::bigint)`
 )
 
-// grace is how long a program that has lost its connection may take to come back. It retries every second.
+// grace is how long programs may take to come back after a fail-over. They retry every second, but may wait for a server that is silent.
 const grace = 10 * time.Second
 
 // An entry is the lock of this program, and the process of the server that holds it.
