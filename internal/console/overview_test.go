@@ -17,7 +17,7 @@ func overviewIsFirst(t *testing.T, w world) {
 	p.SignIn(s, "")
 	p.WaitFor("heading", "Overview")
 	const order = "[...document.querySelectorAll('nav[aria-label=Views] li')].map((e) => e.innerText.trim().split('\\n')[0]).join()"
-	p.Wait(order + " === 'Overview,Tools,Live,Plans,Audit,Operate,Fleet'") // there is no story, and so no Play
+	p.Wait(order + " === 'Overview,Tools,Live,Plans,Audit,Operate,Connections,Fleet'") // there is no story, and so no Play
 	p.WaitText("All is well")
 	p.WaitText("Nothing waits for you")
 	for _, cell := range []string{"Sources", "Walls", "Store", "Disk", "Config"} {

@@ -100,6 +100,9 @@ func nothingButTheShell(t *testing.T, w world) {
 		t.Error("somebody without a token sees the navigation")
 	}
 	for _, r := range p.Requests() {
+		if strings.HasSuffix(r.URL, "/v1/signin") { // which providers there are, for the buttons
+			continue
+		}
 		if strings.Contains(r.URL, "/v1/") && r.Status != http.StatusUnauthorized {
 			t.Errorf("%s was answered with %d", r.URL, r.Status)
 		}
