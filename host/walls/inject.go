@@ -283,8 +283,12 @@ func (l *link) refuses(r request) string {
 }
 
 // inject puts values in place of the placeholders in the headers of a request, and sets the header of a connection that has
-// one if the program has not. The error says why the request is refused, and may be shown to the program.
+// one if the program has not. The error says why the request is refused, and may be shown to the program. Parts of an answer are
+// never asked for: a program could put together from them a value that an earlier request has left at the host.
 func (in *Injector) inject(ctx context.Context, r request, h http.Header) error {
+	for _, name := range []string{"Range", "If-Range", "Request-Range"} {
+		h.Del(name)
+	}
 	for _, l := range in.intercepts() {
 		used := l.in(h)
 		name, _ := Header(l.Credential, "")
@@ -309,8 +313,7 @@ func (in *Injector) inject(ctx context.Context, r request, h http.Header) error 
 	return nil
 }
 
-// put sends the current value of a credential. Parts of an answer, from which the value could be put together, are not asked
-// for.
+// put sends the current value of a credential.
 func (in *Injector) put(ctx context.Context, l *link, cred *tool.Credential, to host, h http.Header, missing bool) error {
 	value, err := cred.Value(ctx)
 	if err != nil {
@@ -326,8 +329,6 @@ func (in *Injector) put(ctx context.Context, l *link, cred *tool.Credential, to 
 		h.Set(Header(l.Credential, value))
 	}
 	l.rewrite(h, func(text string) string { return strings.ReplaceAll(text, l.placeholder, value) })
-	h.Del("Range")
-	h.Del("If-Range")
 	if cred.Used != nil {
 		cred.Used(to.String())
 	}

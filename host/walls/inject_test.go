@@ -220,6 +220,39 @@ func TestAnswersDoNotHaveTheKey(t *testing.T) {
 	kit.Equal(t, strings.Contains(body, "Range"), false, body)
 }
 
+func TestPartsOfAnAnswerAreNotAskedFor(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for name, start := range map[string]func(http.Handler) *httptest.Server{"TLS": httptest.NewTLSServer, "plain": httptest.NewServer} {
+		t.Run(name, func(t *testing.T) {
+			stored := "" // of an earlier request, as a log has it
+			a := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if auth := r.Header.Get("Authorization"); auth != "" {
+					stored = auth
+				}
+				if r.Header.Get("If-Range")+r.Header.Get("Request-Range") != "" {
+					t.Error(r.Header)
+				}
+				http.ServeContent(w, r, "log.txt", time.Time{}, strings.NewReader(stored))
+			}))
+			t.Cleanup(a.Close)
+			cred := credential(a.Listener.Addr().String())
+			i := newInstance(t, cred)
+			done := i.call(cred)
+			c := i.web("http")
+			i.get(c, a.URL, "Authorization", "Bearer "+i.placeholder())
+			part := func() {
+				resp, body := i.get(c, a.URL, "Range", "bytes=0-14", "Request-Range", "bytes=0-14")
+				kit.Equal(t, resp.StatusCode, http.StatusOK)
+				kit.Equal(t, body, "Bearer "+i.placeholder())
+				i.get(c, a.URL, "Range", "bytes=0-14", "If-Range", `"tag"`)
+			}
+			part()
+			done()
+			part() // after the call too
+		})
+	}
+}
+
 // raw sends a text after CONNECT, over TLS if a name is given, and returns what comes back.
 func (i *instance) raw(target, sni, text string) string {
 	i.t.Helper()
