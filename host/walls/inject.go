@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -45,7 +46,7 @@ type Injector struct {
 type link struct {
 	*tool.Credential // as the config has it, without a value
 	hosts            []host
-	prefix           string // of the placeholders of this connection in all instances
+	form             *regexp.Regexp // of the placeholders of this connection in all instances
 	placeholder      string
 }
 
@@ -54,8 +55,8 @@ type link struct {
 func NewInjector(connections []*tool.Credential, caller string) (*Injector, error) {
 	in := &Injector{caller: caller, exposed: map[string]string{}, sessions: tls.NewLRUClientSessionCache(maxLeaves)}
 	for _, c := range connections {
-		l := &link{Credential: c, prefix: "tp-" + c.Connection + "-"}
-		l.placeholder = l.prefix + rand.Text()
+		l := &link{Credential: c, placeholder: "tp-" + c.Connection + "-" + rand.Text()}
+		l.form = regexp.MustCompile("tp-" + regexp.QuoteMeta(c.Connection) + "-[A-Z2-7]{26}") // names have no capitals
 		for _, text := range c.Hosts {
 			h, err := parseHost(text)
 			if err != nil {
@@ -295,7 +296,7 @@ func (in *Injector) inject(ctx context.Context, r request, h http.Header) error 
 		missing := l.Header != "" && len(h[name]) == 0 && l.refuses(r) == ""
 		cred := in.Active(l.Connection)
 		switch {
-		case strings.Contains(strings.ReplaceAll(r.url.String(), l.placeholder, l.prefix), l.prefix):
+		case l.form.MatchString(r.url.String()):
 			return denied("the placeholder of connection %s was sent in a URL; it is replaced in headers only", l.Connection)
 		case l.foreign(h):
 			return denied("a placeholder of connection %s was sent that is not the one of this program", l.Connection)
@@ -361,7 +362,7 @@ func (l *link) in(h http.Header) (found bool) {
 // foreign reports whether headers have a placeholder of another instance.
 func (l *link) foreign(h http.Header) (found bool) {
 	l.rewrite(h, func(text string) string {
-		found = found || strings.Contains(strings.ReplaceAll(text, l.placeholder, ""), l.prefix)
+		found = found || slices.ContainsFunc(l.form.FindAllString(text, -1), func(p string) bool { return p != l.placeholder })
 		return text
 	})
 	return found

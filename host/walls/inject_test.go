@@ -108,7 +108,12 @@ type instance struct {
 
 func newInstance(t testing.TB, c *tool.Credential, others ...string) *instance {
 	t.Helper()
-	in := kit.Must(NewInjector([]*tool.Credential{c}, "ada"))(t)
+	return newInstanceOf(t, []*tool.Credential{c}, others...)
+}
+
+func newInstanceOf(t testing.TB, all []*tool.Credential, others ...string) *instance {
+	t.Helper()
+	in := kit.Must(NewInjector(all, "ada"))(t)
 	t.Cleanup(in.Close)
 	w := kit.Must(Options{Injector: in, Network: others}.Around(Needs{Dir: "/"}))(t)
 	w.egress.resolves(map[string]string{"example.com": "127.0.0.1", "other.example": "127.0.0.1"})
@@ -121,10 +126,10 @@ func newInstance(t testing.TB, c *tool.Credential, others ...string) *instance {
 
 func (i *instance) placeholder() string { return i.links[0].placeholder }
 
-// call makes the credential available until the returned function is called.
-func (i *instance) call(c *tool.Credential) (done func()) {
+// call makes credentials available until the returned function is called.
+func (i *instance) call(all ...*tool.Credential) (done func()) {
 	i.t.Helper()
-	return kit.Must(i.Use(&tool.Call{Tool: "ask", Caller: tool.Principal{ID: "ada"}, Notes: tool.Notes{Credentials: []*tool.Credential{c}}}))(i.t)
+	return kit.Must(i.Use(&tool.Call{Tool: "ask", Caller: tool.Principal{ID: "ada"}, Notes: tool.Notes{Credentials: all}}))(i.t)
 }
 
 // trusts is the TLS of a program in the room.
@@ -358,6 +363,35 @@ func TestPlaceholderIsOfNoUseElsewhere(t *testing.T) {
 	kit.Equal(t, resp.StatusCode, http.StatusForbidden)
 	kit.Contains(t, body, "is not one of its hosts")
 	kit.Equal(t, len(other.arrived()), 0)
+}
+
+func TestTextThatIsLikeAPlaceholderIsSentUnchanged(t *testing.T) {
+	a := newAPI(t, httptest.NewTLSServer)
+	cred := credential(a.address)
+	i := newInstance(t, cred)
+	defer i.call(cred)()
+	c := i.web("http")
+	for _, text := range []string{"http-api-client/1.0", "tp-api-", i.placeholder()[:20]} {
+		resp, _ := i.get(c, a.URL+"/repos/"+text, "Authorization", i.placeholder())
+		kit.Equal(t, resp.StatusCode, http.StatusOK, text)
+		_, body := i.get(c, a.URL+"/headers", "User-Agent", text, "Authorization", i.placeholder())
+		kit.Contains(t, body, fmt.Sprintf("%q", text))
+	}
+}
+
+func TestConnectionsWhoseNamesBeginAlike(t *testing.T) {
+	a := newAPI(t, httptest.NewTLSServer)
+	one, two := credential("elsewhere.example"), credential(a.address)
+	one.Connection, two.Connection = "github", "github-work"
+	i := newInstanceOf(t, []*tool.Credential{one, two})
+	defer i.call(one, two)()
+	c := i.web("http")
+	resp, _ := i.get(c, a.URL, "Authorization", i.links[1].placeholder)
+	kit.Equal(t, resp.StatusCode, http.StatusOK)
+	resp, body := i.get(c, a.URL, "Authorization", i.links[0].placeholder)
+	kit.Equal(t, resp.StatusCode, http.StatusForbidden)
+	kit.Contains(t, body, "connection github was sent")
+	kit.EqualSlices(t, a.arrived(), []string{key})
 }
 
 func TestKeyIsSentInTheClearOnlyNearby(t *testing.T) {
