@@ -102,8 +102,9 @@ func credential(hosts ...string) *tool.Credential {
 type instance struct {
 	*Injector
 	*room
-	watch *Watch
-	t     testing.TB
+	limits *limits
+	watch  *Watch
+	t      testing.TB
 }
 
 func newInstance(t testing.TB, c *tool.Credential, others ...string) *instance {
@@ -119,7 +120,7 @@ func newInstanceOf(t testing.TB, all []*tool.Credential, others ...string) *inst
 	w.egress.resolves(map[string]string{"example.com": "127.0.0.1", "other.example": "127.0.0.1"})
 	w.egress.limits.part = hang
 	w.egress.limits.look = 5 * time.Millisecond
-	i := &instance{Injector: in, watch: &Watch{}, t: t}
+	i := &instance{Injector: in, limits: &w.egress.limits, watch: &Watch{}, t: t}
 	i.room = w.egress.room(t, i.watch)
 	return i
 }
@@ -547,6 +548,36 @@ func TestConnectionToTheHostStaysOpen(t *testing.T) {
 	_, body := i.get(c, a.URL, "Authorization", i.placeholder())
 	kit.Equal(t, body, i.placeholder())
 	kit.Equal(t, len(a.arrived()), 51)
+}
+
+func TestBodiesMayBeSlowAndLarge(t *testing.T) {
+	a := newAPI(t, httptest.NewTLSServer)
+	cred := credential(a.address)
+	i := newInstance(t, cred)
+	i.limits.head = 500 * time.Millisecond
+	defer i.call(cred)()
+	c := i.web("http")
+	var opened atomic.Int64
+	c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		opened.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	for range 2 {
+		body, w := io.Pipe()
+		req := kit.Must(http.NewRequest(http.MethodPost, a.URL, body))(t)
+		req.Header.Set("Authorization", i.placeholder())
+		go func() {
+			_, _ = io.WriteString(w, strings.Repeat("x", 2*maxHead))
+			time.Sleep(2 * i.limits.head)
+			_, _ = io.WriteString(w, "end")
+			_ = w.Close()
+		}()
+		resp := kit.Must(c.Do(req))(t)
+		kit.Equal(t, resp.StatusCode, http.StatusOK)
+		kit.Equal(t, string(kit.Must(io.ReadAll(resp.Body))(t)), i.placeholder())
+		kit.OK(t, resp.Body.Close())
+	}
+	kit.Equal(t, opened.Load(), 1)
 }
 
 // A host that goes on after its answer, here with the body of an answer to HEAD, must not have that taken for the next answer.

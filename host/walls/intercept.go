@@ -119,6 +119,8 @@ func (i *intercepted) serve(x *connPair) (again bool) {
 		x.refuseHead()
 		return false
 	}
+	_ = i.conn.SetReadDeadline(time.Time{}) // a body may take longer than its head
+	i.head.over = true
 	if status, err := i.check(x, req); err != nil {
 		if status == http.StatusMisdirectedRequest {
 			x.report(capCredential, err.Error())
