@@ -39,6 +39,8 @@ type Injector struct {
 
 	mu      sync.Mutex
 	running []*tool.Call
+	calls   context.Context // ends with the last of those that run
+	idle    context.CancelFunc
 	exposed map[string]string // values that the programs were given, by connection
 }
 
@@ -82,12 +84,25 @@ func (in *Injector) Use(c *tool.Call) (done func(), err error) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if len(in.running) == 0 {
+		in.calls, in.idle = context.WithCancel(context.Background())
+	}
 	in.running = append(in.running, c)
 	return func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		in.running = slices.DeleteFunc(in.running, func(o *tool.Call) bool { return o == c })
+		if len(in.running) == 0 {
+			in.idle()
+		}
 	}, nil
+}
+
+// withCalls runs end when no call runs any more, at once if none does, unless stop is called before.
+func (in *Injector) withCalls(end func()) (stop func() bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return context.AfterFunc(in.calls, end)
 }
 
 func credentialOf(c *tool.Call, connection string) *tool.Credential {
@@ -284,9 +299,10 @@ func (l *link) refuses(r request) string {
 }
 
 // inject puts values in place of the placeholders in the headers of a request, and sets the header of a connection that has
-// one if the program has not. The error says why the request is refused, and may be shown to the program. Parts of an answer are
-// never asked for: a program could put together from them a value that an earlier request has left at the host.
-func (in *Injector) inject(ctx context.Context, r request, h http.Header) error {
+// one if the program has not. It reports whether a value is sent. The error says why the request is refused, and may be shown to
+// the program. Parts of an answer are never asked for: a program could put together from them a value that an earlier request has
+// left at the host.
+func (in *Injector) inject(ctx context.Context, r request, h http.Header) (sent bool, err error) {
 	for _, name := range []string{"Range", "If-Range", "Request-Range"} {
 		h.Del(name)
 	}
@@ -297,21 +313,22 @@ func (in *Injector) inject(ctx context.Context, r request, h http.Header) error 
 		cred := in.Active(l.Connection)
 		switch {
 		case l.form.MatchString(r.url.String()):
-			return denied("the placeholder of connection %s was sent in a URL; it is replaced in headers only", l.Connection)
+			return false, denied("the placeholder of connection %s was sent in a URL; it is replaced in headers only", l.Connection)
 		case l.foreign(h):
-			return denied("a placeholder of connection %s was sent that is not the one of this program", l.Connection)
+			return false, denied("a placeholder of connection %s was sent that is not the one of this program", l.Connection)
 		case used && l.refuses(r) != "":
-			return denied("the placeholder of connection %s was sent to %s %s", l.Connection, r.to, l.refuses(r))
+			return false, denied("the placeholder of connection %s was sent to %s %s", l.Connection, r.to, l.refuses(r))
 		case used && cred == nil:
-			return denied("the placeholder of connection %s was sent to %s while no call was running", l.Connection, r.to)
+			return false, denied("the placeholder of connection %s was sent to %s while no call was running", l.Connection, r.to)
 		case cred == nil || !used && !missing:
 			continue
 		}
 		if err := in.put(ctx, l, cred, r.to, h, missing); err != nil {
-			return err
+			return false, err
 		}
+		sent = true
 	}
-	return nil
+	return sent, nil
 }
 
 // put sends the current value of a credential.

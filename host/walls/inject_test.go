@@ -580,6 +580,34 @@ func TestBodiesMayBeSlowAndLarge(t *testing.T) {
 	kit.Equal(t, opened.Load(), 1)
 }
 
+func TestAnswerEndsWithTheCalls(t *testing.T) {
+	tooltest.NoLeaks(t)
+	for name, start := range map[string]func(http.Handler) *httptest.Server{"TLS": httptest.NewTLSServer, "plain": httptest.NewServer} {
+		t.Run(name, func(t *testing.T) {
+			a := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, "first")
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done() // until the proxy ends the connection
+			}))
+			t.Cleanup(a.Close)
+			cred := credential(a.Listener.Addr().String())
+			i := newInstance(t, cred)
+			one, other := i.call(cred), i.call(cred)
+			req := kit.Must(http.NewRequest(http.MethodGet, a.URL, nil))(t)
+			req.Header.Set("Authorization", i.placeholder())
+			resp := kit.Must(i.web("http").Do(req))(t)
+			defer resp.Body.Close()
+			kit.Must(io.ReadFull(resp.Body, make([]byte, len("first"))))(t)
+			one()
+			kit.Equal(t, i.calls.Err(), nil)
+			other()
+			rest, err := io.ReadAll(resp.Body)
+			kit.Equal(t, err != nil, true, "it must not look complete")
+			kit.Equal(t, len(rest), 0)
+		})
+	}
+}
+
 // A host that goes on after its answer, here with the body of an answer to HEAD, must not have that taken for the next answer.
 func TestWhatComesAfterAnAnswerIsDropped(t *testing.T) {
 	tooltest.NoLeaks(t)

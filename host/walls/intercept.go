@@ -160,7 +160,7 @@ func (i *intercepted) forward(x *connPair, req *http.Request, keep bool) (again 
 		x.refuse(req, http.StatusNotImplemented, "an upgrade is refused at the host of a connection: what follows could not be read")
 		return false
 	}
-	err := x.inject.inject(x.ctx, request{i.to, i.secure, req.Method, req.URL}, req.Header)
+	sent, err := x.inject.inject(x.ctx, request{i.to, i.secure, req.Method, req.URL}, req.Header)
 	if status(err) == http.StatusForbidden {
 		x.report(capCredential, message(err))
 	}
@@ -171,26 +171,34 @@ func (i *intercepted) forward(x *connPair, req *http.Request, keep bool) (again 
 		x.refuse(req, status(err), message(err))
 		return false
 	}
+	again, whole := i.exchange(x, req, keep, sent)
+	if whole && !again {
+		x.part()
+	}
+	return again && whole && i.host.in.Buffered() == 0 // what comes after an answer belongs to none
+}
+
+// exchange passes a request on, and its answer. It reports whether another request can follow, and whether the child has the
+// whole answer. What was asked with a key ends with the calls, however long the host goes on.
+func (i *intercepted) exchange(x *connPair, req *http.Request, keep, withKey bool) (again, whole bool) {
+	if withKey {
+		stop := x.inject.withCalls(i.pair.abort)
+		defer stop()
+	}
 	up := x.outgoing(req)
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := i.host.roundTrip(i.pair, req, up)
 	if err != nil {
 		x.refuse(req, http.StatusBadGateway, silent)
-		return false
+		return false, false
 	}
 	defer resp.Body.Close()
 	if err := x.inject.clean(resp); err != nil {
 		x.refuse(req, http.StatusBadGateway, "the answer of the host cannot be searched for the key: "+err.Error())
-		return false
+		return false, false
 	}
 	again = keep && !resp.Close && i.host.wrote(i.pair, req, up)
-	if x.answer(req, resp, again) != nil {
-		return false
-	}
-	if !again {
-		x.part()
-	}
-	return again && i.host.in.Buffered() == 0 // what comes after an answer belongs to none
+	return again, x.answer(req, resp, again) == nil
 }
 
 // A hostConn is the proxy's connection to a host, which serves the requests of one connection of a child. net/http would log what
