@@ -306,6 +306,7 @@ func (in *Injector) inject(ctx context.Context, r request, h http.Header) (sent 
 	for _, name := range []string{"Range", "If-Range", "Request-Range"} {
 		h.Del(name)
 	}
+	in.dropOverrides(r.to, h)
 	for _, l := range in.intercepts() {
 		used := l.in(h)
 		name, _ := Header(l.Credential, "")
@@ -329,6 +330,21 @@ func (in *Injector) inject(ctx context.Context, r request, h http.Header) (sent 
 		sent = true
 	}
 	return sent, nil
+}
+
+// dropOverrides removes the headers by which some servers take another method or path than that of the request, if a
+// connection of the host names methods or paths.
+func (in *Injector) dropOverrides(to host, h http.Header) {
+	if !slices.ContainsFunc(in.intercepts(), func(l *link) bool { return l.at(to) != nil && len(l.Methods)+len(l.Paths) > 0 }) {
+		return
+	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool {
+		switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) { // to CGI and its heirs both are the same
+		case "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url":
+			return true
+		}
+		return false
+	})
 }
 
 // put sends the current value of a credential.

@@ -259,6 +259,31 @@ func TestPartsOfAnAnswerAreNotAskedFor(t *testing.T) {
 	}
 }
 
+func TestHeadersThatOverrideMethodOrPathAreDropped(t *testing.T) {
+	a := newAPI(t, httptest.NewTLSServer)
+	for name, limit := range map[string]func(*tool.Credential){
+		"methods": func(c *tool.Credential) { c.Methods = []string{"GET"} },
+		"paths":   func(c *tool.Credential) { c.Paths = []string{"/headers"} },
+		"neither": func(*tool.Credential) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cred := credential(a.address)
+			limit(cred)
+			i := newInstance(t, cred)
+			defer i.call(cred)()
+			c := i.web("http")
+			for _, header := range []string{
+				"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X-Original-URL", "X-Rewrite-URL",
+				"X_HTTP_Method_Override",
+			} {
+				resp, body := i.get(c, a.URL+"/headers", "Authorization", i.placeholder(), header, "override")
+				kit.Equal(t, resp.StatusCode, http.StatusOK)
+				kit.Equal(t, strings.Contains(body, "override"), name == "neither", header)
+			}
+		})
+	}
+}
+
 // raw sends a text after CONNECT, over TLS if a name is given, and returns what comes back.
 func (i *instance) raw(target, sni, text string) string {
 	i.t.Helper()
