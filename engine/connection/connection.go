@@ -264,13 +264,17 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 	next := r
 	next.Version++
 	t, err := c.fetch(ctx, o, h)
-	if no, is := errors.AsType[*oauth.Refused](err); is {
+	no, is := errors.AsType[*oauth.Refused](err)
+	if is && no.Final() {
 		c.env.Log.Warn("a provider accepts a connection no longer", "connection", o.Name, "caller", caller, "code", no.Code)
 		next.Sealed, next.Expires = nil, time.Time{}
 		if _, err := c.env.Store.Put(ctx, next); err != nil {
 			return false, err
 		}
 		return true, refused(o, caller)
+	}
+	if is {
+		err = tool.Errorf(tool.CodeUnavailable, "the connection %s is kept, but cannot be renewed now: %w", o.Name, no)
 	}
 	if err != nil {
 		return false, c.release(ctx, r, err)

@@ -21,6 +21,7 @@ import (
 	"toolpost/engine/connection"
 	"toolpost/engine/redact"
 	"toolpost/host/secret"
+	"toolpost/identity/oauth"
 	"toolpost/internal/connectiontest"
 	"toolpost/internal/kit"
 	"toolpost/store"
@@ -40,6 +41,8 @@ type provider struct {
 	fails    atomic.Bool
 	pending  atomic.Int32 // how often a device is to ask again
 	during   func()       // called while a token is renewed
+	refuses  string       // the error that it answers, with a status
+	status   int
 }
 
 func newProvider(t *testing.T, lasts int) *provider {
@@ -83,6 +86,12 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.mu.Lock()
+	if p.refuses != "" {
+		defer p.mu.Unlock()
+		w.WriteHeader(p.status)
+		_, _ = fmt.Fprintf(w, `{"error": %q}`, p.refuses)
+		return
+	}
 	who := "machine"
 	switch r.FormValue("grant_type") {
 	case "authorization_code":
@@ -119,6 +128,12 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 		during()
 	}
 	_, _ = fmt.Fprint(w, answer)
+}
+
+func (p *provider) refuse(code string, status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuses, p.status = code, status
 }
 
 func (p *provider) count(who string) int {
@@ -408,6 +423,24 @@ func TestRefusedRefreshAsksToConnectAgain(t *testing.T) {
 	kit.Equal(t, kit.Must(one.List(t.Context(), "ada", true))(t)[0].State, connection.Lost)
 	one.connect(t, "ada")
 	kit.Equal(t, one.value(t, "ada")[:11], "access-ada-")
+}
+
+func TestRefusalThatMayEndKeepsTheConnection(t *testing.T) {
+	for code, status := range map[string]int{
+		"rate_limit_exceeded": http.StatusTooManyRequests, "invalid_client": http.StatusUnauthorized,
+		oauth.SlowDown: http.StatusBadRequest, "temporarily_unavailable": http.StatusBadRequest,
+	} {
+		t.Run(code, func(t *testing.T) {
+			p := newProvider(t, 60)
+			one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
+			one.connect(t, "ada")
+			one.At(func() time.Time { return time.Now().Add(90 * time.Second) })
+			p.refuse(code, status)
+			kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeUnavailable, "")
+			p.refuse("", 0)
+			kit.Equal(t, one.value(t, "ada"), "access-ada-2")
+		})
+	}
 }
 
 func TestTokenIsUsedWhileItsProviderIsDown(t *testing.T) {

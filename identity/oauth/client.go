@@ -39,8 +39,12 @@ type Token struct {
 	Issued  string        // the kind of token, if it is the outcome of an exchange (RFC 8693)
 }
 
-// A Refused is the error of a server that has decided: trying again changes nothing.
+// A Refused is the error that a server answers with.
 type Refused struct{ Code string }
+
+// Final reports whether what was shown is good no longer, so that it can be forgotten. All other refusals may end: a limit is over, a
+// client's secret is put right.
+func (r *Refused) Final() bool { return r.Code == "invalid_grant" }
 
 // Error implements error.
 func (r *Refused) Error() string {

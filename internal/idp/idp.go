@@ -63,8 +63,8 @@ type Settings struct {
 	StaysValid      bool           `json:"stays_valid"`      // a refresh token does not rotate
 	NoRefresh       bool           `json:"no_refresh"`       // there are no refresh tokens in token responses
 	Slow            time.Duration  `json:"slow"`             // before the token endpoint answers
-	// Down: "refuse" closes connections without an answer, "500" answers with that status, and "answer" does what a token
-	// request asks and closes the connection instead of answering it.
+	// Down: "refuse" closes connections without an answer, "500" answers with that status, "limit" answers token requests with
+	// slow_down, and "answer" does what a token request asks and closes the connection instead of answering it.
 	Down string `json:"down"`
 }
 

@@ -332,6 +332,9 @@ func (c *Console) renew(ctx context.Context, s *session) (who identity.Person, r
 		return who, "", err
 	}
 	token, err := client.Refresh(ctx, c.refreshOf(s.granted))
+	if no, is := errors.AsType[*oauth.Refused](err); is && !no.Final() {
+		return who, "", tool.Errorf(tool.CodeUnavailable, "%s renews no session now: %w", p.Name, no)
+	}
 	if err != nil {
 		return who, "", unreachable(p, err)
 	}

@@ -323,6 +323,17 @@ func TestASessionIsRenewedUntilTheProviderSaysNo(t *testing.T) {
 	c.until(401, "the session is over", "/v1/session")
 }
 
+func TestASessionOutlivesARateLimit(t *testing.T) {
+	l := newLobby(t)
+	l.Set(idp.Settings{IDLifetime: 4 * time.Second})
+	c := l.enter("ada")
+	l.Set(idp.Settings{IDLifetime: 4 * time.Second, Down: "limit"})
+	kit.Eventually(t, "the provider has limited a renewal", func() bool {
+		c.want(200, `"roles":["writer"]`, "GET", "/v1/session", "")
+		return l.Count("refresh_token", 429) > 0
+	})
+}
+
 func TestKeysOfAProviderRotate(t *testing.T) {
 	t.Parallel()
 	l := newLobby(t)

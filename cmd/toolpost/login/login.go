@@ -160,12 +160,14 @@ func renew(ctx context.Context, l *contexts.Login) (changed bool, err error) {
 	if err == nil {
 		token, err = c.Refresh(ctx, l.Refresh)
 	}
-	switch _, refused := errors.AsType[*oauth.Refused](err); {
-	case refused:
+	switch no, refused := errors.AsType[*oauth.Refused](err); {
+	case refused && no.Final():
 		l.Refresh, l.ID, l.Expires = "", "", 0
 		return true, over(" (" + err.Error() + ")")
 	case err != nil && left(l) > 0:
 		return false, nil
+	case refused:
+		return false, tool.Errorf(tool.CodeUnavailable, "your login with %s cannot be renewed now: %w", l.Provider, no)
 	case err != nil:
 		return false, err
 	}

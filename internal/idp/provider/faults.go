@@ -33,6 +33,8 @@ func (p *provider) watched(next http.Handler) http.Handler {
 		switch {
 		case down == "500":
 			http.Error(rec, "out of order", http.StatusInternalServerError)
+		case down == "limit" && one.Grant != "":
+			http.Error(rec, `{"error": "slow_down"}`, http.StatusTooManyRequests)
 		case down != "refuse":
 			next.ServeHTTP(rec, r)
 		}

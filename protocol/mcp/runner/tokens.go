@@ -189,7 +189,7 @@ func (t *tokenStore) renew(ctx context.Context, now *storedTokens) (oauth.Access
 	got, err := c.Grant(ctx, url.Values{
 		"grant_type": {"refresh_token"}, "refresh_token": {now.Refresh}, "resource": {cmp.Or(now.Resource, now.Server)},
 	})
-	if _, refused := errors.AsType[*oauth.Refused](err); refused {
+	if no, refused := errors.AsType[*oauth.Refused](err); refused && no.Final() {
 		return oauth.Access{}, nil // the refresh token is no longer good
 	}
 	if err == nil && now.Key != nil {
