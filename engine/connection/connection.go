@@ -110,6 +110,7 @@ type held struct {
 	Lasts   time.Duration `json:"lasts,omitzero"`
 	Client  string        `json:"client,omitzero"` // that a provider has registered
 	Secret  string        `json:"secret,omitzero"`
+	For     string        `json:"for"` // the origin of the connection that got it
 }
 
 // The reasons of refusals.
@@ -137,7 +138,8 @@ func (c *Connections) seal(r *Row, h held) error {
 	return err
 }
 
-func (c *Connections) unseal(r Row) (h held, err error) {
+// unseal opens a row. It is empty if it was got for another origin than that of the connection now: it would go to whom it is not for.
+func (c *Connections) unseal(o *Options, r Row) (h held, err error) {
 	aead, err := c.env.Keys.Seal(sealPurpose)
 	if err != nil {
 		return h, err
@@ -149,6 +151,9 @@ func (c *Connections) unseal(r Row) (h held, err error) {
 	if err != nil {
 		return h, tool.Errorf(tool.CodeAccessDenied, "what was kept of the connection %s was sealed with another key than this program has: "+
 			"connect again, or give each machine that shares the store the same `store: {key: FILE}`", r.Name).Because(Unreadable)
+	}
+	if h.For != o.origin() {
+		return held{}, nil
 	}
 	return h, nil
 }
@@ -179,7 +184,7 @@ func (c *Connections) value(ctx context.Context, o *Options, caller string) (str
 		}
 		var h held
 		if r.Version > 0 && len(r.Sealed) > 0 {
-			if h, err = c.unseal(r); err != nil {
+			if h, err = c.unseal(o, r); err != nil {
 				return "", err
 			}
 		}
@@ -244,7 +249,7 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 	}
 	var h held
 	if len(r.Sealed) > 0 {
-		if h, err = c.unseal(r); err != nil {
+		if h, err = c.unseal(o, r); err != nil {
 			return false, err
 		}
 	}
@@ -279,7 +284,7 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 	if err != nil {
 		return false, c.release(ctx, r, err)
 	}
-	h.Access, h.Lasts = t.Access, t.Lasts
+	h.Access, h.Lasts, h.For = t.Access, t.Lasts, o.origin()
 	if t.Refresh != "" {
 		h.Refresh = t.Refresh
 	}
@@ -382,7 +387,7 @@ func (c *Connections) discover(ctx context.Context, client *oauth.Client, issuer
 
 // missing returns the error of a connection that a caller does not have, or no longer.
 func (c *Connections) missing(o *Options, caller string, r Row) error {
-	if r.Version > 0 {
+	if r.Version > 0 && len(r.Sealed) == 0 {
 		return refused(o, caller)
 	}
 	return tool.Errorf(tool.CodeAccessDenied, "%s has not connected %s: %s", caller, o.Name, how(o, caller)).Because(Missing)

@@ -345,6 +345,44 @@ func TestRowOfAnotherCallerDoesNotOpen(t *testing.T) {
 	kit.Equal(t, lost.value(t, "ada"), "another-key")
 }
 
+func TestTokensAreNotForAnotherProvider(t *testing.T) {
+	was, is, rows := newProvider(t, 60), newProvider(t, 60), new(store.Connections)
+	one := started(t, rows, "k", "", oauthConfig(was, "client_id: c,"))
+	one.connect(t, "ada")
+	begun := kit.Must(one.Start(t.Context(), caller("ada"), connection.Begin{Name: "git", Redirect: returnTo}))(t)
+	for name, text := range map[string]string{
+		"issuer": oauthConfig(is, "client_id: c,"), "client": oauthConfig(was, "client_id: d,"),
+		"token endpoint": oauthConfig(was, fmt.Sprintf("client_id: c, authorize: %q, token: %q,", was.URL+"/authorize", is.URL+"/token")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			two := started(t, rows, "k", "", text)
+			kit.Refused(t, kit.Err(two.call(t, tool.Call{Caller: caller("ada")})), tool.CodeAccessDenied, "not connected yet")
+			two.At(func() time.Time { return time.Now().Add(90 * time.Second) })
+			kit.Refused(t, kit.Err(two.call(t, tool.Call{Caller: caller("ada")})), tool.CodeAccessDenied, "not connected yet")
+			kit.Equal(t, kit.Must(two.List(t.Context(), "ada", true))(t)[0].State, connection.NotConnected)
+			kit.Equal(t, kit.Must(two.All(t.Context()))(t)[0].State, connection.NotConnected)
+			_, _, err := two.Finish(t.Context(), caller("ada"), connection.End{State: begun.State, Code: "code-ada", Issuer: was.URL})
+			kit.Refused(t, err, tool.CodeConflict, "begin again")
+		})
+	}
+	kit.Equal(t, one.value(t, "ada"), "access-ada-1")
+	two := started(t, rows, "k", "", oauthConfig(is, "client_id: c,"))
+	why, err := two.Remove(t.Context(), "ada", "git")
+	kit.OK(t, err)
+	kit.Refused(t, why, tool.CodeUnsupported, "revoke it there")
+	kit.Equal(t, is.count("")+is.granted+len(is.revoked), 0, "requests with tokens of the other provider")
+}
+
+func TestPastedKeyIsNotForOtherHosts(t *testing.T) {
+	rows := new(store.Connections)
+	one := started(t, rows, "k", "", strings.Replace(pastedConfig, "[api.example]", "[api.example, b.example]", 1))
+	kit.OK(t, one.Paste(t.Context(), caller("ada"), "api", "", "canary-key"))
+	turned := started(t, rows, "k", "", strings.Replace(pastedConfig, "[api.example]", "[b.example, api.example]", 1))
+	kit.Equal(t, turned.value(t, "ada"), "canary-key")
+	other := started(t, rows, "k", "", strings.Replace(pastedConfig, "[api.example]", "[api.example, c.example]", 1))
+	kit.Refused(t, kit.Err(other.call(t, tool.Call{Caller: caller("ada")})), tool.CodeAccessDenied, "not given yet")
+}
+
 func TestTokenOfEachCallerIsRenewedOnce(t *testing.T) {
 	p, rows := newProvider(t, 2), new(store.Connections)
 	text := oauthConfig(p, "client_id: c,")

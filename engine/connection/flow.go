@@ -36,6 +36,7 @@ type link struct {
 	Verifier string `json:"verifier,omitzero"`
 	Redirect string `json:"redirect,omitzero"`
 	Device   string `json:"device,omitzero"`
+	For      string `json:"for,omitzero"`    // the origin of the connection, for a state
 	Client   string `json:"client,omitzero"` // that the provider has registered for it
 	Secret   string `json:"secret,omitzero"`
 }
@@ -160,7 +161,7 @@ func (c *Connections) Start(ctx context.Context, p tool.Principal, b Begin) (beg
 		return begun, err
 	}
 	begun.Name, begun.Caller = o.Name, caller
-	l := link{Caller: caller, Name: o.Name}
+	l := link{Caller: caller, Name: o.Name, For: o.origin()}
 	if b.Device {
 		d, err := client.StartDevice(ctx)
 		if err != nil {
@@ -219,6 +220,9 @@ func (c *Connections) Finish(ctx context.Context, p tool.Principal, e End) (name
 	o, err := c.named(l.Name)
 	if err != nil {
 		return "", false, err
+	}
+	if l.For != o.origin() {
+		return o.Name, false, tool.Errorf(tool.CodeConflict, "the config has changed the connection %s; begin again", o.Name).Because("link")
 	}
 	client, err := c.client(ctx, o, held{Client: l.Client, Secret: l.Secret})
 	if err != nil {
@@ -289,6 +293,7 @@ func (c *Connections) Paste(ctx context.Context, p tool.Principal, name, other, 
 // put stores what a caller has connected, in place of what was there.
 func (c *Connections) put(ctx context.Context, o *Options, caller string, h held, t oauth.Token) error {
 	r := Row{Caller: caller, Name: o.Name, Scopes: t.Scopes, Connected: c.env.now()}
+	h.For = o.origin()
 	if t.Lasts > 0 {
 		r.Expires = c.env.now().Add(t.Lasts)
 	}
@@ -334,9 +339,12 @@ func (c *Connections) revoke(ctx context.Context, r Row) error {
 	if len(r.Sealed) == 0 || o == nil || o.Key == pasted {
 		return nil
 	}
-	h, err := c.unseal(r)
+	h, err := c.unseal(o, r)
 	if err != nil {
 		return err
+	}
+	if h.Access == "" {
+		return tool.Errorf(tool.CodeUnsupported, "the config has another provider for %s than the one that was connected: revoke it there", r.Name)
 	}
 	client, err := c.client(ctx, o, h)
 	if err != nil {
@@ -386,7 +394,7 @@ func (c *Connections) List(ctx context.Context, caller string, lasting bool) ([]
 			s.State = ForAll
 		}
 		if i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name }); i >= 0 {
-			s.fill(rows[i])
+			c.fill(&s, p.named[name], rows[i])
 		}
 		s.Memory = !lasting
 		all = append(all, s)
@@ -406,7 +414,7 @@ func (c *Connections) All(ctx context.Context) ([]Status, error) {
 		if o := p.named[r.Name]; o != nil {
 			s = o.status(r.Caller, NotConnected)
 		}
-		s.fill(r)
+		c.fill(&s, p.named[r.Name], r)
 		all = append(all, s)
 	}
 	return all, err
@@ -416,9 +424,18 @@ func (o *Options) status(caller, state string) Status {
 	return Status{Name: o.Name, Caller: caller, State: state, Kind: o.kind(), Provider: cmp.Or(o.Preset, o.Issuer), Hosts: o.Hosts}
 }
 
-func (s *Status) fill(r Row) {
-	if s.State = Connected; len(r.Sealed) == 0 {
+// fill adds what is known of a row; o is nil if the config has no such connection.
+func (c *Connections) fill(s *Status, o *Options, r Row) {
+	switch {
+	case len(r.Sealed) == 0:
 		s.State = Lost
+	case o == nil:
+		s.State = Connected
+	default:
+		if h, err := c.unseal(o, r); err == nil && h.Access == "" {
+			return // for another provider
+		}
+		s.State = Connected
 	}
 	s.Scopes, s.Connected, s.Expires, s.Used = r.Scopes, r.Connected, r.Expires, r.Used
 }

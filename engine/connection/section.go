@@ -16,6 +16,7 @@ import (
 	"toolpost/tool"
 	"toolpost/wire/nearest"
 	"toolpost/wire/regex"
+	"toolpost/wire/strictjson"
 )
 
 // Options is one entry of the section connections.
@@ -238,6 +239,17 @@ func (o *Options) credential() *tool.Credential {
 	return &tool.Credential{
 		Connection: o.Name, Hosts: o.Hosts, Methods: o.Methods, Paths: o.Paths, Env: o.Env, Header: o.Header, Exposed: o.Expose,
 	}
+}
+
+// origin is what a value comes from. A value is used for no other origin, since it would be sent to whom it is not for: a token is of
+// a client of a server, and a key that a person pasted is for hosts.
+func (o *Options) origin() string {
+	of := []string{o.Issuer, o.Token, o.ClientID}
+	if o.Key == pasted {
+		of = slices.Sorted(slices.Values(o.Hosts))
+	}
+	b, _ := strictjson.Marshal(append([]string{o.Key}, of...)) // strings
+	return string(b)
 }
 
 // kind says in one word how callers connect.

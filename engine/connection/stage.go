@@ -132,13 +132,15 @@ func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool, hid
 			if err != nil {
 				return nil, err
 			}
-			if len(r.Sealed) == 0 {
+			var h held
+			if len(r.Sealed) > 0 {
+				if h, err = c.unseal(o, r); err != nil {
+					return nil, err
+				}
+			}
+			if h.Access == "" {
 				missing = append(missing, o)
 				continue
-			}
-			h, err := c.unseal(r)
-			if err != nil {
-				return nil, err
 			}
 			hidden.Add("connection "+o.Name, h.Access) // a tool may know it by another way
 		}
