@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -204,13 +205,13 @@ func (c *Client) token(ctx context.Context, form url.Values) (t Token, err error
 	return t, nil
 }
 
-// Seconds reads a duration, a number that some servers send as a string.
+// Seconds reads a duration, a number that some servers send as a string, with a fraction or with an exponent.
 func Seconds(text json.RawMessage, otherwise time.Duration) time.Duration {
-	n, err := strconv.ParseInt(strings.Trim(string(text), `"`), 10, 32)
-	if err != nil || n <= 0 {
-		return otherwise
+	n, err := strconv.ParseFloat(strings.Trim(string(text), `"`), 64)
+	if err == nil && n > 0 && n <= math.MaxInt32 { // neither holds for NaN
+		return time.Duration(n * float64(time.Second))
 	}
-	return time.Duration(n) * time.Second
+	return otherwise
 }
 
 // post sends a form. An answer with an error is a Refused; anything else that is no success is worth another try.
