@@ -328,11 +328,24 @@ func (c *Connections) keep(ctx context.Context, r Row, h held, t oauth.Token) er
 		ok, err := c.env.Store.Put(ctx, r)
 		if err == nil && !ok {
 			c.env.Log.Debug("a connection was changed while its token was renewed", "connection", r.Name, "caller", r.Caller)
+			c.revokeRemoved(ctx, r)
 		}
 		if err == nil || !tool.Sleep(ctx, time.Second) {
 			c.changes.Tell()
 			return err
 		}
+	}
+}
+
+// revokeRemoved revokes what was granted for a row that was removed meanwhile. It leaves a row that is there alone: it may be this one, if
+// the store lost its answer, or a newer one, which some providers would end with this one.
+func (c *Connections) revokeRemoved(ctx context.Context, r Row) {
+	now, err := c.env.Store.Find(ctx, r.Caller, r.Name)
+	if err == nil && now.Version == 0 {
+		err = c.revoke(ctx, r)
+	}
+	if err != nil {
+		c.env.Log.Warn("what a provider granted for a removed connection was not revoked", "connection", r.Name, "caller", r.Caller, "error", err)
 	}
 }
 

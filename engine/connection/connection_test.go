@@ -481,6 +481,43 @@ func TestRefusalThatMayEndKeepsTheConnection(t *testing.T) {
 	}
 }
 
+func TestRenewedTokenOfARemovedConnectionIsRevoked(t *testing.T) {
+	p := newProvider(t, 60)
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
+	one.connect(t, "ada")
+	one.At(func() time.Time { return time.Now().Add(90 * time.Second) })
+	p.during = func() { kit.Check(t, kit.Err(one.Remove(t.Context(), "ada", "git"))) }
+	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeAccessDenied, "has not connected git")
+	one.Close()
+	kit.Equal(t, strings.Join(p.revoked, " "), "refresh-ada-1 access-ada-1 refresh-ada-2 access-ada-2")
+}
+
+func TestRenewedTokenIsNotRevokedIfTheStoreLostItsAnswer(t *testing.T) {
+	p, rows := newProvider(t, 60), &forgetful{Store: new(store.Connections)}
+	one := started(t, rows, "k", "", oauthConfig(p, "client_id: c,"))
+	one.connect(t, "ada")
+	p.during = func() { rows.loses.Store(true) }
+	one.At(func() time.Time { return time.Now().Add(45 * time.Second) })
+	kit.Equal(t, one.value(t, "ada"), "access-ada-1")
+	one.Close()
+	kit.Equal(t, one.value(t, "ada"), "access-ada-2")
+	kit.Equal(t, len(p.revoked), 0, "tokens that were revoked")
+}
+
+// forgetful is a store whose answer to a write is lost once.
+type forgetful struct {
+	connection.Store
+	loses atomic.Bool
+}
+
+func (f *forgetful) Put(ctx context.Context, r connection.Row) (bool, error) {
+	ok, err := f.Store.Put(ctx, r)
+	if f.loses.CompareAndSwap(true, false) {
+		return false, tool.Errorf(tool.CodeUnavailable, "the store is away")
+	}
+	return ok, err
+}
+
 func TestTokenIsUsedWhileItsProviderIsDown(t *testing.T) {
 	p := newProvider(t, 60)
 	now := time.Now()
