@@ -85,6 +85,7 @@ type Connections struct {
 	running  sync.WaitGroup // renewals
 	mu       sync.Mutex
 	servers  map[string]oauth.Server // by issuer, as they were found
+	waiting  map[string]int          // calls that wait for a person, by caller
 }
 
 // New returns the connections of a program. It has none before Read.
@@ -95,7 +96,7 @@ func New(env Env) *Connections {
 	if env.now == nil {
 		env.now = time.Now
 	}
-	c := &Connections{env: env, servers: map[string]oauth.Server{}}
+	c := &Connections{env: env, servers: map[string]oauth.Server{}, waiting: map[string]int{}}
 	c.now.Store(&plan{})
 	return c
 }

@@ -292,6 +292,34 @@ func TestCallWithoutConnectionAsksItsCaller(t *testing.T) {
 	kit.Equal(t, kit.Receive(t, "the outcome", went), "access-ada-1")
 }
 
+func TestFewCallsOfACallerWait(t *testing.T) {
+	p := newProvider(t, 3600)
+	one := started(t, new(store.Connections), "k", "http://127.0.0.1:8700", oauthConfig(p, "client_id: c,"))
+	const calls, wait = 50, 8
+	ended := make(chan string, calls)
+	for range calls {
+		go func() {
+			r, err := one.call(t, tool.Call{Caller: caller("ada"), Resume: "con_x"})
+			switch {
+			case err != nil:
+				ended <- err.Error()
+			case r.Ask != nil:
+				ended <- "asked"
+			default:
+				ended <- r.Summary
+			}
+		}()
+	}
+	for range calls - wait {
+		kit.Equal(t, kit.Receive(t, "a call beyond those that wait", ended), "asked")
+	}
+	one.connect(t, "ada")
+	for range wait {
+		kit.Equal(t, kit.Receive(t, "a call that waited", ended), "access-ada-1")
+	}
+	kit.Equal(t, one.Waiting(), 0, "callers whose calls wait")
+}
+
 func TestDeclinedOrUnseenLinkEndsTheCall(t *testing.T) {
 	p := newProvider(t, 3600)
 	one := started(t, new(store.Connections), "k", "http://127.0.0.1:8700", oauthConfig(p, "client_id: c,"))

@@ -28,7 +28,28 @@ func IsID(text string) bool { return strings.HasPrefix(text, idPrefix) && len(te
 const (
 	patience  = 2 * time.Minute
 	lookAgain = 500 * time.Millisecond
+	// maxWaiting bounds how many calls of one caller wait, since a caller may make up ids. The others are asked again at once.
+	maxWaiting = 8
 )
+
+// enter reports whether another call of a caller may wait; if so, leave ends that.
+func (c *Connections) enter(caller string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting[caller] >= maxWaiting {
+		return false
+	}
+	c.waiting[caller]++
+	return true
+}
+
+func (c *Connections) leave(caller string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting[caller]--; c.waiting[caller] == 0 {
+		delete(c.waiting, caller)
+	}
+}
 
 // For is an engine.Stage: it gives calls the credentials of their callers. It runs behind approval, so that no person is
 // asked to connect an account for a call that is refused, and before idempotency, whose keys are for calls that run.
@@ -120,6 +141,9 @@ func (u *uses) all() []string {
 
 // lacks returns the connections that a call needs and its caller does not have. A call whose caller has opened the link waits for them.
 func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool, hidden *secret.Redactor) (missing []*Options, err error) {
+	if wait = wait && c.enter(call.Caller.ID); wait {
+		defer c.leave(call.Caller.ID)
+	}
 	until := c.env.now().Add(patience)
 	for {
 		changed := c.changes.Changed()
