@@ -98,7 +98,8 @@ func (p *Provider) asIssuer() Issuer {
 func (p *Provider) nameOf(claims map[string]any) (string, error) {
 	sub, _ := claims["sub"].(string)
 	email, _ := claims["email"].(string)
-	verified, said := claims["email_verified"].(bool)
+	word, said := claims["email_verified"]
+	verified := word == true || word == "true" // some providers say it as a text
 	switch {
 	case p.Caller == "email" && said && !verified:
 		return "", errors.New("the provider has not verified the email address of the account")
