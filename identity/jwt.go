@@ -227,7 +227,7 @@ func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, err
 		return tool.Principal{}, err
 	}
 	id := i.Prefix + name
-	if err := CheckID(id); err != nil {
+	if err := cmp.Or(CheckID(id), i.checkName(name)); err != nil {
 		return tool.Principal{}, err
 	}
 	roles, err := i.roles(claims)
@@ -245,6 +245,18 @@ func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, err
 		return tool.Principal{}, fmt.Errorf("its claims and the config give %.100q nothing to use", id)
 	}
 	return tool.Principal{ID: id, Rights: rights}, nil
+}
+
+// checkName refuses a name that would pass for that of an agent of this machine, or that looks like another: people may choose
+// their names at an issuer. An issuer whose own prefix is that of agents names agents because the config says so.
+func (i *issuer) checkName(name string) error {
+	switch {
+	case strings.HasPrefix(i.Prefix+name, tool.AgentPrefix) && !strings.HasPrefix(i.Prefix, tool.AgentPrefix):
+		return fmt.Errorf("no caller of an issuer can be called %.100q: names with %s are those of agents", name, tool.AgentPrefix)
+	case tool.VisibleName(name) != name || strings.TrimSpace(name) != name:
+		return fmt.Errorf("the name %.100q has characters that are invisible, or blanks at its ends: it looks like another", name)
+	}
+	return nil
 }
 
 // callerOf returns the name that claims give their caller, without the prefix.

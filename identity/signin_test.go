@@ -5,6 +5,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/internal/kit"
+	"toolpost/tool"
 )
 
 // newProviderTest is a config with one provider, which names callers by a claim.
@@ -41,4 +42,33 @@ func TestUnverifiedAddressNamesNoCaller(t *testing.T) {
 	kit.Equal(t, kit.Must(d.admit(t, key.sign(t, claims)))(t).ID, "ceo@acme.example", "a provider that says nothing of it")
 	claims["email_verified"] = nil
 	d.refuses(t, key.sign(t, claims))
+}
+
+// People may choose their names at an issuer, and could choose those of agents, or others that look like those of colleagues.
+func TestNamesThatPassForOthersAreRefused(t *testing.T) {
+	provided, key := newProviderTest(t, "preferred_username", "")
+	trusted := newIssuerTest(t, func(o *Options) {
+		o.JWT[0].Prefix, o.JWT[0].Caller, o.List = "", "preferred_username", nil
+	})
+	trusted.house.publish(key)
+	named := newIssuerTest(t, func(o *Options) { o.JWT[0].Prefix, o.JWT[0].Caller = "a", "preferred_username" })
+	named.house.publish(key)
+	of := func(d *issuerTest, name string) string {
+		return key.sign(t, d.claims(map[string]any{"iat": d.clock.in(0), "preferred_username": name}))
+	}
+	for _, d := range []*issuerTest{provided, trusted} {
+		for _, name := range []string{
+			"agent/claude", "agent/~claude", "ada ", " ada", "ada\u00a0", "ada\u200b", "a\u00adda", "\u202eada", "ada\u3164",
+		} {
+			d.refuses(t, of(d, name))
+		}
+		for _, name := range []string{"ada", "Ada Lovelace", "ada@acme.example", "agents/ada", "エイダ"} {
+			kit.Equal(t, kit.Must(d.admit(t, of(d, name)))(t).ID, name)
+		}
+	}
+	named.refuses(t, of(named, "gent/claude"))
+	agents := newIssuerTest(t, func(o *Options) { o.JWT[0].Prefix = tool.AgentPrefix + "ci-" })
+	agents.house.publish(key)
+	kit.Equal(t, kit.Must(agents.admit(t, key.sign(t, agents.claims(nil))))(t).ID, "agent/ci-bob", "an issuer of agents")
+	agents.refuses(t, key.sign(t, agents.claims(map[string]any{"sub": "bob\u200b"})))
 }
