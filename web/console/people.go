@@ -137,7 +137,7 @@ func (c *Console) attempt(r *http.Request, p *identity.Provider, path, view stri
 	return address, base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, nil)), nil //nolint:gosec // it makes a nonce
 }
 
-// attemptOf returns the attempt of a browser. It is then used up, even if signing in fails.
+// attemptOf returns the attempt of a browser.
 func (c *Console) attemptOf(r *http.Request) (a attempt, err error) {
 	lost := refused("this browser has not begun to sign in, or it took longer than ten minutes")
 	aead, err := c.o.Keys.Seal(sealPurpose)
@@ -157,7 +157,7 @@ func (c *Console) attemptOf(r *http.Request) (a attempt, err error) {
 		if err != nil || strictjson.Unmarshal(b, &a) != nil || a.TLS != isTLS || !c.o.now().Before(time.UnixMilli(a.Until)) {
 			return attempt{}, lost
 		}
-		return a, c.once(r.Context(), "attempt to sign in", a.State, attemptTime)
+		return a, nil
 	}
 	return a, lost
 }
@@ -207,7 +207,8 @@ func (c *Console) finishSignIn(door string) func(http.ResponseWriter, *http.Requ
 	}
 }
 
-// person returns who has signed in, by the answer of the provider that the attempt is about.
+// person returns who has signed in, by the answer of the provider that the attempt is about. An answer that belongs to the attempt
+// uses it up, even if signing in fails then. No other does: strangers could fill the marks, and no other person could sign in.
 func (c *Console) person(r *http.Request, a attempt) (who identity.Person, g *granted, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*askTime)
 	defer cancel()
@@ -229,6 +230,9 @@ func (c *Console) person(r *http.Request, a attempt) (who identity.Person, g *gr
 		return who, nil, refused("this answer is from another provider than the one that this browser asked")
 	case q.Has("error"):
 		return who, nil, refused(p.Name + " did not sign you in: " + (&oauth.Refused{Code: q.Get("error")}).Error())
+	}
+	if err := c.once(ctx, "attempt to sign in", a.State, attemptTime); err != nil {
+		return who, nil, err
 	}
 	token, err := client.Exchange(ctx, q.Get("code"), a.Verifier, a.Redirect)
 	if err != nil {

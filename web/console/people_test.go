@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/engine/ask"
 	"toolpost/identity"
 	"toolpost/internal/idp"
 	"toolpost/internal/kit"
@@ -224,6 +226,38 @@ func with(u *url.URL, name, value string) *url.URL {
 	q.Set(name, value)
 	copied.RawQuery = q.Encode()
 	return &copied
+}
+
+// counted counts marks.
+type counted struct {
+	ask.Marks
+	n int
+}
+
+func (c *counted) Mark(ctx context.Context, question, who [32]byte, ttl time.Duration) (bool, error) {
+	c.n++
+	return c.Marks.Mark(ctx, question, who, ttl)
+}
+
+// There are only so many marks, and no code of a link, answer or sign-in can be used while there is no room for another.
+func TestAnswersThatDoNotBelongToAnAttemptLeaveNoMark(t *testing.T) {
+	l := newLobby(t)
+	marks := &counted{Marks: l.o.Marks}
+	l.o.Marks = marks
+	for _, change := range []map[string]string{
+		{"state": "wrong"}, {"state": ""}, {"iss": "https://evil.example"}, {"error": "access_denied"},
+	} {
+		c := l.client()
+		answer := c.answerURL(l.Provider, c.attemptURL("acme-sso", ""), "ada")
+		for name, value := range change {
+			answer = with(answer, name, value)
+		}
+		status, said, _ := c.visit(answer)
+		kit.Equal(t, status, 403, change, said)
+	}
+	kit.Equal(t, marks.n, 0, "marks")
+	l.enter("ada")
+	kit.Equal(t, marks.n, 1, "marks")
 }
 
 // An answer of one provider at the address of the other: a provider could otherwise be given the code of the other.
