@@ -102,7 +102,7 @@ func credential(hosts ...string) *tool.Credential {
 type instance struct {
 	*Injector
 	*room
-	limits *limits
+	egress *egress
 	watch  *Watch
 	t      testing.TB
 }
@@ -120,7 +120,7 @@ func newInstanceOf(t testing.TB, all []*tool.Credential, others ...string) *inst
 	w.egress.resolves(map[string]string{"example.com": "127.0.0.1", "other.example": "127.0.0.1"})
 	w.egress.limits.part = hang
 	w.egress.limits.look = 5 * time.Millisecond
-	i := &instance{Injector: in, limits: &w.egress.limits, watch: &Watch{}, t: t}
+	i := &instance{Injector: in, egress: w.egress, watch: &Watch{}, t: t}
 	i.room = w.egress.room(t, i.watch)
 	return i
 }
@@ -579,7 +579,8 @@ func TestBodiesMayBeSlowAndLarge(t *testing.T) {
 	a := newAPI(t, httptest.NewTLSServer)
 	cred := credential(a.address)
 	i := newInstance(t, cred)
-	i.limits.head = 500 * time.Millisecond
+	i.egress.limits.head = 500 * time.Millisecond
+	i.room = i.egress.room(t, i.watch)
 	defer i.call(cred)()
 	c := i.web("http")
 	var opened atomic.Int64
@@ -593,7 +594,7 @@ func TestBodiesMayBeSlowAndLarge(t *testing.T) {
 		req.Header.Set("Authorization", i.placeholder())
 		go func() {
 			_, _ = io.WriteString(w, strings.Repeat("x", 2*maxHead))
-			time.Sleep(2 * i.limits.head)
+			time.Sleep(2 * i.egress.limits.head)
 			_, _ = io.WriteString(w, "end")
 			_ = w.Close()
 		}()

@@ -62,6 +62,7 @@ type Settings struct {
 	Deny            bool           `json:"deny"`             // people deny what they are asked
 	StaysValid      bool           `json:"stays_valid"`      // a refresh token does not rotate
 	NoRefresh       bool           `json:"no_refresh"`       // there are no refresh tokens in token responses
+	NoOtherID       bool           `json:"no_other_id"`      // there are no ID tokens in the responses to refresh tokens
 	Slow            time.Duration  `json:"slow"`             // before the token endpoint answers
 	// Down: "refuse" closes connections without an answer, "500" answers with that status, "limit" answers token requests with
 	// slow_down, and "answer" does what a token request asks and closes the connection instead of answering it.

@@ -302,7 +302,9 @@ func (c *Console) proof(ctx context.Context, s *session, key digest) string {
 		return ""
 	case err != nil: // the session ends with its token if the provider does not come back
 		c.o.Log.Warn("a session cannot be renewed", "caller", s.caller, "with", s.granted.provider, "error", err)
-		s.granted.due = c.o.now().Add(askTime)
+		s.granted.due, s.granted.refresh = c.o.now().Add(askTime), cmp.Or(refresh, s.granted.refresh)
+	case who.Proof == "": // the old ID token is valid to its end, when the provider is asked once more
+		s.granted.due, s.granted.refresh = s.granted.expires, cmp.Or(refresh, s.granted.refresh)
 	default:
 		s.proof = who.Proof
 		s.granted.renewed(c.o.now(), who.Until, refresh)
@@ -322,7 +324,7 @@ func (c *Console) state(s *session) (proof string, due, expired bool) {
 }
 
 // renew gets another token for the person of a session. It does not end with the request: a refresh token that was used must not
-// be lost.
+// be lost. A provider need not send another ID token (OpenID Connect Core, 12.2): the person is then empty.
 func (c *Console) renew(ctx context.Context, s *session) (who identity.Person, refresh string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
@@ -341,6 +343,9 @@ func (c *Console) renew(ctx context.Context, s *session) (who identity.Person, r
 	}
 	if err != nil {
 		return who, "", unreachable(p, err)
+	}
+	if _, _, expired := c.state(s); token.ID == "" && !expired {
+		return who, token.Refresh, nil
 	}
 	if who, err = callers.SignedIn(ctx, p, token.ID, ""); err == nil && (who.Sub != s.granted.sub || who.ID != s.caller) {
 		err = refused("the provider gave the token of another account")

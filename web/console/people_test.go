@@ -368,6 +368,41 @@ func TestASessionOutlivesARateLimit(t *testing.T) {
 	})
 }
 
+func TestASessionOutlivesARefreshWithoutAnIDToken(t *testing.T) {
+	l := newLobby(t)
+	l.Set(idp.Settings{IDLifetime: time.Hour})
+	c := l.enter("ada")
+	l.Set(idp.Settings{IDLifetime: time.Hour, NoOtherID: true})
+	l.clock.Store(int64(50 * time.Minute))
+	for range 3 {
+		c.want(200, `"ada@acme.example"`, "GET", "/v1/look", "")
+	}
+	kit.Equal(t, l.Count("refresh_token", 200), 1, "refreshes before the token ends")
+	l.Set(idp.Settings{IDLifetime: time.Hour})
+	l.clock.Store(int64(61 * time.Minute))
+	c.want(200, `"ada@acme.example"`, "GET", "/v1/look", "")
+	kit.Equal(t, l.Count("refresh_token", 200), 2, "refreshes, each with the refresh token that was given last")
+
+	c = l.enter("bob")
+	l.Set(idp.Settings{NoOtherID: true})
+	l.clock.Store(int64(4 * time.Hour))
+	c.want(401, "the session is over", "GET", "/v1/look", "")
+}
+
+// The refresh token was used while no key of the provider could be had: the one that came for it is kept.
+func TestARefreshTokenOutlivesKeysThatAreAway(t *testing.T) {
+	l := newLobby(t)
+	l.Set(idp.Settings{IDLifetime: time.Hour})
+	c := l.enter("ada")
+	l.Rotate("ES256", true) // the new key is asked for after ten seconds, and the first refresh is before that
+	l.clock.Store(int64(50 * time.Minute))
+	c.want(200, "", "GET", "/v1/look", "")
+	l.clock.Store(int64(51 * time.Minute))
+	c.want(200, "", "GET", "/v1/look", "")
+	kit.Equal(t, l.Count("refresh_token", 200), 2, "refreshes")
+	kit.Equal(t, l.Count("refresh_token", 400), 0, "refused ones")
+}
+
 func TestKeysOfAProviderRotate(t *testing.T) {
 	t.Parallel()
 	l := newLobby(t)

@@ -142,7 +142,8 @@ func Token(ctx context.Context, name string, l *contexts.Login) (token string, e
 
 func left(l *contexts.Login) time.Duration { return time.Until(time.Unix(l.Expires, 0)) }
 
-// renew renews a login if need be. Its tokens are forgotten if the provider refuses.
+// renew renews a login if need be. Its tokens are forgotten if the provider refuses. A provider need not send another ID token
+// (OpenID Connect Core, 12.2): the old one is then valid to its end.
 func renew(ctx context.Context, l *contexts.Login) (changed bool, err error) {
 	over := func(why string) error {
 		return tool.Errorf(tool.CodeAccessDenied, "your login with %s has ended%s; "+endedHint, l.Provider, why).Because("login")
@@ -171,6 +172,12 @@ func renew(ctx context.Context, l *contexts.Login) (changed bool, err error) {
 	case err != nil:
 		return false, err
 	}
-	_, err = loginOf(token, l)
-	return err == nil, err
+	l.Refresh = cmp.Or(token.Refresh, l.Refresh) // also if there is no ID token: the old refresh token may count no longer
+	switch {
+	case token.ID != "":
+		_, err = loginOf(token, l)
+	case left(l) <= 0:
+		err = over(" (it renews no ID tokens)")
+	}
+	return true, err
 }

@@ -87,6 +87,24 @@ func TestALoginThatCannotBeRenewed(t *testing.T) {
 	kit.Refused(t, kit.Err(login.Token(t.Context(), "work", l)), tool.CodeAccessDenied, "run `toolpost login`")
 }
 
+func TestALoginOutlivesARefreshWithoutAnIDToken(t *testing.T) {
+	p := loggedIn(t)
+	p.Set(idp.Settings{NoOtherID: true})
+	old := kept(t)
+	old.Expires = time.Now().Add(5 * time.Second).Unix()
+	keep(t, old)
+	kit.Equal(t, kit.Must(login.Token(t.Context(), "work", old))(t), old.ID, "it is still valid")
+	now := kept(t)
+	kit.Equal(t, now.Refresh != old.Refresh && now.Refresh != "", true, "the refresh token that was given last is kept")
+	now.Expires = 1
+	keep(t, now)
+	kit.Refused(t, kit.Err(login.Token(t.Context(), "work", now)), tool.CodeAccessDenied, "it renews no ID tokens")
+	p.Set(idp.Settings{})
+	token := kit.Must(login.Token(t.Context(), "work", now))(t)
+	kit.Equal(t, token != old.ID && token != "", true, "another token, with the refresh token that was given last")
+	kit.Equal(t, p.Count("refresh_token", 400), 0, "refused refreshes")
+}
+
 func TestChooseAProvider(t *testing.T) {
 	two := identity.Offers{Providers: []identity.Offered{{Key: "acme-sso", Name: "Acme SSO"}, {Key: "other", Name: "Other"}}}
 	for _, name := range []string{"Acme SSO", "acme-sso"} {

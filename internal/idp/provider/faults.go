@@ -114,6 +114,9 @@ func (p *provider) tokens(fields map[string]any, asked url.Values) {
 	if now.NoRefresh {
 		delete(fields, "refresh_token")
 	}
+	if now.NoOtherID && asked.Get("grant_type") == "refresh_token" {
+		delete(fields, "id_token")
+	}
 	access, _ := fields["access_token"].(string)
 	if claims := claimsOf(access); claims != nil {
 		if to := asked["resource"]; len(to) > 0 {
