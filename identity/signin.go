@@ -256,11 +256,31 @@ func (c *Callers) SignedIn(ctx context.Context, p *Provider, token, nonce string
 	if err != nil {
 		return Person{}, tool.Errorf(tool.CodeAccessDenied, "the token of %s is refused: %w", p.Name, err).Because("sign_in")
 	}
+	return personOf(who.Principal, claims), nil
+}
+
+// PersonOf returns the person of a caller who was admitted by an ID token, and the provider that signed it; nil if there is none.
+func (c *Callers) PersonOf(p tool.Principal) (Person, *Provider) {
+	payload, isClaims := strings.CutPrefix(p.Proof, claimsProof)
+	claims, err := readClaims([]byte(payload))
+	if !isClaims || err != nil {
+		return Person{}, nil
+	}
+	from, _ := claims["iss"].(string)
+	i := c.issuers[from]
+	if i == nil || i.provider == nil {
+		return Person{}, nil
+	}
+	return personOf(p, claims), i.provider
+}
+
+func personOf(p tool.Principal, claims map[string]any) Person {
+	who := Person{Principal: p}
 	who.Sub, _ = claims["sub"].(string)
 	who.Sid, _ = claims["sid"].(string)
 	end, _ := moment(claims, "exp")
 	who.Until = time.UnixMilli(int64(end * 1000))
-	return who, nil
+	return who
 }
 
 // claimsOf returns what a provider has signed.

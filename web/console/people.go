@@ -241,9 +241,7 @@ func (c *Console) person(r *http.Request, a attempt) (who identity.Person, g *gr
 	if who, err = callers.SignedIn(ctx, p, token.ID, a.Nonce); err != nil {
 		return who, nil, err
 	}
-	g = &granted{provider: a.Provider, sub: who.Sub, sid: who.Sid, turn: make(chan struct{}, 1)}
-	g.renewed(c.o.now(), who.Until, token.Refresh)
-	return who, g, nil
+	return who, c.grantedTo(who, p, token.Refresh), nil
 }
 
 // unreachable is the error of a request to a provider, for the person.
@@ -262,6 +260,13 @@ type granted struct {
 	// guarded by Console.mu
 	refresh      string // empty if the token cannot be renewed
 	due, expires time.Time
+}
+
+// grantedTo returns what the session of a person begins with; without a refresh token it ends with the ID token.
+func (c *Console) grantedTo(who identity.Person, p *identity.Provider, refresh string) *granted {
+	g := &granted{provider: p.Key(), sub: who.Sub, sid: who.Sid, turn: make(chan struct{}, 1)}
+	g.renewed(c.o.now(), who.Until, refresh)
+	return g
 }
 
 // renewed notes another token. It is renewed when a quarter of its time is left.

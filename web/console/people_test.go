@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -476,6 +477,35 @@ func TestBackChannelLogoutEndsSessions(t *testing.T) {
 	ada.want(200, "", "GET", "/v1/look", "")
 	kit.Equal(t, l.LogOut("ada")["toolpost"], 200)
 	ada.want(401, "the session is over", "GET", "/v1/look", "")
+}
+
+// A session can also begin with an ID token itself, such as that of toolpost login.
+func TestBackChannelLogoutEndsSessionsByToken(t *testing.T) {
+	l := newLobby(t)
+	begun := func(sub, sid string) *client {
+		c := l.client()
+		id := l.Sign("JWT", map[string]any{"aud": "toolpost", "sub": sub, "sid": sid, "groups": []string{"staff"}})
+		status, said := c.signIn(`{"token":"` + id + `"}`)
+		kit.MustEqual(t, status, 200, said)
+		c.want(200, `"`+sub+`"`, "GET", "/v1/look", "")
+		return c
+	}
+	logout := func(id string, whom map[string]any) {
+		claims := map[string]any{"aud": "toolpost", "jti": id, "events": map[string]any{
+			"http://schemas.openid.net/event/backchannel-logout": map[string]any{}}}
+		maps.Copy(claims, whom)
+		form := url.Values{"logout_token": {l.Sign("logout+jwt", claims)}}.Encode()
+		l.client().want(200, "", "POST", "/v1/signin/acme-sso/logout", form, "Content-Type", "application/x-www-form-urlencoded")
+	}
+	here, there, ada := begun("bob", "here"), begun("bob", "there"), begun("ada", "other")
+	status, said := l.client().signIn(`{"token":"` + ownersToken + `"}`)
+	kit.Equal(t, status, 200, said)
+	logout("one", map[string]any{"sid": "here"})
+	here.want(401, "the session is over", "GET", "/v1/look", "")
+	there.want(200, "", "GET", "/v1/look", "")
+	logout("two", map[string]any{"sub": "bob"})
+	there.want(401, "the session is over", "GET", "/v1/look", "")
+	ada.want(200, "", "GET", "/v1/look", "")
 }
 
 // An ID token of the provider is also a bearer token: toolpost login has one.

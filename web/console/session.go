@@ -34,7 +34,7 @@ func digestOf(name, secret string) digest { return sha256.Sum256([]byte(name + "
 type session struct {
 	proof, caller string
 	began, seen   time.Time
-	granted       *granted // by the provider with which a person signed in; nil if a link or a token was shown
+	granted       *granted // by the provider whose ID token a person has; nil for other callers
 }
 
 // ends returns when a session ends at the latest. A token that cannot be renewed ends it.
@@ -261,7 +261,11 @@ func (c *Console) signIn(s *web.Server, door string) func(http.ResponseWriter, *
 			return
 		}
 		name := cookie(r, "", 0, overTLS(r)).Name
-		value, session := c.begin(p, name, nil)
+		var g *granted
+		if who, by := c.o.Callers().PersonOf(p); by != nil { // so that the provider can end the session
+			g = c.grantedTo(who, by, "")
+		}
+		value, session := c.begin(p, name, g)
 		http.SetCookie(w, cookie(r, value, int(longest/time.Second), overTLS(r)))
 		c.o.Log.Info("signed in to the console", "caller", p.ID, "from", peer(r))
 		c.about(w, p, session)
