@@ -202,6 +202,7 @@ func (h *hub) describe(s *Status) {
 		return
 	}
 	s.fill(p.announcement)
+	s.Tools = len(p.tools) // that this hub knows: a node is there a moment before its tools are
 	if p.refused != "" {
 		s.State, s.Refused = stateRefused, p.refused
 	}

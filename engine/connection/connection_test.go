@@ -361,7 +361,7 @@ func TestRowOfAnotherCallerDoesNotOpen(t *testing.T) {
 	one := started(t, rows, "k", "", pastedConfig)
 	kit.OK(t, one.Paste(t.Context(), caller("ada"), "api", "", "canary-key"))
 	r := kit.Must(rows.Find(t.Context(), "ada", "api"))(t)
-	if strings.Contains(fmt.Sprintf("%s", r.Sealed), "canary") {
+	if strings.Contains(string(r.Sealed), "canary") {
 		t.Error("the row is not sealed")
 	}
 	r.Caller = "eve"

@@ -92,7 +92,7 @@ func (a *authority) write() error {
 	}
 	a.bundle = filepath.Join(a.dir, "trusted.pem")
 	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
-	err = os.WriteFile(a.bundle, bytes.Join([][]byte{roots, own}, []byte("\n")), 0o444) //nolint:gosec // it is public
+	err = os.WriteFile(a.bundle, bytes.Join([][]byte{roots, own}, []byte("\n")), 0o444)
 	if err == nil {
 		err = os.Chmod(a.dir, 0o755) //nolint:gosec // programs may run as another user
 	}
@@ -102,7 +102,7 @@ func (a *authority) write() error {
 // systemRoots returns the certificates that this machine trusts; empty if it has no file of them.
 func systemRoots() ([]byte, error) {
 	if path := os.Getenv("SSL_CERT_FILE"); path != "" {
-		return os.ReadFile(path) //nolint:gosec // as crypto/x509 does
+		return os.ReadFile(path)
 	}
 	for _, path := range []string{
 		"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",

@@ -300,7 +300,7 @@ func (i *instance) raw(target, sni, text string) string {
 	var c net.Conn = conn
 	if sni != "" {
 		config := i.trusts(sni)
-		config.InsecureSkipVerify = true //nolint:gosec // a program may be careless
+		config.InsecureSkipVerify = true
 		c = tls.Client(conn, config)
 	}
 	_, _ = io.WriteString(c, text)
@@ -446,7 +446,7 @@ func TestProgramThatPinsIsToldSo(t *testing.T) {
 	defer i.call(cred)()
 	c := i.web("http")
 	c.Transport.(*http.Transport).TLSClientConfig.RootCAs = x509.NewCertPool()
-	_, err := c.Get("https://" + a.address) //nolint:bodyclose // there is none
+	_, err := c.Get("https://" + a.address)
 	kit.Fails(t, err, "unknown authority")
 	kit.Eventually(t, "it is reported", func() bool { return len(i.watch.Checks()) > 0 })
 	said := Hint(&tool.Spec{Source: "up"}, i.watch.Blocked(), "")

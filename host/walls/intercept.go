@@ -46,7 +46,7 @@ func (c *connPair) intercept(t host) {
 	}
 	i.head = &head{from: i.conn, over: true}
 	i.in = bufio.NewReader(i.head)
-	for i.next() { //nolint:revive // each request is served there
+	for i.next() {
 	}
 }
 

@@ -27,7 +27,7 @@ func (t *Tokens) exchange(ctx context.Context, at *resource, scopes []string) (s
 	}
 	t.hide(subject)
 	person, ok := oauth.ReadJWT(subject)
-	says := ""
+	var says string
 	switch {
 	case !ok || !oauth.SameURL(person.Text("iss"), idp.Issuer):
 		says = "it is not a token of " + idp.Issuer
@@ -61,7 +61,7 @@ func (t *Tokens) exchange(ctx context.Context, at *resource, scopes []string) (s
 // who acts for the person. The authorization server checks who has signed it.
 func (t *Tokens) checkIDJAG(got oauth.Token, at *resource, person oauth.Unverified) error {
 	jag, ok := oauth.ReadJWT(got.Access)
-	says := ""
+	var says string
 	switch {
 	case got.Issued != oauthex.TokenTypeIDJAG || !ok || jag.Type != oauth.TypeIDJAG:
 		says = "is not an ID-JAG"

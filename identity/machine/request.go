@@ -26,7 +26,7 @@ import (
 
 // The names of grants and of what authenticates a client, in requests (RFC 7523).
 const (
-	typeJWTBearer = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+	typeJWTBearer = "urn:ietf:params:oauth:grant-type:jwt-bearer" //nolint:gosec // no credential
 	typeAssertion = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 )
 
@@ -58,7 +58,7 @@ func (t *Tokens) request(ctx context.Context, at *resource, scopes []string) (ne
 
 // setGrant writes what the token is requested for.
 func (t *Tokens) setGrant(ctx context.Context, form url.Values, at *resource, scopes []string) (err error) {
-	assertion := ""
+	var assertion string
 	switch t.c.Grant {
 	case grantClient:
 		form.Set("grant_type", grantClient)
@@ -105,7 +105,7 @@ func (t *Tokens) assertion(at oauth.Server) (string, error) {
 	if t.c.Assertion.Audience != "" {
 		audience = []string{t.c.Assertion.Audience}
 	}
-	says := ""
+	var says string
 	switch {
 	case !ok:
 		says = "it is not a JSON Web Token"
@@ -121,7 +121,7 @@ func (t *Tokens) assertion(at oauth.Server) (string, error) {
 
 // authenticate shows the authorization server which client we are, if that takes more than a secret.
 func (t *Tokens) authenticate(form url.Values, at oauth.Server) (err error) {
-	assertion := ""
+	var assertion string
 	switch {
 	case t.c.Key.set():
 		assertion, err = t.sign(at)

@@ -173,7 +173,8 @@ func (s *site) until(hub *served.Server, name, state string) {
 	s.t.Helper()
 	kit.Until(s.t, func() error {
 		all, err := s.nodes(hub)
-		if err == nil && !slices.ContainsFunc(all, func(n node) bool { return n.Name == name && n.State == state }) {
+		known := state != "up" || s.workers[name] == nil // calls need the tools of a worker
+		if err == nil && !slices.ContainsFunc(all, func(n node) bool { return n.Name == name && n.State == state && (known || n.Tools > 0) }) {
 			log := ""
 			if w := s.workers[name]; w != nil && w.Server != nil {
 				log = w.Log()

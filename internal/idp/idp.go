@@ -196,7 +196,7 @@ func (p *Provider) Issued() (all []string) {
 func (p *Provider) order(path string, body, answer any) {
 	p.t.Helper()
 	b := kit.Must(json.Marshal(body))(p.t)
-	resp := kit.Must(http.Post(p.control+path, "application/json", bytes.NewReader(b)))(p.t) //nolint:noctx // it is ours
+	resp := kit.Must(http.Post(p.control+path, "application/json", bytes.NewReader(b)))(p.t)
 	defer resp.Body.Close()
 	text := kit.Must(io.ReadAll(resp.Body))(p.t)
 	if resp.StatusCode != http.StatusOK {
@@ -226,7 +226,7 @@ func (p *Provider) Login(c *http.Client, address, sub string) *http.Response {
 // Approve signs in as a user and approves a device code, as it was shown; or denies it, if the settings say so.
 func (p *Provider) Approve(userCode, sub string) {
 	p.t.Helper()
-	resp := kit.Must(http.PostForm(p.Issuer+"/device", url.Values{"user_code": {userCode}, "sub": {sub}}))(p.t) //nolint:noctx // it is ours
+	resp := kit.Must(http.PostForm(p.Issuer+"/device", url.Values{"user_code": {userCode}, "sub": {sub}}))(p.t)
 	text := kit.Must(io.ReadAll(resp.Body))(p.t)
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

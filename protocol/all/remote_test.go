@@ -63,10 +63,9 @@ func (s *remoteServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = json.Unmarshal(body, &m)
 	result := ""
-	session := r.Header.Get("Mcp-Session-Id")
 	switch m.Method {
 	case "initialize":
-		session = fmt.Sprint("session-", len(s.sessions))
+		session := fmt.Sprint("session-", len(s.sessions))
 		s.sessions[session] = map[string]bool{key: true}
 		w.Header().Set("Mcp-Session-Id", session)
 		result = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}`

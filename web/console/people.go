@@ -48,7 +48,7 @@ type attempt struct {
 }
 
 func attemptCookie(r *http.Request, value string, age int, overTLS bool) *http.Cookie {
-	c := cookie(r, value, age, overTLS)
+	c := cookie(r, value, age, overTLS) //nolint:gosec // it has all of them
 	// Strict would keep it from the answer, to which the provider sends the browser.
 	c.Name, c.SameSite = strings.Replace(c.Name, "toolpost-", "toolpost-signin-", 1), http.SameSiteLaxMode
 	return c
