@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -119,6 +120,10 @@ type uses struct {
 	seen map[string]bool
 }
 
+// leastTyped is the length from which a value that its caller has written into the arguments of a call is hidden everywhere. A shorter one
+// may be a word that others write, too.
+const leastTyped = 16
+
 // maxUses bounds what a record has of them: a call can have many hosts if the config says *.
 const maxUses = 32
 
@@ -166,7 +171,10 @@ func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool, hid
 				missing = append(missing, o)
 				continue
 			}
-			hidden.Add("connection "+o.Name, h.Access) // a tool may know it by another way
+			hidden.Add("connection "+o.Name, h.Access)                                           // a tool may know it by another way
+			if len(h.Access) >= leastTyped && !bytes.Equal(hidden.Bytes(call.Args), call.Args) { // and the record would have it
+				c.env.Redactor.Add("connection "+o.Name, h.Access)
+			}
 		}
 		if len(missing) == 0 || !wait || !c.env.now().Before(until) {
 			return missing, nil
