@@ -16,7 +16,7 @@ import (
 type Connections interface {
 	Start(ctx context.Context, p tool.Principal, b connection.Begin) (connection.Begun, error)
 	Finish(ctx context.Context, p tool.Principal, e connection.End) (name string, done bool, err error)
-	Paste(ctx context.Context, p tool.Principal, name, other, key string) error
+	Paste(ctx context.Context, p tool.Principal, b connection.Begin, key string) (name string, err error)
 	List(ctx context.Context, caller string, lasting bool) ([]connection.Status, error)
 	All(ctx context.Context) ([]connection.Status, error)
 	Remove(ctx context.Context, caller, name string) (why, err error)
@@ -48,7 +48,7 @@ type StartArgs struct {
 	Name     string `json:"name" doc:"the connection, by its name in the config; a link names it, too"`
 	Caller   string `json:"caller" doc:"for operators: an agent of this machine, such as agent/claude, in place of the caller"`
 	Link     string `json:"secret_link" doc:"the link that an earlier call asked to open"`
-	Redirect string `json:"redirect" doc:"the address that the browser comes back to: on the machine of the person, or /v1/connections/callback of the console"`
+	Redirect string `json:"redirect" doc:"the address that the browser comes back to: on the machine of the person, or /v1/connections/callback/NAME of the console"`
 	Device   bool   `json:"device" doc:"give a code that a person types at another device"`
 }
 
@@ -76,6 +76,7 @@ type FinishArgs struct {
 	State  string `json:"secret_state" schema:"required minLength=1" doc:"as connections.start gave it"`
 	Code   string `json:"secret_code" doc:"what the provider sent the browser back with; empty for a device"`
 	Issuer string `json:"issuer" doc:"the member iss of the provider's answer, if it has one"`
+	At     string `json:"at" doc:"the connection at whose address of the console the browser came back, if it did"`
 }
 
 // Finished is the output of connections.finish.
@@ -85,7 +86,7 @@ type Finished struct {
 }
 
 func (t tools) finish(ctx context.Context, c *define.Call, a FinishArgs) (Finished, error) {
-	name, done, err := t.c.Finish(ctx, c.Caller, connection.End{State: a.State, Code: a.Code, Issuer: a.Issuer})
+	name, done, err := t.c.Finish(ctx, c.Caller, connection.End{State: a.State, Code: a.Code, Issuer: a.Issuer, At: a.At})
 	if done {
 		c.Summary = name + " is connected"
 	}
@@ -94,17 +95,19 @@ func (t tools) finish(ctx context.Context, c *define.Call, a FinishArgs) (Finish
 
 // KeyArgs are the arguments of connections.key.
 type KeyArgs struct {
-	Name   string `json:"name" schema:"required minLength=1" doc:"the connection, by its name in the config"`
+	Name   string `json:"name" doc:"the connection, by its name in the config; a link names it, too"`
 	Caller string `json:"caller" doc:"for operators: an agent of this machine, in place of the caller"`
+	Link   string `json:"secret_link" doc:"the link that an earlier call asked to open"`
 	Key    string `json:"secret_key" schema:"required minLength=1" doc:"the key; it is recorded nowhere"`
 }
 
 func (t tools) key(ctx context.Context, c *define.Call, a KeyArgs) (Finished, error) {
-	if err := t.c.Paste(ctx, c.Caller, a.Name, a.Caller, a.Key); err != nil {
+	name, err := t.c.Paste(ctx, c.Caller, connection.Begin{Name: a.Name, Caller: a.Caller, Link: a.Link}, a.Key)
+	if err != nil {
 		return Finished{}, err
 	}
-	c.Summary = a.Name + " is connected"
-	return Finished{a.Name, true}, nil
+	c.Summary = name + " is connected"
+	return Finished{name, true}, nil
 }
 
 // ListArgs are the arguments of connections.list.

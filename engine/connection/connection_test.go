@@ -38,6 +38,7 @@ type provider struct {
 	renewals map[string]int    // by person
 	revoked  []string
 	issuer   string // that it says it is; empty means its address
+	nameless bool   // its answers do not say who gives them
 	fails    atomic.Bool
 	pending  atomic.Int32 // how often a device is to ask again
 	during   func()       // called while a token is renewed
@@ -52,7 +53,7 @@ func newProvider(t *testing.T, lasts int) *provider {
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"issuer": p.named(), "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token",
 			"device_authorization_endpoint": p.URL + "/device", "revocation_endpoint": p.URL + "/revoke", "registration_endpoint": p.URL + "/register",
-			"authorization_response_iss_parameter_supported": true,
+			"authorization_response_iss_parameter_supported": !p.nameless,
 		})
 	})
 	mux.HandleFunc("/token", p.token)
@@ -179,6 +180,12 @@ sources: [{name: issues, protocol: mcp, command: [x], connections: [api]}, {name
 `
 
 func caller(id string) tool.Principal { return tool.Principal{ID: id, Door: "http"} }
+
+// paste keeps a key.
+func (p *program) paste(t *testing.T, who tool.Principal, b connection.Begin, key string) error {
+	_, err := p.Paste(t.Context(), who, b, key)
+	return err
+}
 
 // connect lets a caller agree.
 func (p *program) connect(t *testing.T, who string) {
@@ -343,23 +350,23 @@ func TestSharedCallersHaveNoConnections(t *testing.T) {
 	one := started(t, new(store.Connections), "k", "", pastedConfig)
 	for _, who := range []string{"guest", tool.SelfPrefix + "claude", ""} {
 		kit.Equal(t, tool.AsError(kit.Err(one.call(t, tool.Call{Caller: caller(who)}))).Reason, connection.SharedName)
-		kit.Refused(t, one.Paste(t.Context(), caller(who), "api", "", "canary-key"), tool.CodeAccessDenied, "")
+		kit.Refused(t, one.paste(t, caller(who), connection.Begin{Name: "api"}, "canary-key"), tool.CodeAccessDenied, "")
 	}
 	operator := tool.Principal{ID: "local", Operates: true}
-	kit.Refused(t, one.Paste(t.Context(), caller("ada"), "api", "agent/claude", "canary-key"), tool.CodeAccessDenied, "only operators")
-	kit.Refused(t, one.Paste(t.Context(), operator, "api", "ada", "canary-key"), tool.CodeAccessDenied, "only for agents")
-	kit.Refused(t, one.Paste(t.Context(), operator, "api", tool.SelfPrefix+"x", "canary-key"), tool.CodeAccessDenied, "calls itself")
-	kit.OK(t, one.Paste(t.Context(), operator, "api", "agent/claude", "canary-key"))
+	kit.Refused(t, one.paste(t, caller("ada"), connection.Begin{Name: "api", Caller: "agent/claude"}, "canary-key"), tool.CodeAccessDenied, "only operators")
+	kit.Refused(t, one.paste(t, operator, connection.Begin{Name: "api", Caller: "ada"}, "canary-key"), tool.CodeAccessDenied, "only for agents")
+	kit.Refused(t, one.paste(t, operator, connection.Begin{Name: "api", Caller: tool.SelfPrefix + "x"}, "canary-key"), tool.CodeAccessDenied, "calls itself")
+	kit.OK(t, one.paste(t, operator, connection.Begin{Name: "api", Caller: "agent/claude"}, "canary-key"))
 	kit.Equal(t, one.value(t, "agent/claude"), "canary-key")
 	for _, bad := range []string{"short", "two\nlines-of-key", " space-before"} {
-		kit.Refused(t, one.Paste(t.Context(), caller("ada"), "api", "", bad), tool.CodeInvalidInput, "in one line")
+		kit.Refused(t, one.paste(t, caller("ada"), connection.Begin{Name: "api"}, bad), tool.CodeInvalidInput, "in one line")
 	}
 }
 
 func TestRowOfAnotherCallerDoesNotOpen(t *testing.T) {
 	rows := new(store.Connections)
 	one := started(t, rows, "k", "", pastedConfig)
-	kit.OK(t, one.Paste(t.Context(), caller("ada"), "api", "", "canary-key"))
+	kit.OK(t, one.paste(t, caller("ada"), connection.Begin{Name: "api"}, "canary-key"))
 	r := kit.Must(rows.Find(t.Context(), "ada", "api"))(t)
 	if strings.Contains(string(r.Sealed), "canary") {
 		t.Error("the row is not sealed")
@@ -369,7 +376,7 @@ func TestRowOfAnotherCallerDoesNotOpen(t *testing.T) {
 	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("eve")})), tool.CodeAccessDenied, "connect again")
 	lost := started(t, rows, "another", "", pastedConfig)
 	kit.Refused(t, kit.Err(lost.call(t, tool.Call{Caller: caller("ada")})), tool.CodeAccessDenied, "sealed with another key")
-	kit.OK(t, lost.Paste(t.Context(), caller("ada"), "api", "", "another-key"))
+	kit.OK(t, lost.paste(t, caller("ada"), connection.Begin{Name: "api"}, "another-key"))
 	kit.Equal(t, lost.value(t, "ada"), "another-key")
 }
 
@@ -404,7 +411,7 @@ func TestTokensAreNotForAnotherProvider(t *testing.T) {
 func TestPastedKeyIsNotForOtherHosts(t *testing.T) {
 	rows := new(store.Connections)
 	one := started(t, rows, "k", "", strings.Replace(pastedConfig, "[api.example]", "[api.example, b.example]", 1))
-	kit.OK(t, one.Paste(t.Context(), caller("ada"), "api", "", "canary-key"))
+	kit.OK(t, one.paste(t, caller("ada"), connection.Begin{Name: "api"}, "canary-key"))
 	turned := started(t, rows, "k", "", strings.Replace(pastedConfig, "[api.example]", "[b.example, api.example]", 1))
 	kit.Equal(t, turned.value(t, "ada"), "canary-key")
 	other := started(t, rows, "k", "", strings.Replace(pastedConfig, "[api.example]", "[api.example, c.example]", 1))
@@ -588,10 +595,48 @@ func TestStateIsForOneCallerOnceAndForAWhile(t *testing.T) {
 	one.At(func() time.Time { return time.Now().Add(11 * time.Minute) })
 	kit.Refused(t, finish("ada", late), tool.CodeInvalidInput, "too old")
 	one.At(time.Now)
-	for _, to := range []string{"https://evil.example/v1/connections/callback", "http://127.0.0.1@evil.example/", "javascript:x", ""} {
+	for _, to := range []string{"https://evil.example" + connection.CallbackPath + "git", "http://127.0.0.1@evil.example/", "javascript:x", ""} {
 		_, err := one.Start(t.Context(), caller("ada"), connection.Begin{Name: "git", Redirect: to})
 		kit.Refused(t, err, tool.CodeInvalidInput, "cannot be sent to")
 	}
+}
+
+// A provider whose answers do not name it is told from others by the address at which the browser came back.
+func TestAnswerAtTheAddressOfAnotherConnectionIsRefused(t *testing.T) {
+	p := newProvider(t, 3600)
+	p.nameless = true
+	one := started(t, new(store.Connections), "k", "https://tools.example", oauthConfig(p, "client_id: c,"))
+	at := "https://tools.example" + connection.CallbackPath
+	for _, to := range []string{at, at + "evil", at + "git/"} {
+		_, err := one.Start(t.Context(), caller("ada"), connection.Begin{Name: "git", Redirect: to})
+		kit.Refused(t, err, tool.CodeInvalidInput, "cannot be sent to")
+	}
+	begun := kit.Must(one.Start(t.Context(), caller("ada"), connection.Begin{Name: "git", Redirect: at + "git"}))(t)
+	e := connection.End{State: begun.State, Code: "code-ada"}
+	for _, e.At = range []string{"", "evil"} {
+		_, _, err := one.Finish(t.Context(), caller("ada"), e)
+		kit.Refused(t, err, tool.CodeAccessDenied, "not from the provider")
+	}
+	e.At = "git"
+	_, done, err := one.Finish(t.Context(), caller("ada"), e)
+	kit.OK(t, err)
+	kit.Equal(t, done, true)
+}
+
+// A link says whose key is asked for: what stands beside it in an address is not believed.
+func TestKeyIsPastedForTheCallerOfALink(t *testing.T) {
+	one := started(t, new(store.Connections), "k", "https://tools.example", pastedConfig)
+	operator := tool.Principal{ID: "local", Operates: true}
+	asked := kit.Must(one.call(t, tool.Call{Caller: caller("agent/claude")}))(t).Ask
+	var shown struct{ URL string }
+	kit.OK(t, json.Unmarshal(asked.Needs[0].Params, &shown))
+	link := kit.Must(url.Parse(strings.TrimPrefix(shown.URL, "https://tools.example/#")))(t).Query().Get("link")
+	wrong := connection.Begin{Name: "other", Caller: "agent/evil", Link: link}
+	kit.Refused(t, one.paste(t, caller("eve"), wrong, "canary-key"), tool.CodeAccessDenied, "for another caller")
+	kit.OK(t, one.paste(t, operator, wrong, "canary-key"))
+	kit.Equal(t, one.value(t, "agent/claude"), "canary-key")
+	wrong.Link = "forged"
+	kit.Refused(t, one.paste(t, operator, wrong, "canary-key"), tool.CodeInvalidInput, "not made by this server")
 }
 
 func TestServerThatSaysItIsAnotherIsRefused(t *testing.T) {

@@ -24,8 +24,9 @@ import (
 // How long a person has to agree, once a link was made.
 const linkLasts = 10 * time.Minute
 
-// CallbackPath is the path at which browsers come back to the console.
-const CallbackPath = "/v1/connections/callback"
+// CallbackPath is the path at which browsers come back to the console. The name of the connection follows it: what one provider answers
+// is not taken for the answer of another one.
+const CallbackPath = "/v1/connections/callback/"
 
 // A link is what a state or a link contains, sealed. It is for one caller, and ends.
 type link struct {
@@ -134,20 +135,24 @@ type Begun struct {
 	Every        time.Duration
 }
 
-// Start begins to connect an account.
-func (c *Connections) Start(ctx context.Context, p tool.Principal, b Begin) (begun Begun, err error) {
+// begin returns which connection of which caller is meant.
+func (c *Connections) begin(p tool.Principal, b Begin) (o *Options, caller string, err error) {
 	if b.Link != "" {
 		l, err := c.openLink(linkPurpose, b.Link, p)
 		if err != nil {
-			return begun, err
+			return nil, "", err
 		}
 		b.Name, b.Caller = l.Name, l.Caller
 	}
-	caller, err := c.of(p, b.Caller)
-	if err != nil {
-		return begun, err
+	if caller, err = c.of(p, b.Caller); err == nil {
+		o, err = c.named(b.Name)
 	}
-	o, err := c.named(b.Name)
+	return o, caller, err
+}
+
+// Start begins to connect an account.
+func (c *Connections) Start(ctx context.Context, p tool.Principal, b Begin) (begun Begun, err error) {
+	o, caller, err := c.begin(p, b)
 	switch {
 	case err != nil:
 		return begun, err
@@ -189,16 +194,17 @@ func (c *Connections) Start(ctx context.Context, p tool.Principal, b Begin) (beg
 
 // redirect returns the address that the browser comes back to: on the machine of the person, or at the console.
 func (c *Connections) redirect(o *Options, wanted string) (string, error) {
-	if o.Redirect != "" && strings.HasSuffix(wanted, CallbackPath) {
+	at := CallbackPath + o.Name
+	if o.Redirect != "" && strings.HasSuffix(wanted, at) {
 		return o.Redirect, nil
 	}
 	u, err := url.Parse(wanted)
 	local := err == nil && u.Scheme == "http" && oauth.Loopback(u) && u.User == nil && u.Fragment == "" && u.RawQuery == ""
-	if local || c.console() != "" && wanted == c.console()+CallbackPath {
+	if local || c.console() != "" && wanted == c.console()+at {
 		return wanted, nil
 	}
 	return "", tool.Errorf(tool.CodeInvalidInput, "the browser cannot be sent to %q, which is neither this machine nor the console; if the console is "+
-		"behind a proxy, give the connection `redirect: https://HOST%s`", wanted, CallbackPath)
+		"behind a proxy, give the connection `redirect: https://HOST%s`", wanted, at)
 }
 
 func (c *Connections) console() string {
@@ -208,8 +214,9 @@ func (c *Connections) console() string {
 	return strings.TrimSuffix(c.env.Console(), "/")
 }
 
-// An End is what the provider sent the browser back with; all but the state is empty for a device.
-type End struct{ State, Code, Issuer string }
+// An End is what the provider sent the browser back with, and the connection at whose address of the console it came back. All but the
+// state is empty for a device.
+type End struct{ State, Code, Issuer, At string }
 
 // Finish ends what Start has begun. done is false while the person has not decided at another device.
 func (c *Connections) Finish(ctx context.Context, p tool.Principal, e End) (name string, done bool, err error) {
@@ -247,7 +254,8 @@ func (c *Connections) Finish(ctx context.Context, p tool.Principal, e End) (name
 // exchange gets the token for a code, once. The code must come from the server that the person was sent to: another one could
 // answer in its place, and get the code of this one.
 func (c *Connections) exchange(ctx context.Context, client *oauth.Client, l link, e End) (t oauth.Token, err error) {
-	if (client.NamesItself || e.Issuer != "") && strings.TrimSuffix(e.Issuer, "/") != strings.TrimSuffix(client.Issuer, "/") {
+	if strings.HasSuffix(l.Redirect, CallbackPath+l.Name) && e.At != l.Name ||
+		(client.NamesItself || e.Issuer != "") && strings.TrimSuffix(e.Issuer, "/") != strings.TrimSuffix(client.Issuer, "/") {
 		return t, tool.Errorf(tool.CodeAccessDenied, "the answer is not from the provider of %s", l.Name).Because("issuer")
 	}
 	sum, err := c.env.Keys.Sum(statePurpose, []byte(l.Once))
@@ -273,21 +281,17 @@ func explained(err error) error {
 }
 
 // Paste keeps a key that a person has pasted.
-func (c *Connections) Paste(ctx context.Context, p tool.Principal, name, other, key string) error {
-	caller, err := c.of(p, other)
-	if err != nil {
-		return err
-	}
-	o, err := c.named(name)
+func (c *Connections) Paste(ctx context.Context, p tool.Principal, b Begin, key string) (name string, err error) {
+	o, caller, err := c.begin(p, b)
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case o.Key != pasted:
-		return tool.Errorf(tool.CodeInvalidInput, "%s takes no key: run `toolpost connections add %s`", o.Name, o.Name)
+		return "", tool.Errorf(tool.CodeInvalidInput, "%s takes no key: run `toolpost connections add %s`", o.Name, o.Name)
 	case len(key) < secret.MinSize || len(key) > 16<<10 || !httpguts.ValidHeaderFieldValue(key) || strings.TrimSpace(key) != key:
-		return tool.Errorf(tool.CodeInvalidInput, "a key has %d characters or more, in one line and without spaces around it", secret.MinSize)
+		return "", tool.Errorf(tool.CodeInvalidInput, "a key has %d characters or more, in one line and without spaces around it", secret.MinSize)
 	}
-	return c.put(ctx, o, caller, held{Access: key}, oauth.Token{})
+	return o.Name, c.put(ctx, o, caller, held{Access: key}, oauth.Token{})
 }
 
 // put stores what a caller has connected, in place of what was there.

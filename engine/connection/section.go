@@ -30,7 +30,7 @@ type Options struct {
 	Revoke    string   `yaml:"revoke" doc:"address of the endpoint that revokes tokens; default: as the issuer says"`
 	ClientID  string   `yaml:"client_id" doc:"id of the client that you registered with the provider; default: this program registers one, if the provider lets it"`
 	Secret    string   `yaml:"client_secret" doc:"name of the secret that holds this client's password, if it has one"`
-	Redirect  string   `yaml:"redirect" doc:"address that the browser comes back to, which ends in /v1/connections/callback; needed if the console is behind a proxy"`
+	Redirect  string   `yaml:"redirect" doc:"address that the browser comes back to, which ends in /v1/connections/callback/NAME; needed if the console is behind a proxy"`
 	Scopes    []string `yaml:"scopes" doc:"scopes that a person is asked for"`
 	Hosts     []string `yaml:"hosts" doc:"hosts that the key may be sent to, written as in walls.network"`
 	Methods   []string `yaml:"methods" doc:"HTTP methods of the requests that may have the key; default: all"`
@@ -75,6 +75,9 @@ func (o *Options) Validate() error {
 		if address != "" && !oauth.Safe(address) {
 			return fmt.Errorf("connection %q: %q is not an https address", o.Name, address)
 		}
+	}
+	if o.Redirect != "" && !strings.HasSuffix(o.Redirect, CallbackPath+o.Name) {
+		return fmt.Errorf("connection %q: the address redirect ends in %s%s, where the console waits for its provider", o.Name, CallbackPath, o.Name)
 	}
 	for _, path := range o.Paths {
 		if !strings.HasPrefix(path, "/") {

@@ -31,7 +31,7 @@ sources: [{name: who, protocol: openapi, document: who.json, server: %q, private
 doors: {http: {}}
 `, provider.Issuer, host, provider.Issuer), 0o600))
 	s := served.Start(t, w.bin, dir)
-	provider.Client(idp.Client{ID: "toolpost", Redirects: []string{s.URL() + "/v1/connections/callback"}})
+	provider.Client(idp.Client{ID: "toolpost", Redirects: []string{s.URL() + "/v1/connections/callback/account"}})
 	asked, err := s.Raw(t.Context(), "whoami", `{}`)
 	kit.OK(t, err)
 	asked = strings.ReplaceAll(asked, `\u0026`, "&")

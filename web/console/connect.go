@@ -14,14 +14,14 @@ const maxAnswered = 8 << 10
 // leads to the page, which knows its caller, and which finishes with a call of that caller. What the provider answered goes into
 // the fragment, so that no further request has it in a URL.
 func (c *Console) connected(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
-	answered, back := r.URL.Query(), url.Values{}
+	answered, back := r.URL.Query(), url.Values{"at": {r.PathValue("name")}}
 	for _, name := range []string{"state", "code", "iss", "error"} {
 		if v := answered.Get(name); v != "" && len(v) <= maxAnswered {
 			back.Set(name, v)
 		}
 	}
 	h := w.Header()
-	h.Set("Location", "../../#/connections?"+back.Encode()) // a proxy may serve us below a path
+	h.Set("Location", "../../../#/connections?"+back.Encode()) // a proxy may serve us below a path
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusSeeOther)

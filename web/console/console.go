@@ -72,7 +72,7 @@ func (c *Console) On(d web.Door) web.Door {
 			{Method: "GET", Path: "/{$}", Open: true, Serve: c.page(s)},
 			{Method: "GET", Path: "/v1/session", Serve: c.show},
 			{Method: "POST", Path: "/v1/session", Open: true, Serve: c.signIn(s, d.Name)},
-			{Method: "GET", Path: "/v1/connections/callback", Open: true, Serve: c.connected},
+			{Method: "GET", Path: "/v1/connections/callback/{name}", Open: true, Serve: c.connected},
 			{Method: "DELETE", Path: "/v1/session", Open: true, Serve: c.signOut},
 			{Method: "GET", Path: "/v1/signin", Open: true, Serve: c.providers},
 			{Method: "POST", Path: "/v1/signin/{provider}", Open: true, Serve: c.beginSignIn(s)},

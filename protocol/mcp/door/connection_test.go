@@ -59,7 +59,7 @@ func TestCallGoesOnWhenItsUserHasConnected(t *testing.T) {
 						t.Errorf("%s: asked %+v", version, r.Params)
 					}
 					if action == "accept" {
-						kit.OK(t, c.Paste(ctx, <-callers, "api", "", "key-of-the-caller"))
+						kit.Must(c.Paste(ctx, <-callers, connection.Begin{Name: "api"}, "key-of-the-caller"))(t)
 					}
 					return &sdk.ElicitResult{Action: action}, nil
 				},
@@ -79,7 +79,7 @@ func TestClientThatShowsNoLinksIsToldHowToConnect(t *testing.T) {
 			!strings.Contains(text, "http://127.0.0.1:8700/#/connections?") {
 			t.Errorf("%s: %s", version, text)
 		}
-		kit.OK(t, c.Paste(t.Context(), <-callers, "api", "", "key-of-the-caller"))
+		kit.Must(c.Paste(t.Context(), <-callers, connection.Begin{Name: "api"}, "key-of-the-caller"))(t)
 		if r = g.call(t, version, nil); !strings.Contains(allText(r), "key-of-the-caller") {
 			t.Errorf("%s, again: %s", version, allText(r))
 		}

@@ -23,30 +23,32 @@ export class Connecting {
 
   /** Reads what the address brings, and takes it out of the address: a code is used once. */
   async arrive(): Promise<void> {
-    const [state, code, issuer, error] = ['state', 'code', 'iss', 'error'].map((name) => route.param(name));
+    const [state, code, issuer, error, where] = ['state', 'code', 'iss', 'error', 'at'].map((name) => route.param(name));
     const link = route.param('link');
     if (link) this.asked = { name: route.param('name'), link, caller: route.param('caller') };
     if (state || error || link) replace('#/connections');
     if (error) this.failed = 'The provider says that access was not granted.';
     else if (state && code) {
       await this.try(async () => {
-        const { name } = await own<{ name: string }>('connections.finish', { secret_state: state, secret_code: code, issuer });
+        const { name } = await own<{ name: string }>('connections.finish', { secret_state: state, secret_code: code, issuer, at: where });
         this.done = `${name} is connected.`;
       });
     }
   }
 
   /** Sends the browser to the provider. */
-  async connect(args: { name: string } | { secret_link: string }): Promise<void> {
+  async connect({ name, link }: { name: string; link?: string }): Promise<void> {
     await this.try(async () => {
-      const { secret_url } = await own<{ secret_url: string }>('connections.start', { ...args, redirect: at('v1/connections/callback') });
+      const redirect = at(`v1/connections/callback/${name}`);
+      const { secret_url } = await own<{ secret_url: string }>('connections.start', { ...(link ? { secret_link: link } : { name }), redirect });
       if (/^https?:\/\//.test(secret_url)) location.assign(secret_url);
     });
   }
 
-  async paste(name: string, key: string, caller = ''): Promise<void> {
+  /** Keeps a key for what a link names, or for a connection of the caller. */
+  async paste(of: { name: string; link?: string }, key: string): Promise<void> {
     await this.try(async () => {
-      await own('connections.key', { name, secret_key: key, ...(caller ? { caller } : {}) });
+      const { name } = await own<{ name: string }>('connections.key', { ...(of.link ? { secret_link: of.link } : { name: of.name }), secret_key: key });
       this.done = `${name} is connected.`;
       this.asked = undefined;
     });
