@@ -179,6 +179,8 @@ func (p *program) begin(ctx context.Context, places chan struct{}, calls *sync.W
 	select {
 	case places <- struct{}{}:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // places get free, too, once all calls end
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.late++
