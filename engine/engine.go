@@ -142,17 +142,6 @@ func unapproved(next tool.Handler) tool.Handler {
 	})
 }
 
-// connectedAtHub is atHub for the stage of connections. A call of a hub comes without credentials, so one that needs some is refused.
-func connectedAtHub(p place) place {
-	p.forwarded = func(tool.Handler) tool.Handler {
-		return tool.HandlerFunc(func(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
-			return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnsupported, "%s uses connections, which calls of other nodes do not have: "+
-				"give its source to the hubs", c.Tool))
-		})
-	}
-	return p
-}
-
 // chain is the path of every call, outermost stage first: from the door to resolve, and from there through the stages of
 // the tool to its runner. The order is the design; the comment on each line explains the position of its stage. The
 // stages marked given come with the options. The others are the engine's own, or need more of a tool than its spec.
@@ -207,8 +196,8 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		// something: a call that waits for its approval has not begun.
 		approvedAtHub(given("approval")),
 		// Behind approval: no person is asked to connect an account for a call that is refused. In front of idempotency and all
-		// that counts: a call that waits for a person has not begun.
-		connectedAtHub(given("connection")),
+		// that counts: a call that waits for a person has not begun. A call of a hub has brought the keys.
+		given("connection"),
 		// Behind policy: a caller that is not allowed never sees a replay. Before quota and lease: a replay is free.
 		atHub(given("idempotency")),
 		// Before lease: a call over its quota uses up no lease.

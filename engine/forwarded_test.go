@@ -56,21 +56,3 @@ func TestForwardedCallsNoteTheirWalls(t *testing.T) {
 	kit.Must(e.Invoke(t.Context(), c, tool.Discard))(t)
 	kit.Equal(t, c.Record.Walls, "no_network,no_subprocess")
 }
-
-// A call of a hub brings no credentials, and must not run without them.
-func TestForwardedCallThatNeedsConnectionsIsRefused(t *testing.T) {
-	o := under(rules(t, `{}`))
-	o.Stages = map[string]engine.Stage{"connection": func(spec *tool.Spec) tool.Middleware {
-		if spec.Name != "connected" {
-			return nil
-		}
-		return func(next tool.Handler) tool.Handler { return next }
-	}}
-	e := start(t, o, bind("std", source(echo, "echo", "connected")))
-	for name, want := range map[string]tool.Code{"echo": "", "connected": tool.CodeUnsupported} {
-		_, err := e.Invoke(t.Context(), &tool.Call{Tool: name, Args: []byte(`{}`), FromHub: true}, tool.Discard)
-		kit.Equal(t, tool.CodeOf(err), want, name)
-		_, err = e.Invoke(t.Context(), &tool.Call{Tool: name, Args: []byte(`{}`)}, tool.Discard)
-		kit.OK(t, err)
-	}
-}

@@ -37,6 +37,8 @@ type Binding struct {
 	Overall bool
 	// Remote is set if other nodes of the fleet run its tools.
 	Remote bool
+	// Connections of callers that its tools use; those of a tool of other nodes come with the tool.
+	Connections []string
 }
 
 // A Runner may report that one of its tools cannot be called now, and why; its other tools are unaffected. Unavailable
@@ -270,6 +272,9 @@ func (sh *shelf) take(src *source, now time.Time) []batch {
 func newItem(src *source, given *tool.Spec) *item {
 	own := *given
 	own.Source, own.Protocol, own.Own, own.Slug = src.Name, src.Protocol, "", ""
+	if !src.Remote {
+		own.Connections = src.Connections
+	}
 	own.SettleTier()
 	it := &item{own: &own, source: src, err: src.Err}
 	var hides error

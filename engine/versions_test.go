@@ -38,9 +38,10 @@ func (n *tally) run(_ context.Context, c *tool.Call, _ tool.Sink) (*tool.Result,
 // versions is a source with a tool that has two definitions: one reads a text, and the other one, which gets half of the calls, writes it.
 func versions(run tool.HandlerFunc) *fake {
 	f := source(run)
+	newer := &tool.Spec{Name: "note", Effects: tool.Effects{Writes: true}, Input: only("text", "words"), Elsewhere: tool.Elsewhere{Digest: "new"}}
 	f.specs = []*tool.Spec{{
-		Name: "note", Digest: "old", Effects: tool.Effects{Reads: true}, Input: only("text"),
-		Versions: []tool.Version{{Percent: 50, Spec: &tool.Spec{Name: "note", Digest: "new", Effects: tool.Effects{Writes: true}, Input: only("text", "words")}}},
+		Name: "note", Effects: tool.Effects{Reads: true}, Input: only("text"),
+		Elsewhere: tool.Elsewhere{Digest: "old", Versions: []tool.Version{{Percent: 50, Spec: newer}}},
 	}}
 	return f
 }

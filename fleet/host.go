@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/idempotency"
+	"toolpost/fleet/lent"
 	"toolpost/tool"
 	"toolpost/wire/packed"
 	"toolpost/wire/receipt"
@@ -54,7 +55,8 @@ type host struct {
 	list    atomic.Pointer[list]
 	resting chan func() // tasks for goroutines that rest
 	rests   atomic.Int32
-	room    budget // of the streams
+	room    budget    // of the streams
+	box     *lent.Box // opens the keys of calls
 
 	mu       sync.Mutex
 	streams  map[string]*stream // by the subject of the answers
@@ -67,11 +69,12 @@ type host struct {
 	idle     chan struct{} // closed once it drains and no call is left
 }
 
-func newHost(n *Node) *host {
+func newHost(n *Node, box *lent.Box) *host {
 	return &host{
 		id: n.pass.ID, name: n.pass.Name, attest: n.attest, journal: n.env.Journal, run: rand.Text(), machine: n.env.Machine, orders: n.obey, log: n.env.Log, life: n.life, places: n.env.Places,
 		streams: map[string]*stream{}, seen: map[string]bool{}, resting: make(chan func()),
 		room: budget{most: mostHeld, full: busy("has more calls on their way to it than it can hold")},
+		box:  box,
 	}
 }
 
@@ -175,8 +178,11 @@ func (h *host) serve(subject string, s *stream) {
 func (s *stream) finish(ctx context.Context, answer []byte, err error) error {
 	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
-	if s.receipt != nil {
-		if err := s.send(ctx, kindReceipt, s.receipt); err != nil {
+	for k, body := range map[kind][]byte{kindReceipt: s.receipt, kindUses: s.uses} {
+		if body == nil {
+			continue
+		}
+		if err := s.send(ctx, k, body); err != nil {
 			return err
 		}
 	}
@@ -243,6 +249,10 @@ func (h *host) accept(subject string, body []byte) (a accepted, err error) {
 		return a, busy("has another definition of the tool %s now", r.Tool)
 	}
 	c, err := r.call(at(raw, 0), at(raw, 1), at(raw, 2))
+	if err == nil && len(r.Keys) > 0 {
+		c.Record = &tool.Record{}
+		c.Credentials, err = h.box.Open(r.Keys, r.purpose())
+	}
 	return accepted{c, &r, l.once[key]}, tool.BeforeRun(err)
 }
 
@@ -264,6 +274,7 @@ func (h *host) call(ctx context.Context, subject string, s *stream, body []byte)
 		return nil, tool.BeforeRun(tool.Ended(ctx))
 	}
 	out := &remoteSink{ctx: ctx, s: s, log: h.log}
+	defer func() { s.uses = lent.Uses(a.Record) }()
 	if a.once {
 		return h.once(ctx, a, s, out)
 	}

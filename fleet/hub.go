@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/fleet/lent"
 	"toolpost/fleet/roster"
 	"toolpost/fleet/spool"
 	"toolpost/tool"
@@ -88,7 +89,8 @@ type announcement struct {
 	// Of a hub: the digests of the sections of its config, which all hubs should share.
 	Config   map[string]string `json:"config,omitzero"`
 	Draining bool              `json:"draining,omitzero"`
-	Since    time.Time         `json:"since"` // when it started, by its own clock
+	Since    time.Time         `json:"since"`          // when it started, by its own clock
+	Seal     []byte            `json:"seal,omitempty"` // the public key of this run, for the keys of calls
 }
 
 func newHub(n *Node) *hub {
@@ -261,6 +263,10 @@ func (s *stream) exchange(ctx context.Context, k kind, body []byte, out tool.Sin
 		}
 		if err == nil && f.kind == kindReceipt && k == kindCall && s.receipt == nil {
 			s.receipt = bytes.Clone(f.body[:min(len(f.body), receipt.Most+1)]) // the budget does not count it; a longer one is wrong
+			continue
+		}
+		if err == nil && f.kind == kindUses && k == kindCall && s.uses == nil {
+			s.uses = bytes.Clone(f.body[:min(len(f.body), lent.Most)])
 			continue
 		}
 		switch {

@@ -55,7 +55,9 @@ func whose(c *tool.Call) [32]byte {
 // once runs a call that may change something, unless it has begun here before, and notes what becomes of it: before it runs that it
 // begins, and before the answer is sent what it is.
 func (h *host) once(ctx context.Context, a accepted, s *stream, out *remoteSink) ([]byte, error) {
-	a.Record = &tool.Record{}
+	if a.Record == nil {
+		a.Record = &tool.Record{}
+	}
 	begin := time.Now()
 	if h.journal != nil {
 		s.lasts.Store(true)

@@ -28,6 +28,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/lent"
 	"toolpost/fleet/membership"
 	"toolpost/fleet/outward"
 	"toolpost/fleet/roster"
@@ -152,6 +153,10 @@ func (n *Node) Sources() (all []*Source) {
 
 // Start connects a node to its fleet. It returns at once: hubs that cannot be reached are tried again.
 func Start(ctx context.Context, env Env) (*Node, error) {
+	box, err := lent.NewBox()
+	if err != nil {
+		return nil, err
+	}
 	lock, err := membership.Lock(env.State)
 	if err != nil {
 		return nil, err
@@ -159,7 +164,7 @@ func Start(ctx context.Context, env Env) (*Node, error) {
 	n := &Node{env: env, lock: lock, links: map[string]*link{}, pass: *env.Pass, since: time.Now(), nudge: make(chan struct{}, 1)}
 	n.env.Listen, n.env.Places = cmp.Or(env.Listen, DefaultListen), cmp.Or(env.Places, 1024)
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	n.host = newHost(n)
+	n.host = newHost(n, box)
 	if err := n.listTools(ctx); err != nil {
 		_ = lock.Close()
 		return nil, err
@@ -204,7 +209,7 @@ func (n *Node) announcement() announcement {
 	return announcement{
 		ID: n.pass.ID, Name: n.pass.Name, Role: string(n.pass.Role), Run: n.host.run, Link: linkVersion, Version: n.env.Version,
 		Labels: n.env.Labels, Digest: l.digest, Tools: len(l.tools), Running: running, Places: n.env.Places, Draining: draining,
-		Since: n.since, Config: sections,
+		Since: n.since, Config: sections, Seal: n.host.box.Public(),
 	}
 }
 

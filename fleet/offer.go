@@ -31,6 +31,7 @@ type offerHead struct {
 	HintsIgnored bool            `json:"hints_ignored,omitempty"`
 	Upstream     bool            `json:"upstream,omitempty"`
 	Touches      bool            `json:"touches,omitempty"`
+	Connections  []string        `json:"connections,omitempty"`
 }
 
 // encode writes the definition of a tool, whose digest identifies it.
@@ -39,7 +40,7 @@ func (o *Offer) encode() ([]byte, error) {
 	s.Name, s.Own, s.Slug, s.Aliases = ownName(o.Spec), "", "", nil // published names are the hub's business
 	head := offerHead{
 		Spec: &s, Held: s.Held, Resources: s.Resources, TitleHint: s.TitleHint, TaskSupport: s.TaskSupport,
-		HintsIgnored: s.HintsIgnored, Upstream: o.Upstream, Touches: o.Touches,
+		HintsIgnored: s.HintsIgnored, Upstream: o.Upstream, Touches: o.Touches, Connections: s.Connections,
 	}
 	s.Input, s.Output = nil, nil
 	return packed.Write(&head, o.Spec.Input, o.Spec.Output, o.Spec.Extra)
@@ -63,7 +64,7 @@ func decodeOffer(b []byte) (*offered, error) {
 	}
 	s.Own, s.Slug, s.Aliases = "", "", nil // a node chooses no names but the tool's own
 	s.Input, s.Output, s.Extra = at(raw, 0), at(raw, 1), at(raw, 2)
-	s.Held, s.Resources = head.Held, head.Resources
+	s.Held, s.Resources, s.Connections = head.Held, head.Resources, head.Connections
 	s.TitleHint, s.TaskSupport, s.HintsIgnored = head.TitleHint, head.TaskSupport, head.HintsIgnored
 	o := Offer{Spec: s, Upstream: head.Upstream, Touches: head.Touches}
 	digest, err := o.digest()

@@ -137,13 +137,19 @@ func TestReadsHaveNoReceipt(t *testing.T) {
 type liar struct {
 	*membership.Pass
 	link   int
+	seal   []byte
+	offers *toolbox // what it offers; nil means a tool that waits
+	frame  []byte   // the last one
 	answer func(l *liar, r *request, args []byte, put func(k kind, body []byte))
 }
 
 func (l *liar) join(f *fleetTest, name string) {
 	l.Pass = f.join(name, member.Worker)
 	nc := kit.Must(raw(f.t, f.hub, l.Pass))(f.t)
-	list := kit.Must(newList(block(name, tool.Effects{Writes: true}).Offers(f.t.Context())))(f.t)
+	if l.offers == nil {
+		l.offers = &block(name, tool.Effects{Writes: true}).toolbox
+	}
+	list := kit.Must(newList(l.offers.Offers(f.t.Context())))(f.t)
 	_ = kit.Must(nc.Subscribe(subjectNode+l.ID, func(m *nats.Msg) {
 		number := uint32(0)
 		put := func(k kind, body []byte) {
@@ -155,11 +161,12 @@ func (l *liar) join(f *fleetTest, name string) {
 			put(kindResult, list.packed)
 		case kindCall:
 			var r request
+			l.frame = m.Data
 			args, _ := packed.Read(m.Data[headSize:], &r)
 			l.answer(l, &r, args[0], put)
 		}
 	}))(f.t)
-	f.announce(nc, announcement{ID: l.ID, Run: name, Link: cmp.Or(l.link, linkVersion), Digest: list.digest, Places: 1})
+	f.announce(nc, announcement{ID: l.ID, Run: name, Link: cmp.Or(l.link, linkVersion), Digest: list.digest, Places: 1, Seal: l.seal})
 	kit.Eventually(f.t, "the hub knows the tools of "+name, func() bool { return f.has(name) })
 }
 

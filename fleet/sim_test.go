@@ -299,7 +299,7 @@ func (w *simWorker) start(ctx context.Context) {
 	n.env = Env{Options: Options{Places: 6}, Machine: &simMachine{w, n}, Log: slog.New(slog.DiscardHandler)}
 	n.life, n.end = context.WithCancelCause(ctx)
 	n.env.Journal = w.journal.of(n.life)
-	n.host = newHost(n)
+	n.host = newHost(n, nil)
 	n.host.orders = n.obey
 	if err := n.listTools(ctx); err != nil {
 		panic(err)

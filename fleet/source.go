@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"toolpost/fleet/lent"
 	"toolpost/fleet/spool"
 	"toolpost/tool"
 	"toolpost/wire/envelope"
@@ -177,7 +178,7 @@ func (s *Source) foresee(c *tool.Call) (p *peer, touches tool.Touches, err error
 	defer stop()
 	st := s.hub.open(p)
 	defer s.hub.close(st)
-	body, err := s.request(ctx, c, p, st.reply, t.digest, 0)
+	body, err := s.request(ctx, c, p, st.reply, t.digest, 0, nil)
 	if err == nil {
 		body, err = st.exchange(ctx, kindTouches, body, tool.Discard)
 	}
@@ -202,10 +203,6 @@ func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 func (s *Source) send(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	if ctx.Err() != nil {
 		return nil, tool.Ended(ctx)
-	}
-	if len(c.Credentials) > 0 {
-		return nil, tool.BeforeRun(tool.Errorf(tool.CodeUnsupported, "%s uses connections of its caller, which are not sent to other nodes: "+
-			"give its source to the hubs, or take `connections` out of it", c.Tool))
 	}
 	var tried []*peer
 	var busy error   // of the node that refused it last
@@ -359,10 +356,19 @@ func (p *peer) load() float64 { return float64(max(p.inflight, p.Running)) / flo
 const resumeMark = "|"
 
 // request writes a call for a node.
-func (s *Source) request(ctx context.Context, c *tool.Call, p *peer, reply, digest string, attempt int) ([]byte, error) {
+func (s *Source) request(
+	ctx context.Context, c *tool.Call, p *peer, reply, digest string, attempt int, keys []*tool.Credential,
+) ([]byte, error) {
 	r, err := newRequest(c, p.Run, reply, attempt, digest, envelope.Left(ctx))
+	if err == nil && len(keys) > 0 {
+		if len(p.Seal) == 0 {
+			err := tool.Errorf(tool.CodeUnavailable, "the node %s has an earlier version, which takes no keys of callers; upgrade it", p.Name)
+			return nil, tool.BeforeRun(err.Because(reasonGone))
+		}
+		r.Keys, err = lent.Seal(ctx, p.Seal, r.purpose(), keys)
+	}
 	if err != nil {
-		return nil, err
+		return nil, answered{tool.BeforeRun(err)}
 	}
 	if _, id, ok := strings.Cut(c.Resume, resumeMark); ok {
 		r.Resume = id
@@ -379,7 +385,7 @@ func (s *Source) try(ctx context.Context, c *tool.Call, p *peer, digest string, 
 	}
 	st := s.hub.open(p)
 	defer s.hub.close(st)
-	body, err := s.request(ctx, c, p, st.reply, digest, attempt)
+	body, err := s.request(ctx, c, p, st.reply, digest, attempt, c.Credentials)
 	if err != nil {
 		return nil, err
 	}
@@ -393,6 +399,7 @@ func (s *Source) try(ctx context.Context, c *tool.Call, p *peer, digest string, 
 	if body, err = st.exchange(ctx, kindCall, body, out); err == nil {
 		r, err = s.result(body, p)
 	}
+	lent.Note(st.uses, c.Credentials)
 	s.hub.attested(c, p, st, digest, attempt, r, err)
 	return r, err
 }

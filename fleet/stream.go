@@ -29,6 +29,7 @@ const (
 	kindOrder   kind = 'o' // to a node: an order
 	kindEvent   kind = 'e' // to a hub
 	kindReceipt kind = 's' // to a hub: the receipt of the call, if it asked for one
+	kindUses    kind = 'u' // to a hub: the hosts that got the keys of the call, if it had some
 	kindResult  kind = 'r' // to a hub: the last one
 	kindError   kind = 'f' // to a hub: the last one, in place of a result
 	kindEnd     kind = 'x' // not numbered: the other end wants nothing more; the body is the error
@@ -107,6 +108,7 @@ type stream struct {
 	// Of a node: the call goes on to its end if its hub took the node for gone, as it does if the hub is gone.
 	lasts   atomic.Bool
 	receipt []byte // of the call; a node sends it before the last message
+	uses    []byte // of the keys of the call, likewise
 	last    frame  // of a hub: the last message, once it came
 }
 

@@ -56,6 +56,7 @@ type request struct {
 	Left       time.Duration   `json:"left,omitempty"`    // the time that the call still has; 0: no limit. A duration, since clocks differ
 	Guarantees tool.Guarantees `json:"guarantees,omitzero"`
 	Scope      json.RawMessage `json:"scope,omitzero"` // the files that the policy of the hub leaves to the call
+	Keys       []byte          `json:"keys,omitempty"` // of the connections of its caller: see purpose
 }
 
 // newRequest writes a call for a node.
@@ -88,6 +89,9 @@ func (r *request) call(args, answers, state []byte) (c *tool.Call, err error) {
 	}
 	return c, err
 }
+
+// purpose binds the keys of a call to the one stream on which a node runs it once.
+func (r *request) purpose() []byte { return []byte(r.To + "\x00" + r.Reply + "\x00" + r.Call) }
 
 // ownName is the name of a tool at its source.
 func ownName(s *tool.Spec) string {

@@ -1,6 +1,9 @@
 package tool
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // A Credential is the caller's account or key at a provider, for one call. A runner sends its value to the provider's hosts
 // and nowhere else: a program behind walls holds a placeholder, which the proxy of its room replaces on the way out. The value is
@@ -18,6 +21,11 @@ type Credential struct {
 	Value func(context.Context) (string, error) `json:"-"`
 	// Used notes in the record of the call that the value was sent to a host. It may be called at any time and often.
 	Used func(host string) `json:"-"`
+}
+
+// SameHosts reports whether two credentials may be sent to the same places.
+func (c *Credential) SameHosts(o *Credential) bool {
+	return slices.Equal(c.Hosts, o.Hosts) && slices.Equal(c.Methods, o.Methods) && slices.Equal(c.Paths, o.Paths)
 }
 
 // String names the connection only, so that a credential can be logged.

@@ -45,10 +45,16 @@ type Spec struct {
 	// and MCP doors offer it as what it is. Resources are those that can be read with it.
 	Method    string     `json:"method,omitempty"`
 	Resources []Resource `json:"-"`
-	Digest    string     `json:"-"` // of a tool of other nodes: of the definition
-	Versions  []Version  `json:"-"` // of a tool of other nodes: further definitions that get a share of its calls
+	Elsewhere
+	Connections []string `json:"-"` // of the callers, that its source uses
 	// Skills are instructions for a model that the tool returns, each when it is called with {"name": ...}.
 	Skills []Skill `json:"skills,omitempty"`
+}
+
+// Elsewhere is what a hub knows of a tool of other nodes.
+type Elsewhere struct {
+	Digest   string    `json:"-"` // of the definition
+	Versions []Version `json:"-"` // further definitions, which get a share of its calls
 }
 
 // An MCPDefinition is what else an MCP server said about its tool, for MCP doors, which repeat it.

@@ -147,6 +147,7 @@ func (p *provider) count(who string) int {
 type program struct {
 	*connection.Connections
 	redactor secret.Redactor
+	needs    []string // the connections of the source issues
 }
 
 func key(text string) *secret.Keyed {
@@ -163,8 +164,9 @@ func started(t *testing.T, s connection.Store, seal, console, text string) *prog
 	})
 	path := filepath.Join(t.TempDir(), "toolpost.yaml")
 	kit.OK(t, os.WriteFile(path, []byte(text), 0o600))
-	apply := kit.Must(p.Read(kit.Must(config.Load(path))(t)))(t)
-	apply()
+	cfg := kit.Must(config.Load(path))(t)
+	kit.Must(p.Read(cfg))(t)()
+	p.needs = cfg.Sources[0].Connections
 	t.Cleanup(p.Close)
 	return p
 }
@@ -203,7 +205,7 @@ func (p *program) connect(t *testing.T, who string) {
 func (p *program) call(t *testing.T, c tool.Call) (*tool.Result, error) {
 	t.Helper()
 	if c.Spec == nil {
-		c.Spec = &tool.Spec{Name: "list", Source: "issues"}
+		c.Spec = &tool.Spec{Name: "list", Source: "issues", Connections: p.needs}
 	}
 	c.Tool = c.Spec.Name
 	h := tool.Handler(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
@@ -240,7 +242,7 @@ func TestValueIsHiddenInCallsOfItsCaller(t *testing.T) {
 	says := tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		return &tool.Result{OK: true, Summary: "access-ada-1 access-bob-2"}, nil
 	})
-	spec := &tool.Spec{Name: "status", Source: "issues"}
+	spec := &tool.Spec{Name: "status", Source: "issues", Connections: one.needs}
 	stage := one.For(spec)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		return c.Hide(says).Invoke(ctx, c, out)
 	}))
@@ -250,6 +252,50 @@ func TestValueIsHiddenInCallsOfItsCaller(t *testing.T) {
 		r, err := stage.Invoke(t.Context(), &tool.Call{Tool: "status", Spec: spec, Caller: caller(who)}, tool.Discard)
 		kit.OK(t, err)
 		kit.Equal(t, r.Summary, want)
+	}
+}
+
+// A node says itself what its tools use. It gets what the config of the hub lends to it, and nothing else.
+func TestToolOfAnotherNodeGetsOnlyWhatIsLentToItsSource(t *testing.T) {
+	p := newProvider(t, 3600)
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c, remote: [far],"))
+	one.connect(t, "ada")
+	spec := tool.Spec{Name: "list", Source: "near", Connections: []string{"git"}, Elsewhere: tool.Elsewhere{Digest: "d"}}
+	run := func(spec tool.Spec) error { return kit.Err(one.call(t, tool.Call{Caller: caller("ada"), Notes: tool.Notes{}, Tool: spec.Name, Spec: &spec})) }
+	kit.Refused(t, run(spec), tool.CodeAccessDenied, "`remote: [near]`")
+	spec.Connections = []string{"git", "other"}
+	spec.Source = "far"
+	kit.Refused(t, run(spec), tool.CodeAccessDenied, "other, which the config of this node does not have")
+	spec.Connections = []string{"git"}
+	kit.OK(t, run(spec))
+}
+
+// The node of a tool uses the keys that the hub has sent with the call, for the hosts that both name, and no others.
+func TestCallOfAHubUsesTheKeysThatItBrings(t *testing.T) {
+	one := started(t, new(store.Connections), "k", "", pastedConfig)
+	kit.OK(t, one.paste(t, caller("ada"), connection.Begin{Name: "api"}, "key-of-this-node"))
+	call := func(keys ...*tool.Credential) (*tool.Record, error) {
+		c := tool.Call{Caller: caller("ada"), FromHub: true, Notes: tool.Notes{Record: &tool.Record{}, Credentials: keys}}
+		r, err := one.call(t, c)
+		if err == nil {
+			kit.Equal(t, r.Summary, "key-of-the-hub")
+		}
+		return c.Record, err
+	}
+	key := &tool.Credential{
+		Connection: "api", Hosts: []string{"api.example"}, Value: func(context.Context) (string, error) { return "key-of-the-hub", nil },
+	}
+	kit.EqualSlices(t, kit.Must(call(key))(t).Connections, []string{"api api.example"})
+	wider := *key
+	wider.Hosts = []string{"*.example"}
+	other := *key
+	other.Connection = "git"
+	for want, keys := range map[string][]*tool.Credential{
+		"which its hub has not sent": {&other}, "other hosts, methods or paths": {&wider}, "api, which its hub": nil,
+	} {
+		_, err := call(keys...)
+		kit.Refused(t, err, tool.CodeAccessDenied, want)
+		kit.Equal(t, tool.NotRun(err), true)
 	}
 }
 

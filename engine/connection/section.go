@@ -39,6 +39,7 @@ type Options struct {
 	Header    string   `yaml:"header" doc:"header in which sources over HTTP send the key, with {key} in its place; default: Authorization: Bearer {key}"`
 	Key       string   `yaml:"key" schema:"enum=pasted" doc:"pasted: a person gives the key itself"`
 	Expose    bool     `yaml:"expose" doc:"give programs the key itself, in env, since they pin certificates; they can then send it anywhere"`
+	Remote    []string `yaml:"remote" doc:"sources of other nodes of the fleet that get the key, sealed for one call; their nodes name the same hosts"`
 	Grant     string   `yaml:"grant" schema:"enum=client_credentials" doc:"client_credentials: the token is that of the client, and all callers use it"`
 }
 
@@ -187,7 +188,7 @@ func Section() config.Part {
 // A plan is what a config says about connections.
 type plan struct {
 	named   map[string]*Options
-	sources map[string][]*Options // by the names of the sources that use them
+	sources map[string][]*Options // by the names of the sources of this node that use them
 }
 
 // Read reads the connections of a config, and those that its sources name.

@@ -2,6 +2,7 @@ package connection
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -55,7 +56,7 @@ func (c *Connections) leave(caller string) {
 // For is an engine.Stage: it gives calls the credentials of their callers. It runs behind approval, so that no person is
 // asked to connect an account for a call that is refused, and before idempotency, whose keys are for calls that run.
 func (c *Connections) For(spec *tool.Spec) tool.Middleware {
-	if len(c.now.Load().sources[spec.Source]) == 0 {
+	if len(spec.Connections) == 0 {
 		return nil
 	}
 	return func(next tool.Handler) tool.Handler {
@@ -66,7 +67,11 @@ func (c *Connections) For(spec *tool.Spec) tool.Middleware {
 }
 
 func (c *Connections) pass(ctx context.Context, call *tool.Call, out tool.Sink, next tool.Handler) (*tool.Result, error) {
-	if err := c.apart(call.Caller); err != nil {
+	needed, err := c.needs(call.Spec)
+	if err == nil && call.FromHub {
+		return c.lent(ctx, call, out, next, needed)
+	}
+	if err = cmp.Or(err, c.apart(call.Caller)); err != nil {
 		return nil, tool.BeforeRun(err)
 	}
 	answered := IsID(call.Resume)
@@ -76,7 +81,7 @@ func (c *Connections) pass(ctx context.Context, call *tool.Call, out tool.Sink, 
 		}
 	}
 	hidden := new(secret.Redactor)
-	missing, err := c.lacks(ctx, call, answered, hidden)
+	missing, err := c.lacks(ctx, call, needed, answered, hidden)
 	if err != nil {
 		return nil, tool.BeforeRun(err)
 	}
@@ -89,8 +94,53 @@ func (c *Connections) pass(ctx context.Context, call *tool.Call, out tool.Sink, 
 	}
 	own.Hide = c.env.Hide(hidden)
 	var uses uses
-	for _, o := range c.now.Load().sources[call.Spec.Source] {
+	for _, o := range needed {
 		own.Credentials = append(own.Credentials, c.credential(o, call.Caller.ID, &uses, hidden))
+	}
+	r, err := next.Invoke(ctx, &own, out)
+	call.Record.Connected(uses.all())
+	return r, err
+}
+
+// needs returns the connections that a tool uses. One of another node gets those that the config lends to its source: a node says
+// itself what its tools use, and might say too much.
+func (c *Connections) needs(spec *tool.Spec) (all []*Options, err error) {
+	for _, name := range spec.Connections {
+		o := c.now.Load().named[name]
+		switch {
+		case o == nil:
+			return nil, tool.Errorf(tool.CodeAccessDenied, "%s uses the connection %s, which the config of this node does not have", spec.Name, name)
+		case spec.Digest != "" && !slices.Contains(o.Remote, spec.Source):
+			return nil, tool.Errorf(tool.CodeAccessDenied, "%s runs on another node and uses the connection %s, which stays on this one: to send it "+
+				"there, sealed for each call, give the connection `remote: [%s]`", spec.Name, name, spec.Source)
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// lent runs a call of a hub with the keys that the hub has sent for it, if they may go to the same hosts here.
+func (c *Connections) lent(ctx context.Context, call *tool.Call, out tool.Sink, next tool.Handler, needed []*Options) (*tool.Result, error) {
+	own, hidden := *call, new(secret.Redactor)
+	own.Credentials, own.Hide = nil, c.env.Hide(hidden)
+	var uses uses
+	for _, o := range needed {
+		one := o.credential()
+		i := slices.IndexFunc(call.Credentials, func(k *tool.Credential) bool { return k.Connection == o.Name })
+		switch {
+		case i < 0:
+			return nil, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "%s uses the connection %s, which its hub has not sent", call.Tool, o.Name))
+		case !call.Credentials[i].SameHosts(one):
+			return nil, tool.BeforeRun(tool.Errorf(tool.CodeAccessDenied, "the connection %s of %s has other hosts, methods or paths on its node than "+
+				"at the hub: give both the same", o.Name, call.Tool))
+		}
+		one.Value, one.Used = call.Credentials[i].Value, func(host string) { uses.add(o.Name + " " + host) }
+		value, err := one.Value(ctx)
+		if err != nil {
+			return nil, tool.BeforeRun(err)
+		}
+		hidden.Add("connection "+o.Name, value)
+		own.Credentials = append(own.Credentials, one)
 	}
 	r, err := next.Invoke(ctx, &own, out)
 	call.Record.Connected(uses.all())
@@ -145,7 +195,9 @@ func (u *uses) all() []string {
 }
 
 // lacks returns the connections that a call needs and its caller does not have. A call whose caller has opened the link waits for them.
-func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool, hidden *secret.Redactor) (missing []*Options, err error) {
+func (c *Connections) lacks(
+	ctx context.Context, call *tool.Call, needed []*Options, wait bool, hidden *secret.Redactor,
+) (missing []*Options, err error) {
 	if wait = wait && c.enter(call.Caller.ID); wait {
 		defer c.leave(call.Caller.ID)
 	}
@@ -153,7 +205,7 @@ func (c *Connections) lacks(ctx context.Context, call *tool.Call, wait bool, hid
 	for {
 		changed := c.changes.Changed()
 		missing = nil
-		for _, o := range c.now.Load().sources[call.Spec.Source] {
+		for _, o := range needed {
 			if o.Grant == machine {
 				continue
 			}

@@ -231,7 +231,7 @@ func TestACallThatNeverBeganRunsInItsPlace(t *testing.T) {
 		}
 		c := func(id string) *tool.Call {
 			c := call("k", `{}`)
-			c.ID, c.Spec = id, &tool.Spec{Name: "add", Source: "one", Digest: "d"}
+			c.ID, c.Spec = id, &tool.Spec{Name: "add", Source: "one", Elsewhere: tool.Elsewhere{Digest: "d"}}
 			return c
 		}
 		var runs atomic.Int64

@@ -300,7 +300,9 @@ func (c *Catalogue) bind(ctx context.Context) []tool.Change {
 	defer cancel()
 	bindings := []engine.Binding{c.own}
 	for _, s := range c.sources {
-		b := engine.Binding{Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err, Upstream: c.upstream(s.Source)}
+		b := engine.Binding{
+			Name: s.Name, Protocol: s.Protocol, Runner: s.runner, Err: s.err, Upstream: c.upstream(s.Source), Connections: s.Connections,
+		}
 		if b.Waits = s.waits || len(c.inFront(s)) > 0; b.Waits {
 			b.Runner, b.Err, b.Comes, b.Connects = nil, nil, c.env.Early && c.late, c.connects(s.Source)
 		}

@@ -32,7 +32,7 @@ func connected(t *testing.T) (*connection.Connections, *gated, chan tool.Princip
 	kit.OK(t, os.WriteFile(path, []byte("connections: [{name: api, key: pasted, hosts: [api.example]}]\n"+
 		"sources: [{name: issues, protocol: mcp, command: [x], connections: [api]}]\n"), 0o600))
 	kit.Must(c.Read(kit.Must(config.Load(path))(t)))(t)()
-	spec := &tool.Spec{Name: "echo", Source: "issues"}
+	spec := &tool.Spec{Name: "echo", Source: "issues", Connections: []string{"api"}}
 	run := c.For(spec)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		value, err := c.Credentials[0].Value(ctx)
 		return &tool.Result{OK: true, Output: []byte(`{"key":"` + value + `"}`)}, err
