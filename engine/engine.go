@@ -16,6 +16,7 @@ import (
 	"toolpost/engine/pin"
 	"toolpost/engine/policy"
 	"toolpost/engine/queue"
+	"toolpost/host/secret"
 	"toolpost/tool"
 )
 
@@ -219,23 +220,11 @@ func chain(o Options, log *slog.Logger) (outer, ofTool []place) {
 		atHub(given("session")),
 		// Inside all stages that keep an outcome: none of them keeps a secret that a tool printed.
 		given("redact"),
-		// Removes the keys of the caller, from its own calls alone: a caller chooses them, and must not choose what others can read.
-		always("redact", hide),
 		// Innermost: what the walls stopped is reported where it happens, and paths in the report are redacted like all
 		// else.
 		of("hint", func(it *item) tool.Middleware { return hint.Stage(it.spec) }),
 	}
 	return outer, ofTool
-}
-
-// hide removes the values of the credentials of a call from what its tool says.
-func hide(next tool.Handler) tool.Handler {
-	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		if c.Hide == nil {
-			return next.Invoke(ctx, c, out)
-		}
-		return c.Hide(next).Invoke(ctx, c, out)
-	})
 }
 
 // wrap puts the stages of a tool around h; the first place is the outermost.
@@ -269,9 +258,10 @@ func (p place) either(next, stage tool.Handler) tool.Handler {
 func (e *Engine) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	own := &struct {
 		tool.Call
-		memo tool.Memo
+		memo    tool.Memo
+		secrets secret.Redactor
 	}{Call: *c}
-	own.Began, own.Memo = time.Now(), &own.memo
+	own.Began, own.Memo, own.memo.Secrets = time.Now(), &own.memo, &own.secrets
 	own.Name()
 	return e.outer.Invoke(ctx, &own.Call, out)
 }

@@ -119,7 +119,7 @@ func (n *Node) openSections() (map[string]engine.Stage, error) {
 	n.models = model.NewRegistry(model.Env{Secrets: n.Catalogue, Redactor: n.redactor})
 	n.planners = planner.New(planner.Env{Secrets: n.Catalogue, OffLimits: n.OffLimits(), Redactor: n.redactor})
 	n.connections = connection.New(connection.Env{
-		Store: n.storage.Connections, Keys: n.storage.Sealing, Marks: n.storage.Marks(), Secrets: n.Catalogue, Redactor: n.redactor, Hide: redact.Tool,
+		Store: n.storage.Connections, Keys: n.storage.Sealing, Marks: n.storage.Marks(), Secrets: n.Catalogue, Redactor: n.redactor,
 		Shared: n.anonymous(), Console: n.ConsoleURL, Log: n.o.Log,
 	})
 	stages := n.plainStages()

@@ -201,6 +201,8 @@ type Watcher interface {
 	Admit(*Call) error
 	// Found is called when the tool is known.
 	Found(*Spec)
+	// Learned is called when the call has secrets of its own, which its arguments may have.
+	Learned()
 	// Sent is called when the call is sent to a node of the fleet, each time that it is.
 	Sent(node string)
 	// Enter is called when the call enters a stage. It returns the number that Leave takes.

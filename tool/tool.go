@@ -199,8 +199,6 @@ type Notes struct {
 	Holds func() error
 	// Credentials are what the caller has connected for the tool's source; set by the connection stage.
 	Credentials []*Credential
-	// Hide removes the values of Credentials from what the tool says; set with them, and nil without.
-	Hide Middleware
 }
 
 // A Handover gives a caller that stores the outcome of a call the record of that call, so that both are written at once.
@@ -216,6 +214,8 @@ type Memo struct {
 	View any             // the part of a workspace that the call sees
 	// Leased is one more than the tier up to which a lease of the call has been used.
 	Leased int
+	// Secrets knows what is secret in this call alone, such as the keys of its caller; nil means nothing. It is a *secret.Redactor.
+	Secrets any
 }
 
 // Start returns when the call came into the engine. All stages measure from there: reading the clock takes a hundredth

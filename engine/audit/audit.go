@@ -64,17 +64,16 @@ type Trail struct {
 	o       Options
 	waiting waiting
 	missed  func(*tool.Record, error) // the method value miss, made once because every call passes it
-	clean   func(*tool.Record) *tool.Record
-	node    func() string // may be nil
+	node    func() string             // may be nil
+	columns Table
 }
 
 // New makes a trail.
 func New(o Options) *Trail {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Digests = cmp.Or(o.Digests, secret.NewKeyed(nil))
-	log := redacted{o.Log, o.Redactor, Columns()}
-	o.Log = log
-	t := &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}, clean: log.clean}
+	t := &Trail{o: o, waiting: waiting{most: cmp.Or(o.Waiting, 4096)}, columns: Columns()}
+	t.o.Log = redacted{o.Log, t}
 	t.missed = t.miss
 	return t
 }
@@ -190,7 +189,7 @@ func (t *Trail) Begun() tool.Middleware {
 		if r == nil || r.Begun || c.Spec != nil && c.Spec.Effects.ChangesNothing() {
 			return nil
 		}
-		if err := t.o.Log.Begin(context.WithoutCancel(ctx), r); err != nil {
+		if err := t.o.Log.Begin(context.WithoutCancel(ctx), t.clean(r, secret.Of(c))); err != nil {
 			return tool.BeforeRun(notBegun(c.Tool, err))
 		}
 		r.Begun = true
@@ -226,13 +225,14 @@ func (t *Trail) end(ctx context.Context, c *tool.Call, out tool.Sink, r *tool.Re
 		rec.Replay, _ = r.Trace.Details[hit].(bool)
 		rec.Cached = r.Trace.Cached
 	}
+	rec = t.clean(rec, secret.Of(c))
 	t.Flush(ctx)
 	switch h := c.Handover; {
 	case err == nil && (rec.ReadOnly || c.DryRun):
 		t.o.Log.Later(rec, t.missed)
 		return nil
 	case err == nil && rec.Begun && h != nil && c.Parent == "":
-		h.Record, h.Missed = t.clean(rec), func(failed error) error {
+		h.Record, h.Missed = t.clean(rec, t.o.Redactor), func(failed error) error {
 			t.miss(rec, failed)
 			return notKept(rec, failed)
 		}
@@ -323,35 +323,34 @@ func (t *Trail) digestOf(args []byte) string {
 
 // A redacted log never stores a secret.
 type redacted struct {
-	of       Log
-	redactor *secret.Redactor
-	columns  Table
+	Log
+	of *Trail
 }
 
 // Begin implements Log.
 func (l redacted) Begin(ctx context.Context, r *tool.Record) error {
-	return l.redactor.Error(l.of.Begin(ctx, l.clean(r)))
+	return l.of.o.Redactor.Error(l.Log.Begin(ctx, l.of.clean(r, l.of.o.Redactor)))
 }
 
 // Append implements Log.
 func (l redacted) Append(ctx context.Context, r *tool.Record, durable bool) error {
-	return l.redactor.Error(l.of.Append(ctx, l.clean(r), durable))
+	return l.of.o.Redactor.Error(l.Log.Append(ctx, l.of.clean(r, l.of.o.Redactor), durable))
 }
 
 // Later implements Log.
 func (l redacted) Later(r *tool.Record, missed func(*tool.Record, error)) {
-	l.of.Later(l.clean(r), missed)
+	l.Log.Later(l.of.clean(r, l.of.o.Redactor), missed)
 }
 
 // clean returns a record without secrets. Digests stay as they are: a value cannot be read from them.
-func (l redacted) clean(was *tool.Record) *tool.Record {
-	if l.redactor.Idle() {
+func (t *Trail) clean(was *tool.Record, redactor *secret.Redactor) *tool.Record {
+	if redactor.Idle() {
 		return was
 	}
 	r := *was
-	for i := range l.columns {
-		if c := &l.columns[i]; !c.Ours {
-			redactValue(l.redactor, c.Value(&r))
+	for i := range t.columns {
+		if c := &t.columns[i]; !c.Ours {
+			redactValue(redactor, c.Value(&r))
 		}
 	}
 	if !bytes.Equal(r.Receipt, was.Receipt) { // it proves nothing any more

@@ -151,7 +151,7 @@ func TestEveryForeignColumnIsRedacted(t *testing.T) {
 	kit.OK(t, os.WriteFile(filepath.Join(dir, "canary"), []byte("the canary"), 0o600))
 	redactor := secret.Open(t.Context(), dir, map[string]secret.From{"CANARY": {File: "canary"}}, nil).Redactor()
 	was := filled(t)
-	clean := redacted{nil, redactor, Columns()}.clean(was)
+	clean := (&Trail{columns: Columns()}).clean(was, redactor)
 	kit.Equal(t, cmp.Diff(filled(t), was), "", "the record itself was changed")
 	ours := []string{}
 	for _, c := range Columns() {
@@ -189,13 +189,13 @@ func TestAReceiptIsKeptWholeOrNotAtAll(t *testing.T) {
 		return kit.Must(strictjson.Marshal(receipt.Signed{Document: document, Signature: []byte("s"), Key: "U", Salt: []byte("salt")}))(t)
 	}
 	clean := func(r *tool.Record) receipt.Signed {
-		return kit.Must(receipt.Read(redacted{nil, redactor, Columns()}.clean(r).Receipt))(t)
+		return kit.Must(receipt.Read((&Trail{columns: Columns()}).clean(r, redactor).Receipt))(t)
 	}
 	const document = `{"call": "\u0063"}`
 	kit.DeepEqual(t, clean(&tool.Record{Args: []byte(`{"a":1}`), Receipt: signed(document)}),
 		receipt.Signed{Document: document, Signature: []byte("s"), Key: "U", Salt: []byte("salt")})
 	kit.DeepEqual(t, clean(&tool.Record{Args: []byte(`{"a":"the canary"}`), Receipt: signed(document)}),
 		receipt.Signed{Document: document, Signature: []byte("s"), Key: "U"})
-	dropped := redacted{nil, redactor, Columns()}.clean(&tool.Record{Receipt: signed(`{"tool":"the canary"}`)})
+	dropped := (&Trail{columns: Columns()}).clean(&tool.Record{Receipt: signed(`{"tool":"the canary"}`)}, redactor)
 	kit.Equal(t, string(dropped.Receipt), "")
 }

@@ -126,6 +126,32 @@ func TestOwnReadOnlyToolsAreNotKept(t *testing.T) {
 	}
 }
 
+// What a call learns to be secret on its way is removed from the arguments that are kept already, also while it runs.
+func TestSecretThatACallLearnsIsKeptNoLonger(t *testing.T) {
+	const canary = "canary-of-ada"
+	c := calls.New(calls.Env{})
+	seen := func(id string) string {
+		call, _ := c.Find(operator, "", id)
+		return fmt.Sprintf("%+v %s", call, call.Args)
+	}
+	h := chain(c, echo, func(_ context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		kit.Equal(t, strings.Contains(seen("c1"), canary), true, "nothing is known yet")
+		secret.Of(c).Add("key", canary)
+		c.Watch.By.Learned()
+		if text := seen("c1"); strings.Contains(text, canary) || !strings.Contains(text, `"key":"[secret key]"`) {
+			t.Errorf("while it runs: %s", text)
+		}
+		ev := tool.LogEvent("warn", "blocked")
+		ev.Blocked = &tool.Blocked{Capability: "filesystem_write", Target: "/tmp/" + canary}
+		return &tool.Result{OK: true}, out.Emit(ev)
+	})
+	notes := tool.Notes{Memo: &tool.Memo{Secrets: new(secret.Redactor)}}
+	invoke(t, h, tool.Call{ID: "c1", Args: json.RawMessage(`{"key":"` + canary + `"}`), Caller: ada, Notes: notes})
+	if text := seen("c1"); strings.Contains(text, canary) {
+		t.Errorf("afterwards: %s", text)
+	}
+}
+
 func TestASecretIsNeverKept(t *testing.T) {
 	const canary = "canary-1f0c6f2b9d"
 	var r secret.Redactor

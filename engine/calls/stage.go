@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -132,6 +133,20 @@ func (e *entry) Found(spec *tool.Spec) {
 	l.Tell()
 }
 
+// Learned implements tool.Watcher.
+func (e *entry) Learned() {
+	l := e.of
+	args := secret.Of(e.call).JSON(l.env.Redactor.JSON(e.call.Args))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := e.slot; s != nil {
+		d := &s.docs[docArgs]
+		l.grow(s, -cap(d.text))
+		d.text = d.text[:0]
+		l.put(s, docArgs, args, maxDoc)
+	}
+}
+
 // Sent implements tool.Watcher. Followers are told of the call again, with its node.
 func (e *entry) Sent(node string) {
 	l := e.of
@@ -163,7 +178,7 @@ func (e *entry) Emit(ev tool.Event) error {
 	if e.slot != nil {
 		if b := ev.Blocked; b != nil {
 			stopped := *b
-			stopped.Target = l.env.Redactor.String(b.Target) // only the data went through redact
+			stopped.Target = secret.Of(e.call).String(l.env.Redactor.String(b.Target)) // only the data went through redact
 			l.block(e.slot, stopped)
 		}
 		l.say(e.slot, copied, len(ev.Data))

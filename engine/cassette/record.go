@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/host/secret"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
 )
@@ -89,16 +90,16 @@ func answers(c *tool.Call) bool {
 func (r *Recorder) keep(spec *tool.Spec, c *tool.Call, heard *listener, result *tool.Result, err error) {
 	heard.mu.Lock()
 	defer heard.mu.Unlock()
-	own := cmp.Or(spec.Own, spec.Name)
+	own, keys := cmp.Or(spec.Own, spec.Name), secret.Of(c)
 	call := &Call{
-		Source: spec.Source, Tool: own, Args: r.env.Args(c.Args), Run: c.Run,
+		Source: spec.Source, Tool: own, Args: keys.JSON(r.env.Args(c.Args)), Run: c.Run,
 		At: heard.began.UTC(), Millis: time.Since(heard.began).Milliseconds(), Events: heard.events, Cut: heard.cut,
 	}
 	if answers(c) { // a tool may have asked for a password
-		call.Resumed, call.Answers = true, r.env.Args(c.Answers)
+		call.Resumed, call.Answers = true, keys.JSON(r.env.Args(c.Answers))
 	}
 	if err != nil {
-		e := tool.AsError(err)
+		e := tool.AsError(keys.Error(err))
 		call.Error = &tool.Error{Code: e.Code, Reason: e.Reason, Message: e.Message, Details: e.Details}
 	} else {
 		call.Result = &Result{result.OK, result.Output, result.Summary, result.Failure, result.Ask}

@@ -66,8 +66,6 @@ type Env struct {
 	Marks    Marks
 	Secrets  config.Secrets   // those of clients
 	Redactor *secret.Redactor // learns the tokens of grants that all callers share
-	// Hide returns what removes the secrets of a redactor from the outcome of a call.
-	Hide func(*secret.Redactor) tool.Middleware
 	// Shared reports whether several people may be this caller, such as those who come in without credentials.
 	Shared  func(tool.Principal) bool
 	Console func() string // the address of the console; "" if it is not served

@@ -19,7 +19,6 @@ import (
 	"toolpost/config"
 	"toolpost/engine/ask"
 	"toolpost/engine/connection"
-	"toolpost/engine/redact"
 	"toolpost/host/secret"
 	"toolpost/identity/oauth"
 	"toolpost/internal/connectiontest"
@@ -159,7 +158,7 @@ func started(t *testing.T, s connection.Store, seal, console, text string) *prog
 	t.Helper()
 	p := &program{}
 	p.Connections = connection.New(connection.Env{
-		Store: s, Keys: key(seal), Marks: ask.NewMemory(), Redactor: &p.redactor, Hide: redact.Tool, Console: func() string { return console }, Log: slog.New(slog.DiscardHandler),
+		Store: s, Keys: key(seal), Marks: ask.NewMemory(), Redactor: &p.redactor, Console: func() string { return console }, Log: slog.New(slog.DiscardHandler),
 		Shared: func(p tool.Principal) bool { return p.ID == "guest" },
 	})
 	path := filepath.Join(t.TempDir(), "toolpost.yaml")
@@ -207,7 +206,7 @@ func (p *program) call(t *testing.T, c tool.Call) (*tool.Result, error) {
 	if c.Spec == nil {
 		c.Spec = &tool.Spec{Name: "list", Source: "issues", Connections: p.needs}
 	}
-	c.Tool = c.Spec.Name
+	c.Tool, c.Memo = c.Spec.Name, &tool.Memo{Secrets: new(secret.Redactor)}
 	h := tool.Handler(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
 		text := "no credentials"
 		for _, one := range c.Credentials {
@@ -233,35 +232,15 @@ func (p *program) value(t *testing.T, who string) string {
 	return r.Summary
 }
 
-// A caller must not choose what is removed from the calls of others.
-func TestValueIsHiddenInCallsOfItsCaller(t *testing.T) {
-	p := newProvider(t, 3600)
-	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
-	one.connect(t, "ada")
-	one.connect(t, "bob")
-	says := tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
-		return &tool.Result{OK: true, Summary: "access-ada-1 access-bob-2"}, nil
-	})
-	spec := &tool.Spec{Name: "status", Source: "issues", Connections: one.needs}
-	stage := one.For(spec)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
-		return c.Hide(says).Invoke(ctx, c, out)
-	}))
-	for who, want := range map[string]string{
-		"ada": "[secret connection git] access-bob-2", "bob": "access-ada-1 [secret connection git]",
-	} {
-		r, err := stage.Invoke(t.Context(), &tool.Call{Tool: "status", Spec: spec, Caller: caller(who)}, tool.Discard)
-		kit.OK(t, err)
-		kit.Equal(t, r.Summary, want)
-	}
-}
-
 // A node says itself what its tools use. It gets what the config of the hub lends to it, and nothing else.
 func TestToolOfAnotherNodeGetsOnlyWhatIsLentToItsSource(t *testing.T) {
 	p := newProvider(t, 3600)
 	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c, remote: [far],"))
 	one.connect(t, "ada")
 	spec := tool.Spec{Name: "list", Source: "near", Connections: []string{"git"}, Elsewhere: tool.Elsewhere{Digest: "d"}}
-	run := func(spec tool.Spec) error { return kit.Err(one.call(t, tool.Call{Caller: caller("ada"), Notes: tool.Notes{}, Tool: spec.Name, Spec: &spec})) }
+	run := func(spec tool.Spec) error {
+		return kit.Err(one.call(t, tool.Call{Caller: caller("ada"), Notes: tool.Notes{}, Tool: spec.Name, Spec: &spec}))
+	}
 	kit.Refused(t, run(spec), tool.CodeAccessDenied, "`remote: [near]`")
 	spec.Connections = []string{"git", "other"}
 	spec.Source = "far"

@@ -1,7 +1,6 @@
 package connection
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -80,22 +79,23 @@ func (c *Connections) pass(ctx context.Context, call *tool.Call, out tool.Sink, 
 			return nil, tool.BeforeRun(err)
 		}
 	}
-	hidden := new(secret.Redactor)
-	missing, err := c.lacks(ctx, call, needed, answered, hidden)
+	missing, err := c.lacks(ctx, call, needed, answered)
 	if err != nil {
 		return nil, tool.BeforeRun(err)
 	}
 	if len(missing) > 0 {
 		return c.ask(call, missing)
 	}
+	if call.Watch.By != nil {
+		call.Watch.By.Learned()
+	}
 	own := *call
 	if answered { // it is ours: no stage further in has asked
 		own.Resume, own.Answers = "", nil
 	}
-	own.Hide = c.env.Hide(hidden)
 	var uses uses
 	for _, o := range needed {
-		own.Credentials = append(own.Credentials, c.credential(o, call.Caller.ID, &uses, hidden))
+		own.Credentials = append(own.Credentials, c.credential(o, call, &uses))
 	}
 	r, err := next.Invoke(ctx, &own, out)
 	call.Record.Connected(uses.all())
@@ -121,8 +121,8 @@ func (c *Connections) needs(spec *tool.Spec) (all []*Options, err error) {
 
 // lent runs a call of a hub with the keys that the hub has sent for it, if they may go to the same hosts here.
 func (c *Connections) lent(ctx context.Context, call *tool.Call, out tool.Sink, next tool.Handler, needed []*Options) (*tool.Result, error) {
-	own, hidden := *call, new(secret.Redactor)
-	own.Credentials, own.Hide = nil, c.env.Hide(hidden)
+	own := *call
+	own.Credentials = nil
 	var uses uses
 	for _, o := range needed {
 		one := o.credential()
@@ -139,7 +139,7 @@ func (c *Connections) lent(ctx context.Context, call *tool.Call, out tool.Sink, 
 		if err != nil {
 			return nil, tool.BeforeRun(err)
 		}
-		hidden.Add("connection "+o.Name, value)
+		hide(call, o, value)
 		own.Credentials = append(own.Credentials, one)
 	}
 	r, err := next.Invoke(ctx, &own, out)
@@ -148,20 +148,25 @@ func (c *Connections) lent(ctx context.Context, call *tool.Call, out tool.Sink, 
 }
 
 // credential returns a connection for one call.
-func (c *Connections) credential(o *Options, caller string, u *uses, hidden *secret.Redactor) *tool.Credential {
+func (c *Connections) credential(o *Options, call *tool.Call, u *uses) *tool.Credential {
 	one := o.credential()
-	if o.Grant == machine { // no caller chooses this one
-		caller, hidden = "", c.env.Redactor
-	}
 	one.Value = func(ctx context.Context) (string, error) {
-		value, err := c.value(ctx, o, caller)
-		if err == nil {
-			hidden.Add("connection "+o.Name, value)
+		if o.Grant == machine { // no caller chooses this one
+			value, err := c.value(ctx, o, "")
+			c.env.Redactor.Add("connection "+o.Name, value)
+			return value, err
 		}
+		value, err := c.value(ctx, o, call.Caller.ID)
+		hide(call, o, value)
 		return value, err
 	}
 	one.Used = func(host string) { u.add(o.Name + " " + host) }
 	return one
+}
+
+// hide removes a value from what a call says, and from its record. Calls of others are not changed: a caller chooses its keys.
+func hide(call *tool.Call, o *Options, value string) {
+	secret.Of(call).Add("connection "+o.Name, value)
 }
 
 // uses are the connections that a call has used, with their hosts, without repetitions.
@@ -169,10 +174,6 @@ type uses struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
-
-// leastTyped is the length from which a value that its caller has written into the arguments of a call is hidden everywhere. A shorter one
-// may be a word that others write, too.
-const leastTyped = 16
 
 // maxUses bounds what a record has of them: a call can have many hosts if the config says *.
 const maxUses = 32
@@ -195,9 +196,7 @@ func (u *uses) all() []string {
 }
 
 // lacks returns the connections that a call needs and its caller does not have. A call whose caller has opened the link waits for them.
-func (c *Connections) lacks(
-	ctx context.Context, call *tool.Call, needed []*Options, wait bool, hidden *secret.Redactor,
-) (missing []*Options, err error) {
+func (c *Connections) lacks(ctx context.Context, call *tool.Call, needed []*Options, wait bool) (missing []*Options, err error) {
 	if wait = wait && c.enter(call.Caller.ID); wait {
 		defer c.leave(call.Caller.ID)
 	}
@@ -223,10 +222,7 @@ func (c *Connections) lacks(
 				missing = append(missing, o)
 				continue
 			}
-			hidden.Add("connection "+o.Name, h.Access)                                           // a tool may know it by another way
-			if len(h.Access) >= leastTyped && !bytes.Equal(hidden.Bytes(call.Args), call.Args) { // and the record would have it
-				c.env.Redactor.Add("connection "+o.Name, h.Access)
-			}
+			hide(call, o, h.Access) // a tool may know it by another way, and its caller may have written it into the arguments
 		}
 		if len(missing) == 0 || !wait || !c.env.now().Before(until) {
 			return missing, nil

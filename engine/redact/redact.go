@@ -4,6 +4,9 @@
 // It is used in two places. Tool is the innermost stage, so that the stages in between never keep (in state, in outcomes
 // for replays) a secret that a tool printed. Door is around them all, so that no client sees a secret, even if another
 // part brought it: a stage that repeats an argument in its error, or a source that does not open.
+//
+// Both know what is secret everywhere, and what is in one call alone, such as the keys of its caller: a caller chooses those, and must not
+// choose what others can read.
 package redact
 
 import (
@@ -28,9 +31,16 @@ func Stage(r *secret.Redactor) func(*tool.Spec) tool.Middleware {
 	}
 }
 
-// Door redacts the output of any part of the engine, each event by itself.
+// Door redacts the output of any part of the engine, each event by itself. The events of tools have no secret of their call any more.
 func Door(r *secret.Redactor) tool.Middleware {
-	return stage(r, func(out tool.Sink) sink { return plain{r, out} })
+	return func(next tool.Handler) tool.Handler {
+		all := stage(r, func(out tool.Sink) sink { return plain{r, out} })(next)
+		return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			result, err := all.Invoke(ctx, c, out)
+			own := secret.Of(c)
+			return outcome(own, result), own.Error(err)
+		})
+	}
 }
 
 // Tool redacts the output of a tool. Text that comes in several output events is treated as one. The end of an event
@@ -38,6 +48,17 @@ func Door(r *secret.Redactor) tool.Middleware {
 // releases it, except for secrets of several lines. Log events are not held back; an event that continues a secret begun
 // in the one before is shown without the rest of it.
 func Tool(r *secret.Redactor) tool.Middleware {
+	return func(next tool.Handler) tool.Handler {
+		return text(r)(tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+			if own := secret.Of(c); !own.Idle() {
+				return text(own)(next).Invoke(ctx, c, out)
+			}
+			return next.Invoke(ctx, c, out)
+		}))
+	}
+}
+
+func text(r *secret.Redactor) tool.Middleware {
 	return stage(r, func(out tool.Sink) sink { return &joined{plain: plain{r, out}, lines: secret.Stream{Redactor: r}} })
 }
 
@@ -69,8 +90,8 @@ func stage(r *secret.Redactor, around func(tool.Sink) sink) tool.Middleware {
 
 // outcome redacts a copy of a result, which may be shared.
 func outcome(r *secret.Redactor, was *tool.Result) *tool.Result {
-	if was == nil {
-		return nil
+	if was == nil || r.Idle() {
+		return was
 	}
 	clean := *was
 	clean.Output, clean.Summary = r.JSON(was.Output), r.String(was.Summary)

@@ -11,9 +11,11 @@ import (
 	"html"
 	"iter"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -132,10 +134,26 @@ func blabber(text string, logger *slog.Logger) tool.Handler {
 
 func TestNoCanaryLeavesTheEngineInAnyWay(t *testing.T) {
 	values, r := canaries(t, 200)
+	noCanaryLeaves(t, values, r, r, nil)
+}
+
+// What is secret in one call alone leaves it as little, and is an ordinary text in other calls.
+func TestNoCanaryOfACallLeavesIt(t *testing.T) {
+	values, r := canaries(t, 200)
+	noCanaryLeaves(t, values, r, nil, r)
+	trail, text := audit.New(audit.Options{Log: &log{}, Values: tool.Patterns{"*"}}), slices.Collect(maps.Values(values))[0]
+	h := redact.Door(nil)(trail.Stage(trail.Named()(trail.Begun()(redact.Tool(nil)(blabber(text, slog.New(slog.DiscardHandler)))))))
+	c := &tool.Call{Args: []byte(`{}`), Notes: tool.Notes{Memo: &tool.Memo{Secrets: new(secret.Redactor)}}}
+	kit.Equal(t, kit.Must(h.Invoke(t.Context(), c, tool.Discard))(t).Summary, text)
+}
+
+// noCanaryLeaves lets a tool say values in calls that have secrets of their own, beside those that all calls have.
+func noCanaryLeaves(t *testing.T, values map[string]string, r, all, own *secret.Redactor) {
+	t.Helper()
 	var logged bytes.Buffer
 	logger := slog.New(secret.Handler(slog.NewJSONHandler(&logged, nil), r))
 	kept := &log{}
-	trail := audit.New(audit.Options{Log: kept, Redactor: r, Values: tool.Patterns{"*"}, Logger: logger})
+	trail := audit.New(audit.Options{Log: kept, Redactor: all, Values: tool.Patterns{"*"}, Logger: logger})
 	tools := []string{"works", "fails", "errs", "asks"}
 	i := 0
 	for name, value := range values {
@@ -143,37 +161,49 @@ func TestNoCanaryLeavesTheEngineInAnyWay(t *testing.T) {
 			if (i+n)%9 != 0 { // each kind in each encoding, and in each of these ways, often enough
 				continue
 			}
-			h := redact.Door(r)(trail.Stage(trail.Named()(trail.Begun()(redact.Tool(r)(blabber(text, logger))))))
+			h := redact.Door(all)(trail.Stage(trail.Named()(trail.Begun()(repeating(redact.Tool(all)(blabber(text, logger)))))))
 			args, _ := json.Marshal(map[string]string{"a": text, text: "b"})
 			sink := &tooltest.Collect{}
 			c := &tool.Call{ID: "1", Tool: tools[(i+n)/9%4], Args: args, Session: text, Key: text, Run: text, Spec: &tool.Spec{Name: "t", Source: text}}
+			c.Memo = &tool.Memo{Secrets: own}
 			result, err := h.Invoke(t.Context(), c, sink)
-			var all strings.Builder
+			var told strings.Builder
 			for _, ev := range sink.Events() {
 				if !json.Valid(ev.Data) || ev.Data[0] != '{' {
 					t.Errorf("%s: the data of an event is no object: %s", name, ev.Data)
 				}
-				fmt.Fprintf(&all, "%s %s\n", ev.Kind, ev.Data)
+				fmt.Fprintf(&told, "%s %s\n", ev.Kind, ev.Data)
 			}
 			shown, _ := json.Marshal(result)
-			fmt.Fprintf(&all, "%s\n%+v\n%v\n", shown, result, outputs(sink.Events()))
+			fmt.Fprintf(&told, "%s\n%+v\n%v\n", shown, result, outputs(sink.Events()))
 			for e := err; e != nil; e = errors.Unwrap(e) {
-				fmt.Fprintf(&all, "%v %+v %s\n", e, e, tool.AsError(e).Details)
+				fmt.Fprintf(&told, "%v %+v %s\n", e, e, tool.AsError(e).Details)
 			}
 			for _, rec := range kept.records {
 				line, err := json.Marshal(rec)
-				fmt.Fprintln(&all, string(line), err)
+				fmt.Fprintln(&told, string(line), err)
 			}
-			all.Write(logged.Bytes())
-			kit.MustEqual(t, leaks(all.String(), map[string]string{name: value}), "")
-			if !strings.Contains(all.String(), "[secret "+name+"]") || len(kept.records) != 2 || logged.Len() == 0 {
-				t.Fatalf("nothing was redacted, recorded or logged: %s", all.String())
+			told.Write(logged.Bytes())
+			kit.MustEqual(t, leaks(told.String(), map[string]string{name: value}), "")
+			if !strings.Contains(told.String(), "[secret "+name+"]") || len(kept.records) != 2 || logged.Len() == 0 {
+				t.Fatalf("nothing was redacted, recorded or logged: %s", told.String())
 			}
 			kept.records = nil
 			logged.Reset()
 		}
 		i++
 	}
+}
+
+// repeating is a stage that repeats the arguments of a call in its error.
+func repeating(next tool.Handler) tool.Handler {
+	return tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
+		r, err := next.Invoke(ctx, c, out)
+		if err != nil {
+			err = tool.Errorf(tool.CodeOf(err), "of %s: %w", c.Args, err)
+		}
+		return r, err
+	})
 }
 
 // outputs joins the texts of the output events of each stream.

@@ -31,6 +31,15 @@ type Redactor struct {
 	former   []known // those of earlier vaults, and added ones, the newest first
 }
 
+// Of returns what is secret in one call alone, or nil.
+func Of(c *tool.Call) *Redactor {
+	if c.Memo == nil {
+		return nil
+	}
+	r, _ := c.Memo.Secrets.(*Redactor)
+	return r
+}
+
 // maxFormer is how many values are remembered that no vault has, or no longer: a running process may still print them.
 const maxFormer = 1024
 

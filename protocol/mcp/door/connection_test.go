@@ -13,7 +13,6 @@ import (
 	"toolpost/config"
 	"toolpost/engine/ask"
 	"toolpost/engine/connection"
-	"toolpost/engine/redact"
 	"toolpost/host/secret"
 	"toolpost/internal/kit"
 	"toolpost/protocol/mcp/door"
@@ -25,7 +24,7 @@ import (
 func connected(t *testing.T) (*connection.Connections, *gated, chan tool.Principal) {
 	t.Helper()
 	c := connection.New(connection.Env{
-		Store: new(store.Connections), Marks: ask.NewMemory(), Redactor: new(secret.Redactor), Hide: redact.Tool, Log: slog.New(slog.DiscardHandler),
+		Store: new(store.Connections), Marks: ask.NewMemory(), Redactor: new(secret.Redactor), Log: slog.New(slog.DiscardHandler),
 		Console: func() string { return "http://127.0.0.1:8700" },
 	})
 	path := filepath.Join(t.TempDir(), "toolpost.yaml")
@@ -41,7 +40,7 @@ func connected(t *testing.T) (*connection.Connections, *gated, chan tool.Princip
 	q := ask.New(ask.Options{Others: connection.IsID})
 	g.url = serveHTTP(t, door.Options{}, tool.HandlerFunc(func(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 		own := *c
-		own.Spec = spec
+		own.Spec, own.Memo = spec, &tool.Memo{Secrets: new(secret.Redactor)}
 		callers <- c.Caller
 		return q.Answers(nil)(run).Invoke(ctx, &own, out)
 	}), newBench())
