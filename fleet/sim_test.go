@@ -21,6 +21,7 @@ import (
 
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
+	"toolpost/fleet/lent"
 	"toolpost/fleet/membership"
 	"toolpost/fleet/roster"
 	"toolpost/host/secret"
@@ -299,7 +300,11 @@ func (w *simWorker) start(ctx context.Context) {
 	n.env = Env{Options: Options{Places: 6}, Machine: &simMachine{w, n}, Log: slog.New(slog.DiscardHandler)}
 	n.life, n.end = context.WithCancelCause(ctx)
 	n.env.Journal = w.journal.of(n.life)
-	n.host = newHost(n, nil)
+	box, err := lent.NewBox()
+	if err != nil {
+		panic(err)
+	}
+	n.host = newHost(n, box)
 	n.host.orders = n.obey
 	if err := n.listTools(ctx); err != nil {
 		panic(err)
