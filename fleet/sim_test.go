@@ -766,6 +766,11 @@ func (s *sim) run(ctx context.Context) {
 		}
 	}
 	time.Sleep(time.Second)
+	for range 100 { // a hub may just ask after a call that it has lost sight of
+		if slices.ContainsFunc(s.hubs, (*simHub).asks) {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
 	s.check()
 	s.checkLost(ctx)
 	for _, h := range s.hubs {
@@ -777,6 +782,13 @@ func (s *sim) run(ctx context.Context) {
 		n.tasks.Wait()
 	}
 	<-done
+}
+
+// asks reports whether a hub has a stream with a node.
+func (h *simHub) asks() bool {
+	h.hub.mu.Lock()
+	defer h.hub.mu.Unlock()
+	return len(h.hub.streams) > 0
 }
 
 func (s *sim) check() {
