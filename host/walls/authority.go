@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	authorityLife = 30 * 24 * time.Hour
-	maxLeaves     = 256 // hosts with a certificate; a * covers any number of them
+	authorityLife = 10 * 365 * 24 * time.Hour // longer than any instance: its key is in memory alone, and ends with it
+	maxLeaves     = 256                       // hosts with a certificate; a * covers any number of them
 )
 
 // An authority issues the certificates with which the proxy of one instance ends TLS. Its key is never outside of our memory,

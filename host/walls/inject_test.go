@@ -186,6 +186,18 @@ func TestKeyReachesTheHostInPlaceOfThePlaceholder(t *testing.T) {
 	}
 }
 
+// An instance that always has calls never ends, and its programs trust the certificate of their start.
+func TestCertificateOutlivesABusyInstance(t *testing.T) {
+	a := newAPI(t, httptest.NewTLSServer)
+	cred := credential(a.address)
+	i := newInstance(t, cred)
+	defer i.call(cred)()
+	c := i.web("http")
+	c.Transport.(*http.Transport).TLSClientConfig.Time = func() time.Time { return time.Now().AddDate(2, 0, 0) }
+	_, body := i.get(c, "https://"+a.address+"/", "Authorization", "Bearer "+i.placeholder())
+	kit.Equal(t, body, "Bearer "+i.placeholder())
+}
+
 func TestHeaderOfAConnectionIsSetIfItIsMissing(t *testing.T) {
 	a := newAPI(t, httptest.NewServer)
 	cred := credential(a.address)
