@@ -734,9 +734,25 @@ func TestMistakesInTheSectionAreErrors(t *testing.T) {
 const githubLine = "connections: [{name: github, preset: github, client_id: x}]"
 
 func TestPresetsNeedOnlyAClient(t *testing.T) {
-	for _, name := range []string{"github", "gitlab", "google", "microsoft", "slack", "atlassian", "notion", "linear", "sentry"} {
+	for name, want := range map[string]string{
+		"github": "https://github.com/login/oauth https://github.com/login/oauth/authorize https://github.com/login/oauth/access_token " +
+			"https://github.com/login/device/code  [api.github.com]",
+		"gitlab": "https://gitlab.com     [gitlab.com]",
+		"google": "https://accounts.google.com     [*.googleapis.com]",
+		"microsoft": "https://login.microsoftonline.com/common/v2.0 https://login.microsoftonline.com/common/oauth2/v2.0/authorize " +
+			"https://login.microsoftonline.com/common/oauth2/v2.0/token https://login.microsoftonline.com/common/oauth2/v2.0/devicecode  " +
+			"[graph.microsoft.com]",
+		"slack": "https://slack.com https://slack.com/oauth/v2_user/authorize https://slack.com/api/oauth.v2.user.access   [slack.com]",
+		"atlassian": "https://auth.atlassian.com https://auth.atlassian.com/authorize https://auth.atlassian.com/oauth/token   " +
+			"[api.atlassian.com]",
+		"notion": "https://api.notion.com https://api.notion.com/v1/oauth/authorize https://api.notion.com/v1/oauth/token   [api.notion.com]",
+		"linear": "https://linear.app https://linear.app/oauth/authorize https://api.linear.app/oauth/token  " +
+			"https://api.linear.app/oauth/revoke [api.linear.app]",
+		"sentry": "https://sentry.io https://sentry.io/oauth/authorize/ https://sentry.io/oauth/token/   [sentry.io]",
+	} {
 		o := connection.Options{Name: "x", Preset: name, ClientID: "c"}
 		kit.OK(t, o.Validate())
+		kit.Equal(t, fmt.Sprint(strings.Join([]string{o.Issuer, o.Authorize, o.Token, o.Device, o.Revoke}, " "), " ", o.Hosts), want)
 	}
 	known := connection.Options{Name: "x", Issuer: "https://github.com/login/oauth", ClientID: "c"}
 	kit.OK(t, known.Validate())

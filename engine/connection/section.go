@@ -142,8 +142,8 @@ func presets() map[string]provider {
 		},
 		"slack": {
 			Server: oauth.Server{
-				Issuer: "https://slack.com", Authorize: "https://slack.com/oauth/v2/authorize", Token: "https://slack.com/api/oauth.v2.access",
-				Methods: inBody,
+				Issuer: "https://slack.com", Authorize: "https://slack.com/oauth/v2_user/authorize", // a person's token; that of v2 is a bot's
+				Token: "https://slack.com/api/oauth.v2.user.access", Methods: inBody,
 			},
 			Hosts: []string{"slack.com"},
 		},

@@ -43,9 +43,11 @@ type Token struct {
 // A Refused is the error that a server answers with.
 type Refused struct{ Code string }
 
-// Final reports whether what was shown is good no longer, so that it can be forgotten. All other refusals may end: a limit is over, a
-// client's secret is put right.
-func (r *Refused) Final() bool { return r.Code == "invalid_grant" }
+// Final reports whether the grant is over, so that it can be forgotten. All other refusals may end: a limit is over, a client's secret is
+// put right. GitHub and Slack have codes of their own.
+func (r *Refused) Final() bool {
+	return slices.Contains([]string{"invalid_grant", "bad_refresh_token", "invalid_refresh_token"}, r.Code)
+}
 
 // Error implements error.
 func (r *Refused) Error() string {

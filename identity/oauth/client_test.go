@@ -17,3 +17,11 @@ func TestSecondsOfAnyFormOfNumber(t *testing.T) {
 		kit.Equal(t, oauth.Seconds(json.RawMessage(text), time.Minute), want, text)
 	}
 }
+
+func TestRefusalsThatEndAGrant(t *testing.T) {
+	for code, want := range map[string]bool{
+		"invalid_grant": true, "bad_refresh_token": true, "invalid_refresh_token": true, "invalid_client": false, "slow_down": false, "": false,
+	} {
+		kit.Equal(t, (&oauth.Refused{Code: code}).Final(), want, code)
+	}
+}
