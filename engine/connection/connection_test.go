@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -56,11 +57,19 @@ func newProvider(t *testing.T, lasts int) *provider {
 		})
 	})
 	mux.HandleFunc("/token", p.token)
-	mux.HandleFunc("/register", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/register", func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); !strings.Contains(string(body), `"urn:ietf:params:oauth:grant-type:device_code"`) {
+			t.Errorf("a client was registered that is not for devices: %s", body)
+		}
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprint(w, `{"client_id": "registered"}`)
 	})
-	mux.HandleFunc("/device", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/device", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("client_id") == "" {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = fmt.Fprint(w, `{"error": "invalid_client"}`)
+			return
+		}
 		_, _ = fmt.Fprintf(w, `{"device_code": "dev", "user_code": "ABCD", "verification_uri": "%s/go", "expires_in": 60, "interval": 1}`, p.URL)
 	})
 	mux.HandleFunc("/revoke", func(_ http.ResponseWriter, r *http.Request) {
@@ -93,10 +102,11 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	who := "machine"
+	_, _, basic := r.BasicAuth()
 	switch r.FormValue("grant_type") {
 	case "authorization_code":
 		who = strings.TrimPrefix(r.FormValue("code"), "code-")
-		if r.FormValue("code_verifier") == "" || r.FormValue("client_id") == "" {
+		if r.FormValue("code_verifier") == "" {
 			who = ""
 		}
 	case "refresh_token":
@@ -110,6 +120,9 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, `{"error": "authorization_pending"}`)
 			return
 		}
+	}
+	if r.FormValue("client_id") == "" && !basic {
+		who = ""
 	}
 	if who == "" {
 		p.mu.Unlock()

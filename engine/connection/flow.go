@@ -24,6 +24,9 @@ import (
 // How long a person has to agree, once a link was made.
 const linkLasts = 10 * time.Minute
 
+// anyPort is the address with which a client is registered that is for another device: a client has to have one.
+const anyPort = "http://127.0.0.1/callback"
+
 // CallbackPath is the path at which browsers come back to the console. The name of the connection follows it: what one provider answers
 // is not taken for the answer of another one.
 const CallbackPath = "/v1/connections/callback/"
@@ -167,6 +170,18 @@ func (c *Connections) Start(ctx context.Context, p tool.Principal, b Begin) (beg
 	}
 	begun.Name, begun.Caller = o.Name, caller
 	l := link{Caller: caller, Name: o.Name, For: o.origin()}
+	back := anyPort
+	if !b.Device {
+		if back, err = c.redirect(o, b.Redirect); err != nil {
+			return begun, err
+		}
+	}
+	if client.ID == "" && !(b.Device && client.Device == "") {
+		if client.ID, client.Secret, err = client.Enrol(ctx, []string{back}); err != nil {
+			return begun, err
+		}
+		l.Client, l.Secret = client.ID, client.Secret
+	}
 	if b.Device {
 		d, err := client.StartDevice(ctx)
 		if err != nil {
@@ -176,16 +191,7 @@ func (c *Connections) Start(ctx context.Context, p tool.Principal, b Begin) (beg
 		begun.State, err = c.newLink(statePurpose, l)
 		return begun, err
 	}
-	if l.Redirect, err = c.redirect(o, b.Redirect); err != nil {
-		return begun, err
-	}
-	if client.ID == "" {
-		if client.ID, client.Secret, err = client.Enrol(ctx, []string{l.Redirect}); err != nil {
-			return begun, err
-		}
-		l.Client, l.Secret = client.ID, client.Secret
-	}
-	l.Verifier = oauth2.GenerateVerifier()
+	l.Redirect, l.Verifier = back, oauth2.GenerateVerifier()
 	if begun.State, err = c.newLink(statePurpose, l); err == nil {
 		begun.URL, err = client.AuthorizeURL(begun.State, l.Verifier, l.Redirect)
 	}

@@ -149,9 +149,11 @@ func (c *Client) StartDevice(ctx context.Context) (d Device, err error) {
 	return d, err
 }
 
+const grantDevice = "urn:ietf:params:oauth:grant-type:device_code"
+
 // PollDevice asks once whether the person has decided; the error Refused has the code Pending or SlowDown if not.
 func (c *Client) PollDevice(ctx context.Context, code string) (Token, error) {
-	return c.token(ctx, url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {code}})
+	return c.token(ctx, url.Values{"grant_type": {grantDevice}, "device_code": {code}})
 }
 
 // Forget revokes a token (RFC 7009). A server without an endpoint for that is left alone.
@@ -168,9 +170,12 @@ func (c *Client) Enrol(ctx context.Context, redirects []string) (id, secret stri
 	if c.Register == "" {
 		return "", "", tool.Errorf(tool.CodeInvalidInput, "the provider registers no clients: register one there, and give its client_id")
 	}
+	grants := []string{"authorization_code", "refresh_token"}
+	if c.Device != "" {
+		grants = append(grants, grantDevice)
+	}
 	made, err := oauthex.RegisterClient(ctx, c.Register, &oauthex.ClientRegistrationMetadata{
-		ClientName: "Toolpost", RedirectURIs: redirects, ResponseTypes: []string{"code"},
-		GrantTypes: []string{"authorization_code", "refresh_token"}, TokenEndpointAuthMethod: "none",
+		ClientName: "Toolpost", RedirectURIs: redirects, ResponseTypes: []string{"code"}, GrantTypes: grants, TokenEndpointAuthMethod: "none",
 	}, c.HTTP)
 	if err != nil {
 		return "", "", tool.Errorf(tool.CodeAccessDenied, "the provider does not register this program: %s", clip(err.Error()))
