@@ -137,7 +137,7 @@ func (c *Connections) seal(r *Row, h held) error {
 	return err
 }
 
-// unseal opens a row. It is empty if it was got for another origin than that of the connection now: it would go to whom it is not for.
+// unseal opens a row. It returns nothing if the value was granted for another provider: it must not be sent to this one.
 func (c *Connections) unseal(o *Options, r Row) (h held, err error) {
 	aead, err := c.env.Keys.Seal(sealPurpose)
 	if err != nil {
@@ -174,26 +174,29 @@ func (c *Connections) due(r Row, h held) (soon, over bool) {
 	return left < min(ahead, h.Lasts/3), left < min(10*time.Second, h.Lasts/10)
 }
 
+// find returns a row and what is in it: nothing if there is no row, or the provider refuses what it had.
+func (c *Connections) find(ctx context.Context, o *Options, caller string) (r Row, h held, err error) {
+	r, err = c.env.Store.Find(ctx, caller, o.Name)
+	if err == nil && len(r.Sealed) > 0 {
+		h, err = c.unseal(o, r)
+	}
+	return r, h, err
+}
+
 // value returns the current value of a connection.
 func (c *Connections) value(ctx context.Context, o *Options, caller string) (string, error) {
 	for {
-		r, err := c.env.Store.Find(ctx, caller, o.Name)
+		r, h, err := c.find(ctx, o, caller)
 		if err != nil {
 			return "", err
 		}
-		var h held
-		if r.Version > 0 && len(r.Sealed) > 0 {
-			if h, err = c.unseal(o, r); err != nil {
-				return "", err
-			}
-		}
 		soon, over := c.due(r, h)
-		switch {
+		switch renewable := o.Grant == machine || h.Refresh != ""; {
 		case h.Access == "" && o.Grant != machine:
 			return "", c.missing(o, caller, r)
-		case h.Access != "" && (!soon || h.Refresh == "" && o.Grant != machine && !over):
+		case h.Access != "" && (!soon || !renewable && !over):
 			return c.use(ctx, r, h), nil
-		case h.Access != "" && h.Refresh == "" && o.Grant != machine:
+		case !renewable:
 			return "", refused(o, caller)
 		}
 		done := c.renew(ctx, o, r)
@@ -242,15 +245,9 @@ func (c *Connections) renew(ctx context.Context, o *Options, r Row) <-chan singl
 
 // renewRow renews a row, if it still has to be and no other program does.
 func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (ended bool, err error) {
-	r, err := c.env.Store.Find(ctx, caller, o.Name)
+	r, h, err := c.find(ctx, o, caller)
 	if err != nil {
 		return false, err
-	}
-	var h held
-	if len(r.Sealed) > 0 {
-		if h, err = c.unseal(o, r); err != nil {
-			return false, err
-		}
 	}
 	if soon, _ := c.due(r, h); !soon && h.Access != "" || o.Grant != machine && h.Refresh == "" {
 		return true, nil // it was renewed, removed or refused meanwhile
@@ -363,11 +360,8 @@ func (c *Connections) client(ctx context.Context, o *Options, h held) (*oauth.Cl
 		}
 		client.Server = found
 	}
-	for own, to := range map[*string]string{
-		&client.Authorize: o.Authorize, &client.Token: o.Token, &client.Device: o.Device, &client.Revoke: o.Revoke,
-	} {
-		*own = cmp.Or(to, *own)
-	}
+	client.Authorize, client.Token = cmp.Or(o.Authorize, client.Authorize), cmp.Or(o.Token, client.Token)
+	client.Device, client.Revoke = cmp.Or(o.Device, client.Device), cmp.Or(o.Revoke, client.Revoke)
 	if client.ID == "" {
 		client.ID, client.Secret = h.Client, h.Secret
 	}
@@ -406,7 +400,7 @@ func (c *Connections) missing(o *Options, caller string, r Row) error {
 }
 
 func refused(o *Options, caller string) error {
-	return tool.Errorf(tool.CodeAccessDenied, "the provider accepts the connection %s of %s no longer; connect again: %s", o.Name, caller,
+	return tool.Errorf(tool.CodeAccessDenied, "the provider no longer accepts %s's connection %s; connect again: %s", caller, o.Name,
 		how(o, caller)).Because(Refused)
 }
 

@@ -527,7 +527,7 @@ func TestRefusedRefreshAsksToConnectAgain(t *testing.T) {
 	p.mu.Unlock()
 	kit.Eventually(t, "the token has expired", func() bool { return time.Now().After(kit.Must(rows.Find(t.Context(), "ada", "git"))(t).Expires) })
 	err := kit.Err(one.call(t, tool.Call{Caller: caller("ada")}))
-	kit.Refused(t, err, tool.CodeAccessDenied, "no longer; connect again: run `toolpost connections add git`")
+	kit.Refused(t, err, tool.CodeAccessDenied, "no longer accepts ada's connection git; connect again: run `toolpost connections add git`")
 	if strings.Contains(err.Error(), "refresh-ada") {
 		t.Errorf("the error has what was sent: %v", err)
 	}

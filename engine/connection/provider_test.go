@@ -93,7 +93,7 @@ func TestConnectionsWithAnOpenIDProvider(t *testing.T) {
 	at.Set(idp.Settings{Down: "answer"})
 	kit.Eventually(t, "the token has expired", func() bool { return kit.Err(one.call(t, tool.Call{Caller: caller("ada")})) != nil })
 	at.Set(idp.Settings{})
-	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeAccessDenied, "no longer; connect again")
+	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeAccessDenied, "no longer accepts ada's connection git; connect again")
 	finish("ada")
 	kit.Equal(t, one.whoami(t, at, "ada"), http.StatusOK)
 
