@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -168,6 +170,32 @@ func writable(dir string) bool {
 // StateDir returns a folder below the state folder of the source's installation.
 func (s Source) StateDir(below ...string) string {
 	return filepath.Join(append([]string{cmp.Or(s.State, filepath.Join(s.Dir, StateName))}, below...)...)
+}
+
+// lockTime is how long Locked waits: longer than a provider may take to renew a login.
+const lockTime = 45 * time.Second
+
+// Locked runs do while no other program does so for the same file.
+func Locked(ctx context.Context, path string, do func() error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	for {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return do()
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) || !tool.Sleep(ctx, 20*time.Millisecond) {
+			return tool.Errorf(tool.CodeUnavailable, "%s is in use by another program: %w; try again", path, err)
+		}
+	}
 }
 
 // WritePrivate replaces a file of the state folder, readable only by its owner: a reader sees all of the old text or all

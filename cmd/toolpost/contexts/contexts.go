@@ -7,12 +7,8 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"toolpost/config"
 	"toolpost/tool"
@@ -55,40 +51,20 @@ func (c Contexts) At(url string) string {
 	return ""
 }
 
-const lockWithin = 30 * time.Second // longer than a provider may take to renew a login
-
 // Change reads the file of contexts, changes them, and writes it, while no other program does. Without a change nothing is
 // written.
 func Change(ctx context.Context, change func(*Contexts) (changed bool, err error)) error {
-	path := config.ContextsFile()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	ctx, cancel := context.WithTimeout(ctx, lockWithin)
-	defer cancel()
-	for {
-		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			break
+	return config.Locked(ctx, config.ContextsFile(), func() error {
+		known, err := Read()
+		if err != nil {
+			return err
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) || !tool.Sleep(ctx, 20*time.Millisecond) {
-			return tool.Errorf(tool.CodeUnavailable, "the file of contexts, %s, is in use by another program: %w; try again", path, err)
+		changed, err := change(&known)
+		if changed {
+			err = errors.Join(err, known.Write())
 		}
-	}
-	known, err := Read()
-	if err != nil {
 		return err
-	}
-	changed, err := change(&known)
-	if changed {
-		err = errors.Join(err, known.Write())
-	}
-	return err
+	})
 }
 
 // Read reads the file of contexts; without one, or with the empty one that hides it from tools, there are none.

@@ -85,7 +85,7 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		answer, err := oauth.AwaitBrowser(ctx, callback, args.URL, show)
 		return &auth.AuthorizationResult{Code: answer.Code, State: answer.State, Iss: answer.Issuer}, err
 	}
-	config.NewTokenSource = func(_ context.Context, c *oauth2.Config, t *oauth2.Token) (oauth2.TokenSource, error) {
+	config.NewTokenSource = func(ctx context.Context, c *oauth2.Config, t *oauth2.Token) (oauth2.TokenSource, error) {
 		if key != nil {
 			if err := key.CheckType(t.Type()); err != nil {
 				return nil, err
@@ -93,7 +93,7 @@ func Login(ctx context.Context, src config.Source, show func(link string)) error
 		}
 		next := newStoredTokens(o.URL, c, t)
 		next.Resource, next.Key = resource, key
-		return oauth2.StaticTokenSource(t), tokens.save(next)
+		return oauth2.StaticTokenSource(t), tokens.save(ctx, next)
 	}
 	handler, err := auth.NewAuthorizationCodeHandler(config)
 	if err != nil {

@@ -117,10 +117,18 @@ func (t *tokenStore) load() *storedTokens {
 }
 
 // save writes the file atomically, readable only by its owner.
-func (t *tokenStore) save(next *storedTokens) error {
+func (t *tokenStore) save(ctx context.Context, next *storedTokens) error {
+	return t.change(ctx, func(*storedTokens) error { return t.store(next) })
+}
+
+// change runs do with the tokens as they are in the file, which no other program changes meanwhile.
+func (t *tokenStore) change(ctx context.Context, do func(now *storedTokens) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.store(next)
+	return config.Locked(ctx, t.path, func() error {
+		t.cached = nil // two writes can have the same time
+		return do(t.load())
+	})
 }
 
 // redactTokens has tokens redacted, in case a server repeats what it was sent.
@@ -153,27 +161,37 @@ const renewBefore = 30 * time.Second
 
 // Token implements credentials.
 func (t *tokenStore) Token(ctx context.Context) (oauth.Access, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.load()
+	now := t.read()
 	if now.Refresh == "" || now.Expiry.IsZero() || time.Until(now.Expiry) > renewBefore {
 		return oauth.Access{Token: now.Access, Key: now.Key}, nil
 	}
-	return t.renew(ctx, now)
+	return t.after(ctx, now.Access)
 }
 
 // Replace implements credentials. Without a refresh token, and for more rights, it takes a login.
 func (t *tokenStore) Replace(ctx context.Context, refused oauth.Access, resp *http.Response) (oauth.Access, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.load()
+	now := t.read()
 	switch {
 	case now.Access != refused.Token: // replaced meanwhile, by a login or a renewal
 		return oauth.Access{Token: now.Access, Key: now.Key}, nil
 	case now.Refresh == "" || resp.StatusCode == http.StatusForbidden:
 		return oauth.Access{}, nil
 	}
-	return t.renew(ctx, now)
+	return t.after(ctx, now.Access)
+}
+
+// after returns the token after one. One program gets it: a refresh token that is used twice may end all tokens of the login.
+func (t *tokenStore) after(ctx context.Context, last string) (next oauth.Access, err error) {
+	err = t.change(ctx, func(now *storedTokens) (err error) {
+		switch {
+		case now.Access != last:
+			next = oauth.Access{Token: now.Access, Key: now.Key}
+		case now.Refresh != "":
+			next, err = t.renew(ctx, now)
+		}
+		return err
+	})
+	return next, err
 }
 
 // renew asks the authorization server for another token. The library could do it too, except that every such request
@@ -208,15 +226,17 @@ func (t *tokenStore) renew(ctx context.Context, now *storedTokens) (oauth.Access
 
 // storeRefusal stores the refusal of a call, so that the next login can answer it.
 func (t *tokenStore) storeRefusal(resp *http.Response) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	next := *t.load()
-	next.Server, next.Status, next.Challenge = t.server, resp.StatusCode, resp.Header.Values("Www-Authenticate")
-	if resp.StatusCode == http.StatusUnauthorized {
-		next.Access, next.Refresh = "", "" // no longer valid
+	err := t.change(resp.Request.Context(), func(now *storedTokens) error {
+		next := *now
+		next.Server, next.Status, next.Challenge = t.server, resp.StatusCode, resp.Header.Values("Www-Authenticate")
+		_, refused, _ := strings.Cut(resp.Request.Header.Get("Authorization"), " ")
+		if resp.StatusCode == http.StatusUnauthorized && next.Access == refused { // not one that another program got meanwhile
+			next.Access, next.Refresh = "", "" // no longer valid
+		}
+		return t.store(&next)
+	})
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
 	}
-	if err := t.store(&next); err != nil && !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	return nil
+	return err
 }
