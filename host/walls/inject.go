@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/base64"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -168,7 +169,13 @@ func (in *Injector) Secret(connection string) (string, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.exposed[connection] = value
+	in.redactor.Add("connection "+connection, value)
 	return value, nil
+}
+
+// Quiet returns a log for the instance, in which the values that its programs have, or the proxy has sent, are redacted.
+func (in *Injector) Quiet(log *slog.Logger) *slog.Logger {
+	return slog.New(secret.Handler(log.Handler(), &in.redactor))
 }
 
 // Exposes lists the variables whose value programs get, as VARIABLE=CONNECTION.

@@ -221,7 +221,7 @@ func (c *callers) open(ctx context.Context, in *instance) (tool.Runner, error) {
 	src := c.src
 	digest := sha256.Sum256([]byte(in.caller))
 	src.Injector, src.Instance = in.keys, hex.EncodeToString(digest[:16])
-	r, err := c.protocol.Open(ctx, src, c.log.With("caller", in.caller))
+	r, err := c.protocol.Open(ctx, src, in.keys.Quiet(c.log.With("caller", in.caller)))
 	if err != nil {
 		return nil, err
 	}

@@ -245,6 +245,16 @@ func TestExposedKeyIsInTheEnvironmentOfItsCaller(t *testing.T) {
 	}
 }
 
+func TestExposedKeyIsNotInTheLog(t *testing.T) {
+	tooltest.NoLeaks(t)
+	logs := &kit.Buffer{}
+	r := asker(t, newAPI(t), logs, "", func(c *tool.Credential) { c.Exposed = true })
+	kit.Must(as(t, r, "ada", "environment", map[string]string{"say": "it"}, tool.Discard))(t)
+	kit.Eventually(t, "the line is in the log", func() bool { return strings.Contains(logs.String(), "the key is") })
+	kit.Contains(t, logs.String(), "the key is [secret connection api]")
+	kit.Equal(t, strings.Contains(logs.String(), keyOf("ada")[:20]), false, logs.String())
+}
+
 func TestProtocolsWithoutProgramsRefuseConnections(t *testing.T) {
 	text := "sources: [{name: up, protocol: rest, url: 'http://127.0.0.1:1', connections: [api]}, " +
 		"{name: other, protocol: mcp, url: 'http://127.0.0.1:1', connections: [api]}]"

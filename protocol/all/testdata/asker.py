@@ -29,12 +29,14 @@ def call(number, params):
         text = ask(arguments["url"]) if params["name"] == "ask" else json.dumps(dict(os.environ))
     except OSError as error:
         text = repr(error)
+    if "say" in arguments:  # the answer comes first, so that the line belongs to no call
+        threading.Timer(0.2, print, ["the key is", os.environ["API_KEY"]], {"file": sys.stderr, "flush": True}).start()
     send({"id": number, "result": {"content": [{"type": "text", "text": text}]}})
 
 
 TOOLS = [
     {"name": "ask", "inputSchema": {"type": "object", "properties": {"url": {"type": "string"}}}},
-    {"name": "environment", "inputSchema": {"type": "object"}},
+    {"name": "environment", "inputSchema": {"type": "object", "properties": {"say": {"type": "string"}}}},
 ]
 
 for line in sys.stdin:
