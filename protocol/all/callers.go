@@ -324,10 +324,13 @@ func (c *callers) Workers() (n tool.Workers) {
 	return n
 }
 
-// Places returns how many calls all instances take at once.
+// Places returns how many calls all instances take at once: each has programs of its own, but all share a server elsewhere.
 func (c *callers) Places(name string) (pool string, calls int) {
 	if crowded, ok := c.first.(interface{ Places(string) (string, int) }); ok {
 		pool, calls = crowded.Places(name)
+	}
+	if remote, ok := c.first.(interface{ Remote() bool }); ok && remote.Remote() {
+		return pool, calls
 	}
 	return pool, calls * mostInstances
 }

@@ -255,6 +255,19 @@ func TestExposedKeyIsNotInTheLog(t *testing.T) {
 	kit.Equal(t, strings.Contains(logs.String(), keyOf("ada")[:20]), false, logs.String())
 }
 
+// Each caller has programs of its own. A server elsewhere is the same for all.
+func TestPlacesOfServersElsewhereAreShared(t *testing.T) {
+	for fields, want := range map[string]int{"url: 'https://127.0.0.1:1/'": 3, "command: [cat]": 3 * 64} {
+		text := "sources: [{name: up, protocol: mcp, " + fields + ", concurrency: 3, connections: [api]}]"
+		src := kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t).Sources[0]
+		src.Credentials = []*tool.Credential{{Connection: "api", Hosts: []string{"127.0.0.1:1"}}}
+		r := kit.Must(protocol(t, "mcp").OpenSource(t.Context(), src, slog.New(slog.DiscardHandler)))(t)
+		_, places := r.(interface{ Places(string) (string, int) }).Places("ask")
+		kit.Equal(t, places, want, fields)
+		kit.Check(t, r.Close(t.Context()))
+	}
+}
+
 func TestProtocolsWithoutProgramsRefuseConnections(t *testing.T) {
 	text := "sources: [{name: up, protocol: rest, url: 'http://127.0.0.1:1', connections: [api]}, " +
 		"{name: other, protocol: mcp, url: 'http://127.0.0.1:1', connections: [api]}]"

@@ -269,6 +269,9 @@ func (r *Runner) Places(string) (pool string, calls int) {
 	return "server", r.o.Concurrency
 }
 
+// Remote reports whether the server is not a program of ours, so that its places are one server's for all callers.
+func (r *Runner) Remote() bool { return r.o.URL != "" }
+
 // KeepsAsking reports whether the server continues calls that asked, as one of the legacy era does. A modern one gets
 // another request.
 func (r *Runner) KeepsAsking() bool {
