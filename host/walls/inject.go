@@ -58,18 +58,27 @@ type link struct {
 func NewInjector(connections []*tool.Credential, caller string) (*Injector, error) {
 	in := &Injector{caller: caller, exposed: map[string]string{}, sessions: tls.NewLRUClientSessionCache(maxLeaves)}
 	for _, c := range connections {
-		l := &link{Credential: c, placeholder: "tp-" + c.Connection + "-" + rand.Text()}
-		l.form = regexp.MustCompile("tp-" + regexp.QuoteMeta(c.Connection) + "-[A-Z2-7]{26}") // names have no capitals
-		for _, text := range c.Hosts {
-			h, err := parseHost(text)
-			if err != nil {
-				return nil, err
-			}
-			l.hosts = append(l.hosts, h)
+		l, err := newLink(c)
+		if err != nil {
+			return nil, err
 		}
+		l.placeholder = "tp-" + c.Connection + "-" + rand.Text()
+		l.form = regexp.MustCompile("tp-" + regexp.QuoteMeta(c.Connection) + "-[A-Z2-7]{26}") // names have no capitals
 		in.links = append(in.links, l)
 	}
 	return in, nil
+}
+
+func newLink(c *tool.Credential) (*link, error) {
+	l := &link{Credential: c}
+	for _, text := range c.Hosts {
+		h, err := parseHost(text)
+		if err != nil {
+			return nil, err
+		}
+		l.hosts = append(l.hosts, h)
+	}
+	return l, nil
 }
 
 // Use makes the credentials of a call available until done is called.
@@ -114,14 +123,27 @@ func credentialOf(c *tool.Call, connection string) *tool.Credential {
 	return c.Credentials[i]
 }
 
-// Active returns the credential of a running call for a connection, or nil if no call runs.
+// Active returns the credential of the running calls for a connection, or nil if no call runs. Its use is noted for each of them: which of
+// its calls a program makes a request for cannot be told.
 func (in *Injector) Active(connection string) *tool.Credential {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if len(in.running) == 0 {
+	var all []*tool.Credential
+	for _, c := range in.running {
+		all = append(all, credentialOf(c, connection))
+	}
+	if len(all) == 0 {
 		return nil
 	}
-	return credentialOf(in.running[len(in.running)-1], connection)
+	one := *all[len(all)-1]
+	one.Used = func(host string) {
+		for _, c := range all {
+			if c.Used != nil {
+				c.Used(host)
+			}
+		}
+	}
+	return &one
 }
 
 // Credentials returns those of a running call with their descriptions, for a runner that makes the requests itself.
@@ -234,7 +256,7 @@ func (in *Injector) Intercepts() bool { return len(in.intercepts()) > 0 }
 
 // covers reports whether the proxy reads what is sent to a host, because a connection names it.
 func (in *Injector) covers(t host) bool {
-	return slices.ContainsFunc(in.intercepts(), func(l *link) bool { return l.at(t) != nil })
+	return slices.ContainsFunc(in.intercepts(), func(l *link) bool { return l.covers(t) })
 }
 
 // entries lists the hosts of the connections as a config would have them.
@@ -268,13 +290,9 @@ func (in *Injector) environment() []string {
 	return env
 }
 
-// at returns the entry of a connection that names a host, or nil.
-func (l *link) at(t host) *host {
-	i := slices.IndexFunc(l.hosts, func(h host) bool { return h.covers(t) })
-	if i < 0 {
-		return nil
-	}
-	return &l.hosts[i]
+// covers reports whether a connection names a host.
+func (l *link) covers(t host) bool {
+	return slices.ContainsFunc(l.hosts, func(h host) bool { return h.covers(t) })
 }
 
 // near reports whether a value may go there without TLS.
@@ -292,10 +310,10 @@ type request struct {
 
 // refuses returns why a value may not be sent with a request; "" if it may.
 func (l *link) refuses(r request) string {
-	switch entry := l.at(r.to); {
-	case entry == nil:
+	switch {
+	case !l.covers(r.to):
 		return "which is not one of its hosts"
-	case !r.secure && !entry.near():
+	case !r.secure && !slices.ContainsFunc(l.hosts, func(h host) bool { return h.covers(r.to) && h.near() }):
 		return "without TLS, which is for an address of this machine or its network with a port"
 	case len(l.Methods) > 0 && !slices.ContainsFunc(l.Methods, func(m string) bool { return strings.EqualFold(m, r.method) }):
 		return "with a method that the connection does not name"
@@ -342,7 +360,7 @@ func (in *Injector) inject(ctx context.Context, r request, h http.Header) (sent 
 // dropOverrides removes the headers by which some servers take another method or path than that of the request, if a
 // connection of the host names methods or paths.
 func (in *Injector) dropOverrides(to host, h http.Header) {
-	if !slices.ContainsFunc(in.intercepts(), func(l *link) bool { return l.at(to) != nil && len(l.Methods)+len(l.Paths) > 0 }) {
+	if !slices.ContainsFunc(in.intercepts(), func(l *link) bool { return l.covers(to) && len(l.Methods)+len(l.Paths) > 0 }) {
 		return
 	}
 	maps.DeleteFunc(h, func(name string, _ []string) bool {
@@ -370,9 +388,7 @@ func (in *Injector) put(ctx context.Context, l *link, cred *tool.Credential, to 
 		h.Set(Header(l.Credential, value))
 	}
 	l.rewrite(h, func(text string) string { return strings.ReplaceAll(text, l.placeholder, value) })
-	if cred.Used != nil {
-		cred.Used(to.String())
-	}
+	cred.Used(to.String())
 	return nil
 }
 

@@ -403,6 +403,27 @@ func TestPlaceholderIsOfNoUseElsewhere(t *testing.T) {
 	kit.Equal(t, len(other.arrived()), 0)
 }
 
+// The proxy cannot tell which of the calls that run in a program sends a request.
+func TestUseIsNotedOnAllRunningCalls(t *testing.T) {
+	a := newAPI(t, httptest.NewTLSServer)
+	used := map[string]string{}
+	of := func(call string) *tool.Credential {
+		cred := credential(a.address)
+		cred.Used = func(host string) { used[call] = host }
+		return cred
+	}
+	i := newInstance(t, of("none"))
+	ended := i.call(of("ended"))
+	defer i.call(of("first"))()
+	ended()
+	defer i.call(of("second"))()
+	i.get(i.web("http"), a.URL, "Authorization", i.placeholder())
+	kit.Equal(t, fmt.Sprint(used), fmt.Sprintf("map[first:%s second:%[1]s]", a.address))
+	clear(used)
+	i.Credentials()[0].Used("x")
+	kit.Equal(t, len(used), 2)
+}
+
 func TestTextThatIsLikeAPlaceholderIsSentUnchanged(t *testing.T) {
 	a := newAPI(t, httptest.NewTLSServer)
 	cred := credential(a.address)
@@ -433,7 +454,7 @@ func TestConnectionsWhoseNamesBeginAlike(t *testing.T) {
 }
 
 func TestKeyIsSentInTheClearOnlyNearby(t *testing.T) {
-	cred := credential("example.com", "10.0.0.1:80", "localhost:90", "example.org:90")
+	cred := credential("example.com", "10.0.0.1:80", "localhost:90", "example.org:90", "127.0.0.1", "127.0.0.1:80", "localhost")
 	at := func(text string) request {
 		u := kit.Must(url.Parse(text))(t)
 		return request{to: kit.Must(parseHost(Address(u)))(t), secure: u.Scheme == "https", method: "GET", url: u}
@@ -442,6 +463,7 @@ func TestKeyIsSentInTheClearOnlyNearby(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://example.com/": "", "http://example.com/": "without TLS", "http://10.0.0.1/": "", "https://10.0.0.1/": "not one of its hosts",
 		"http://localhost:90/": "", "https://example.org:90/": "", "http://example.org:90/": "without TLS",
+		"http://127.0.0.1/": "", "https://127.0.0.1/": "", "http://localhost/": "without TLS",
 	} {
 		if got := l.refuses(at(text)); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q", text, got)

@@ -24,16 +24,9 @@ func CheckHosts(list []string) error {
 // Sends reports whether the value of a credential may be sent with a request, by its hosts, methods and paths. It is sent over TLS,
 // or to an address of this machine or its network that is listed with its port.
 func Sends(c *tool.Credential, method string, u *url.URL) bool {
-	asked, err := parseHost(Address(u))
-	if err != nil {
-		return false
-	}
-	host := slices.ContainsFunc(c.Hosts, func(text string) bool {
-		h, err := parseHost(text)
-		return err == nil && h.covers(asked) && (u.Scheme == "https" || h.near())
-	})
-	methods := len(c.Methods) == 0 || slices.ContainsFunc(c.Methods, func(m string) bool { return strings.EqualFold(m, method) })
-	return host && methods && (len(c.Paths) == 0 || inPaths(c.Paths, u))
+	to, err := parseHost(Address(u))
+	l, bad := newLink(c)
+	return err == nil && bad == nil && l.refuses(request{to, u.Scheme == "https", method, u}) == ""
 }
 
 // inPaths reports whether a pattern matches the path, and no server can read another path from it.
