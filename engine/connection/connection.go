@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,13 @@ type Connections struct {
 	mu       sync.Mutex
 	servers  map[string]oauth.Server // by issuer, as they were found
 	waiting  map[string]int          // calls that wait for a person, by caller
+	failed   map[string]failure      // renewals, by what is bound
+}
+
+// A failure is why a row was not renewed, and until when that is not tried again.
+type failure struct {
+	err   error
+	until time.Time
 }
 
 // New returns the connections of a program. It has none before Read.
@@ -94,7 +102,7 @@ func New(env Env) *Connections {
 	if env.now == nil {
 		env.now = time.Now
 	}
-	c := &Connections{env: env, servers: map[string]oauth.Server{}, waiting: map[string]int{}}
+	c := &Connections{env: env, servers: map[string]oauth.Server{}, waiting: map[string]int{}, failed: map[string]failure{}}
 	c.now.Store(&plan{})
 	return c
 }
@@ -163,6 +171,7 @@ const (
 	renewTime  = oauth.RequestTime
 	claimLasts = renewTime + 15*time.Second
 	askAgain   = 100 * time.Millisecond
+	pause      = 5 * time.Second // after a failure: a provider that is down gets no request for each call
 )
 
 // due reports whether a token should be renewed, and whether it can no longer be used: the provider's clock may be a little ahead.
@@ -252,6 +261,12 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 	if soon, _ := c.due(r, h); !soon && h.Access != "" || o.Grant != machine && h.Refresh == "" {
 		return true, nil // it was renewed, removed or refused meanwhile
 	}
+	c.mu.Lock()
+	last := c.failed[string(bound(caller, o.Name))]
+	c.mu.Unlock()
+	if c.env.now().Before(last.until) {
+		return false, last.err
+	}
 	if r.Version == 0 { // a token for all callers, which is the first one
 		r = Row{Caller: caller, Name: o.Name, Version: 1, Connected: c.env.now()}
 		if ok, err := c.env.Store.Put(ctx, r); err != nil || !ok {
@@ -265,20 +280,16 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 	next := r
 	next.Version++
 	t, err := c.fetch(ctx, o, h)
-	no, is := errors.AsType[*oauth.Refused](err)
-	if is && no.Final() {
-		c.env.Log.Warn("a provider accepts a connection no longer", "connection", o.Name, "caller", caller, "code", no.Code)
+	if no, is := errors.AsType[*oauth.Refused](err); is && no.Final() {
+		c.env.Log.Warn("a provider no longer accepts a connection", "connection", o.Name, "caller", caller, "code", no.Code)
 		next.Sealed, next.Expires = nil, time.Time{}
 		if _, err := c.env.Store.Put(ctx, next); err != nil {
 			return false, err
 		}
 		return true, refused(o, caller)
 	}
-	if is {
-		err = tool.Errorf(tool.CodeUnavailable, "the connection %s is kept, but cannot be renewed now: %w", o.Name, no)
-	}
 	if err != nil {
-		return false, c.release(ctx, r, err)
+		return false, c.postpone(ctx, r, err)
 	}
 	h.Access, h.Lasts, h.For = t.Access, t.Lasts, o.origin()
 	if t.Refresh != "" {
@@ -287,8 +298,13 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 	return true, c.keep(ctx, next, h, t)
 }
 
-// release ends a claim after an error, so that the next call tries again.
-func (c *Connections) release(ctx context.Context, r Row, why error) error {
+// postpone ends a claim after an error. Calls of this program get the error until the next try.
+func (c *Connections) postpone(ctx context.Context, r Row, why error) error {
+	c.mu.Lock()
+	now := c.env.now()
+	maps.DeleteFunc(c.failed, func(_ string, f failure) bool { return !now.Before(f.until) })
+	c.failed[string(bound(r.Caller, r.Name))] = failure{why, now.Add(pause)}
+	c.mu.Unlock()
 	r.Version++
 	if _, err := c.env.Store.Put(context.WithoutCancel(ctx), r); err != nil {
 		c.env.Log.Debug("a claim was not released", "connection", r.Name, "error", err)
@@ -302,10 +318,20 @@ func (c *Connections) fetch(ctx context.Context, o *Options, h held) (oauth.Toke
 	if err != nil {
 		return oauth.Token{}, err
 	}
+	var t oauth.Token
 	if o.Grant == machine {
-		return client.Machine(ctx)
+		t, err = client.Machine(ctx)
+	} else {
+		t, err = client.Refresh(ctx, h.Refresh)
 	}
-	return client.Refresh(ctx, h.Refresh)
+	switch no, is := errors.AsType[*oauth.Refused](err); {
+	case is && o.Grant == machine:
+		err = tool.Errorf(tool.CodeAccessDenied, "the provider gives no token to the client of the connection %s (%s): check its client_id and "+
+			"client_secret in the config", o.Name, no).Because(Refused)
+	case is && !no.Final():
+		err = tool.Errorf(tool.CodeUnavailable, "the connection %s is kept, but cannot be renewed now: %w", o.Name, no)
+	}
+	return t, err
 }
 
 // keep stores what a provider has granted. It goes on for a while if the store is away: the provider may accept the refresh token before

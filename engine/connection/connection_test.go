@@ -40,6 +40,7 @@ type provider struct {
 	issuer   string // that it says it is; empty means its address
 	nameless bool   // its answers do not say who gives them
 	fails    atomic.Bool
+	asked    atomic.Int32 // for tokens
 	pending  atomic.Int32 // how often a device is to ask again
 	during   func()       // called while a token is renewed
 	refuses  string       // the error that it answers, with a status
@@ -90,6 +91,7 @@ func (p *provider) named() string {
 }
 
 func (p *provider) token(w http.ResponseWriter, r *http.Request) {
+	p.asked.Add(1)
 	if p.fails.Load() {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
@@ -549,6 +551,7 @@ func TestRefusalThatMayEndKeepsTheConnection(t *testing.T) {
 			p.refuse(code, status)
 			kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeUnavailable, "")
 			p.refuse("", 0)
+			one.At(func() time.Time { return time.Now().Add(96 * time.Second) })
 			kit.Equal(t, one.value(t, "ada"), "access-ada-2")
 		})
 	}
@@ -603,7 +606,25 @@ func TestTokenIsUsedWhileItsProviderIsDown(t *testing.T) {
 	one.At(func() time.Time { return now.Add(90 * time.Second) })
 	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeUnavailable, "answered 503")
 	p.fails.Store(false)
+	one.At(func() time.Time { return now.Add(96 * time.Second) })
 	kit.Equal(t, one.value(t, "ada"), "access-ada-2")
+}
+
+func TestProviderThatIsDownIsAskedOnceInAWhile(t *testing.T) {
+	p, now := newProvider(t, 60), time.Now()
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
+	one.connect(t, "ada")
+	p.fails.Store(true)
+	p.asked.Store(0)
+	for n, at := range []time.Duration{45, 46, 90, 91} { // due and valid, then over
+		one.At(func() time.Time { return now.Add(at * time.Second) })
+		for range 10 {
+			_, err := one.call(t, tool.Call{Caller: caller("ada")})
+			kit.Equal(t, err == nil, n < 2, err)
+			one.Close() // the renewal has ended
+		}
+		kit.Equal(t, p.asked.Load(), int32(n/2+1), "requests")
+	}
 }
 
 func TestStateIsForOneCallerOnceAndForAWhile(t *testing.T) {
@@ -711,6 +732,15 @@ func TestDeviceRegistrationAndMachine(t *testing.T) {
 	kit.Equal(t, robot.value(t, "bob"), "access-machine-3")
 	_, err = robot.Start(t.Context(), caller("ada"), connection.Begin{Name: "git"})
 	kit.Refused(t, err, tool.CodeInvalidInput, "needs no person")
+	robot.At(func() time.Time { return time.Now().Add(2 * time.Hour) })
+	for _, code := range []string{"invalid_client", "invalid_grant"} {
+		p.refuse(code, http.StatusUnauthorized)
+		err = kit.Err(robot.call(t, tool.Call{Caller: caller("ada")}))
+		kit.Refused(t, err, tool.CodeAccessDenied, "no token to the client of the connection git (refused by the provider: invalid_client)")
+	}
+	p.refuse("", 0)
+	robot.At(func() time.Time { return time.Now().Add(3 * time.Hour) })
+	kit.Equal(t, robot.value(t, "ada"), "access-machine-4")
 }
 
 type secrets map[string]string

@@ -93,7 +93,9 @@ func TestConnectionsWithAnOpenIDProvider(t *testing.T) {
 	at.Set(idp.Settings{Down: "answer"})
 	kit.Eventually(t, "the token has expired", func() bool { return kit.Err(one.call(t, tool.Call{Caller: caller("ada")})) != nil })
 	at.Set(idp.Settings{})
+	one.At(func() time.Time { return time.Now().Add(6 * time.Second) })
 	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeAccessDenied, "no longer accepts ada's connection git; connect again")
+	one.At(time.Now)
 	finish("ada")
 	kit.Equal(t, one.whoami(t, at, "ada"), http.StatusOK)
 
