@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"toolpost/config"
+	"toolpost/identity/oauth"
 	"toolpost/tool"
 )
 
@@ -46,6 +47,7 @@ type Callers struct {
 
 	issuers   map[string]*issuer
 	providers []*Provider
+	servers   oauth.Servers
 	issued    *issued
 	proofs    *proofs
 }

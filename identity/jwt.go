@@ -26,7 +26,6 @@ type issuer struct {
 	Issuer
 	algorithms []jose.SignatureAlgorithm
 	keys       *keyring
-	endpoints  endpoints // of a provider
 	now        func() time.Time
 }
 

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"toolpost/config"
@@ -178,8 +177,7 @@ func (c *Callers) Offered() Offers {
 
 // Client returns the client of a provider: it asks the provider for its endpoints.
 func (c *Callers) Client(ctx context.Context, p *Provider) (*oauth.Client, error) {
-	i := c.issuers[p.Issuer]
-	if i == nil { // the config has changed
+	if c.issuers[p.Issuer] == nil { // the config has changed
 		return nil, tool.Errorf(tool.CodeNotFound, "the provider %s is not in the config any more", p.Name)
 	}
 	client := &oauth.Client{ID: p.ClientID, Scopes: p.Scopes, HTTP: oauth.HTTPClient(p.Issuer)}
@@ -193,41 +191,8 @@ func (c *Callers) Client(ctx context.Context, p *Provider) (*oauth.Client, error
 		}
 	}
 	var err error
-	client.Server, err = i.endpoints.find(func() (oauth.Server, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTime) // others may wait for the same answer
-		defer cancel()
-		return oauth.Discover(ctx, client.HTTP, p.Issuer)
-	}, c.env.now)
+	client.Server, err = c.servers.Find(ctx, client.HTTP, p.Issuer)
 	return client, err
-}
-
-// How long the endpoints of a provider are remembered, and that it did not answer: everyone can begin to sign in, and would
-// otherwise make us send a request each time.
-const (
-	endpointsAge = time.Minute
-	failureAge   = 2 * time.Second
-)
-
-// endpoints are those of a provider, as it said last.
-type endpoints struct {
-	mu     sync.Mutex
-	server oauth.Server
-	err    error
-	until  time.Time
-}
-
-func (e *endpoints) find(ask func() (oauth.Server, error), now func() time.Time) (oauth.Server, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now().Before(e.until) {
-		return e.server, e.err
-	}
-	e.server, e.err = ask()
-	e.until = now().Add(endpointsAge)
-	if e.err != nil {
-		e.until = now().Add(failureAge)
-	}
-	return e.server, e.err
 }
 
 // A Person is a caller who has signed in with a provider.

@@ -82,10 +82,10 @@ type Connections struct {
 
 	renewing singleflight.Group
 	running  sync.WaitGroup // renewals
+	servers  oauth.Servers
 	mu       sync.Mutex
-	servers  map[string]oauth.Server // by issuer, as they were found
-	waiting  map[string]int          // calls that wait for a person, by caller
-	failed   map[string]failure      // renewals, by what is bound
+	waiting  map[string]int     // calls that wait for a person, by caller
+	failed   map[string]failure // renewals, by what is bound
 }
 
 // A failure is why a row was not renewed, and until when that is not tried again.
@@ -102,7 +102,7 @@ func New(env Env) *Connections {
 	if env.now == nil {
 		env.now = time.Now
 	}
-	c := &Connections{env: env, servers: map[string]oauth.Server{}, waiting: map[string]int{}, failed: map[string]failure{}}
+	c := &Connections{env: env, waiting: map[string]int{}, failed: map[string]failure{}}
 	c.now.Store(&plan{})
 	return c
 }
@@ -380,11 +380,10 @@ func (c *Connections) client(ctx context.Context, o *Options, h held) (*oauth.Cl
 	}
 	client.Issuer = o.Issuer
 	if o.Token == "" {
-		found, err := c.discover(ctx, client, o.Issuer)
-		if err != nil {
+		var err error
+		if client.Server, err = c.servers.Find(ctx, client.HTTP, o.Issuer); err != nil {
 			return nil, err
 		}
-		client.Server = found
 	}
 	client.Authorize, client.Token = cmp.Or(o.Authorize, client.Authorize), cmp.Or(o.Token, client.Token)
 	client.Device, client.Revoke = cmp.Or(o.Device, client.Device), cmp.Or(o.Revoke, client.Revoke)
@@ -398,23 +397,6 @@ func (c *Connections) client(ctx context.Context, o *Options, h held) (*oauth.Cl
 		}
 	}
 	return client, nil
-}
-
-// discover returns what a server publishes, which is read once.
-func (c *Connections) discover(ctx context.Context, client *oauth.Client, issuer string) (oauth.Server, error) {
-	c.mu.Lock()
-	found, ok := c.servers[issuer]
-	c.mu.Unlock()
-	if ok {
-		return found, nil
-	}
-	found, err := oauth.Discover(ctx, client.HTTP, issuer)
-	if err == nil {
-		c.mu.Lock()
-		c.servers[issuer] = found
-		c.mu.Unlock()
-	}
-	return found, err
 }
 
 // missing returns the error of a connection that a caller does not have, or no longer.

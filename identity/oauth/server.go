@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
+	"time"
 
 	"toolpost/tool"
 	"toolpost/wire/bounded"
@@ -66,6 +68,54 @@ func Discover(ctx context.Context, c *http.Client, issuer string) (s Server, err
 		}
 	}
 	return s, nil
+}
+
+// How long it is remembered what a server publishes, and that it did not answer: everyone can begin to sign in, and would otherwise make
+// us send a request each time.
+const (
+	serverAge  = time.Minute
+	failureAge = 2 * time.Second
+	findTime   = 10 * time.Second
+)
+
+// Servers are those of which a program remembers what they publish. The zero value is ready to use.
+type Servers struct {
+	mu    sync.Mutex
+	known map[string]*foundServer // by issuer
+}
+
+type foundServer struct {
+	mu sync.Mutex
+	Server
+	err   error
+	until time.Time
+}
+
+// Find returns what a server publishes, or did so a short while ago.
+func (s *Servers) Find(ctx context.Context, c *http.Client, issuer string) (Server, error) {
+	s.mu.Lock()
+	f := s.known[issuer]
+	if f == nil {
+		f = &foundServer{}
+		if s.known == nil {
+			s.known = map[string]*foundServer{}
+		}
+		s.known[issuer] = f
+	}
+	s.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Now().Before(f.until) {
+		return f.Server, f.err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTime) // others wait for the same answer
+	defer cancel()
+	f.Server, f.err = Discover(ctx, c, issuer)
+	f.until = time.Now().Add(serverAge)
+	if f.err != nil {
+		f.until = time.Now().Add(failureAge)
+	}
+	return f.Server, f.err
 }
 
 // published reads one of the documents.
