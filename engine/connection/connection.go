@@ -280,8 +280,8 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 	next := r
 	next.Version++
 	t, err := c.fetch(ctx, o, h)
-	if no, is := errors.AsType[*oauth.Refused](err); is && no.Final() {
-		c.env.Log.Warn("a provider no longer accepts a connection", "connection", o.Name, "caller", caller, "code", no.Code)
+	if e := tool.AsError(err); e != nil && e.Reason == oauth.Ended {
+		c.env.Log.Warn("a provider no longer accepts a connection", "connection", o.Name, "caller", caller, "why", e.Message)
 		next.Sealed, next.Expires = nil, time.Time{}
 		if _, err := c.env.Store.Put(ctx, next); err != nil {
 			return false, err
@@ -291,10 +291,7 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 	if err != nil {
 		return false, c.postpone(ctx, r, err)
 	}
-	h.Access, h.Lasts, h.For = t.Access, t.Lasts, o.origin()
-	if t.Refresh != "" {
-		h.Refresh = t.Refresh
-	}
+	h.Access, h.Refresh, h.Lasts, h.For = t.Access, t.Refresh, t.Lasts, o.origin()
 	return true, c.keep(ctx, next, h, t)
 }
 
@@ -318,18 +315,13 @@ func (c *Connections) fetch(ctx context.Context, o *Options, h held) (oauth.Toke
 	if err != nil {
 		return oauth.Token{}, err
 	}
-	var t oauth.Token
-	if o.Grant == machine {
-		t, err = client.Machine(ctx)
-	} else {
-		t, err = client.Refresh(ctx, h.Refresh)
+	if o.Grant != machine {
+		return client.Renew(ctx, h.Refresh, "")
 	}
-	switch no, is := errors.AsType[*oauth.Refused](err); {
-	case is && o.Grant == machine:
+	t, err := client.Machine(ctx)
+	if no, is := errors.AsType[*oauth.Refused](err); is {
 		err = tool.Errorf(tool.CodeAccessDenied, "the provider gives no token to the client of the connection %s (%s): check its client_id and "+
 			"client_secret in the config", o.Name, no).Because(Refused)
-	case is && !no.Final():
-		err = tool.Errorf(tool.CodeUnavailable, "the connection %s is kept, but cannot be renewed now: %w", o.Name, no)
 	}
 	return t, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"net/url"
@@ -33,7 +34,7 @@ type Client struct {
 type Token struct {
 	Access  string
 	ID      string        // the ID token of OpenID Connect; empty if there is none
-	Refresh string        // empty if there is none, or the previous one stays valid
+	Refresh string        // empty if there is none
 	Lasts   time.Duration // 0 if the server does not say
 	Scopes  []string      // nil if the server does not say
 	Type    string        // Bearer or DPoP, or another of an exchange
@@ -104,9 +105,25 @@ func (c *Client) Exchange(ctx context.Context, code, verifier, redirect string) 
 	})
 }
 
-// Refresh gets another token. The server may replace the refresh token, and accept the previous one no longer.
-func (c *Client) Refresh(ctx context.Context, refresh string) (Token, error) {
-	return c.token(ctx, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}})
+// Ended is the reason of the error that a grant is over, so that it can be forgotten.
+const Ended = "grant_ended"
+
+// Renew gets another token, for a resource if that is not empty. Its refresh token is the one to use next time: the server may replace it,
+// and accept the previous one no longer. A grant that is over is an error with the reason Ended; after any other it can be tried again.
+func (c *Client) Renew(ctx context.Context, refresh, resource string) (Token, error) {
+	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}
+	if resource != "" {
+		form.Set("resource", resource)
+	}
+	t, err := c.token(ctx, form)
+	t.Refresh = cmp.Or(t.Refresh, refresh)
+	switch no, is := errors.AsType[*Refused](err); {
+	case is && no.Final():
+		err = tool.Errorf(tool.CodeAccessDenied, "the grant is over: %w", no).Because(Ended)
+	case is:
+		err = tool.Errorf(tool.CodeUnavailable, "the token cannot be renewed now: %w", no)
+	}
+	return t, err
 }
 
 // Machine gets a token of the client itself.

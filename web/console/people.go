@@ -342,12 +342,9 @@ func (c *Console) renew(ctx context.Context, s *session) (who identity.Person, r
 	if err != nil {
 		return who, "", err
 	}
-	token, err := client.Refresh(ctx, c.refreshOf(s.granted))
-	if no, is := errors.AsType[*oauth.Refused](err); is && !no.Final() {
-		return who, "", tool.Errorf(tool.CodeUnavailable, "%s renews no session now: %w", p.Name, no)
-	}
+	token, err := client.Renew(ctx, c.refreshOf(s.granted), "")
 	if err != nil {
-		return who, "", unreachable(p, err)
+		return who, "", err
 	}
 	if _, _, expired := c.state(s); token.ID == "" && !expired {
 		return who, token.Refresh, nil

@@ -159,20 +159,18 @@ func renew(ctx context.Context, l *contexts.Login) (changed bool, err error) {
 	c, err := client(ctx, l)
 	var token oauth.Token
 	if err == nil {
-		token, err = c.Refresh(ctx, l.Refresh)
+		token, err = c.Renew(ctx, l.Refresh, "")
 	}
-	switch no, refused := errors.AsType[*oauth.Refused](err); {
-	case refused && no.Final():
+	switch e := tool.AsError(err); {
+	case e != nil && e.Reason == oauth.Ended:
 		l.Refresh, l.ID, l.Expires = "", "", 0
 		return true, over(" (" + err.Error() + ")")
 	case err != nil && left(l) > 0:
 		return false, nil
-	case refused:
-		return false, tool.Errorf(tool.CodeUnavailable, "your login with %s cannot be renewed now: %w", l.Provider, no)
 	case err != nil:
-		return false, err
+		return false, tool.Errorf(e.Code, "your login with %s: %w", l.Provider, err)
 	}
-	l.Refresh = cmp.Or(token.Refresh, l.Refresh) // also if there is no ID token: the old refresh token may count no longer
+	l.Refresh = token.Refresh // also if there is no ID token: the old refresh token may count no longer
 	switch {
 	case token.ID != "":
 		_, err = loginOf(token, l)

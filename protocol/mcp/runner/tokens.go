@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -204,20 +203,19 @@ func (t *tokenStore) renew(ctx context.Context, now *storedTokens) (oauth.Access
 	if now.Key != nil {
 		c.HTTP = now.Key.Proving(t.client)
 	}
-	got, err := c.Grant(ctx, url.Values{
-		"grant_type": {"refresh_token"}, "refresh_token": {now.Refresh}, "resource": {cmp.Or(now.Resource, now.Server)},
-	})
-	if no, refused := errors.AsType[*oauth.Refused](err); refused && no.Final() {
-		return oauth.Access{}, nil // the refresh token is no longer good
+	ctx = context.WithoutCancel(ctx) // the answer is stored even if no call waits for it: the refresh token may count no longer
+	got, err := c.Renew(ctx, now.Refresh, cmp.Or(now.Resource, now.Server))
+	if e := tool.AsError(err); e != nil && e.Reason == oauth.Ended {
+		return oauth.Access{}, nil
 	}
 	if err == nil && now.Key != nil {
 		err = now.Key.CheckType(got.Type)
 	}
 	if err != nil {
-		return oauth.Access{}, tool.Errorf(tool.CodeUnavailable, "the token cannot be renewed: %w", err)
+		return oauth.Access{}, err
 	}
 	next := *now
-	next.Access, next.Refresh, next.Expiry = got.Access, cmp.Or(got.Refresh, now.Refresh), time.Time{}
+	next.Access, next.Refresh, next.Expiry = got.Access, got.Refresh, time.Time{}
 	if got.Lasts > 0 {
 		next.Expiry = time.Now().Add(got.Lasts)
 	}

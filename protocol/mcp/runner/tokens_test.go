@@ -20,6 +20,7 @@ type rotating struct {
 	mu     sync.Mutex
 	given  int
 	reused int
+	during func() // called before it answers
 }
 
 func newRotating(t *testing.T) *rotating {
@@ -28,6 +29,9 @@ func newRotating(t *testing.T) *rotating {
 		time.Sleep(20 * time.Millisecond) // time for another program to ask, too
 		g.mu.Lock()
 		defer g.mu.Unlock()
+		if g.during != nil {
+			g.during()
+		}
 		if r.FormValue("refresh_token") != fmt.Sprint("refresh-", g.given) {
 			g.reused++
 			w.WriteHeader(http.StatusBadRequest)
@@ -46,6 +50,11 @@ func (g *rotating) program(path string) *tokenStore {
 	return &tokenStore{path: path, server: g.URL, client: oauth.HTTPClient(g.URL)}
 }
 
+// due returns tokens that have to be renewed.
+func (g *rotating) due() *storedTokens {
+	return &storedTokens{Server: g.URL, TokenURL: g.URL, Access: "access-0", Refresh: "refresh-0", Expiry: time.Now()}
+}
+
 func (g *rotating) refusal(t *testing.T, access string) *http.Response {
 	req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL, nil))(t)
 	req.Header.Set("Authorization", "Bearer "+access)
@@ -55,8 +64,7 @@ func (g *rotating) refusal(t *testing.T, access string) *http.Response {
 func TestProgramsThatShareALoginRenewItOnce(t *testing.T) {
 	g := newRotating(t)
 	path := filepath.Join(t.TempDir(), "tokens.json")
-	due := &storedTokens{Server: g.URL, TokenURL: g.URL, Access: "access-0", Refresh: "refresh-0", Expiry: time.Now()}
-	kit.OK(t, g.program(path).save(t.Context(), due))
+	kit.OK(t, g.program(path).save(t.Context(), g.due()))
 	var work sync.WaitGroup
 	for n := range 8 {
 		one := g.program(path)
@@ -75,6 +83,17 @@ func TestProgramsThatShareALoginRenewItOnce(t *testing.T) {
 	work.Wait()
 	kit.Equal(t, g.given, 1, "tokens")
 	kit.Equal(t, g.reused, 0, "refresh tokens that were used again")
+}
+
+func TestTokenOfACancelledCallIsKept(t *testing.T) {
+	g := newRotating(t)
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	one := g.program(path)
+	kit.OK(t, one.save(t.Context(), g.due()))
+	ctx, cancel := context.WithCancel(t.Context())
+	g.during = cancel
+	_, _ = one.Token(ctx)
+	kit.Equal(t, g.program(path).read().Refresh, "refresh-1")
 }
 
 func TestRefusalOfAnOldTokenKeepsItsSuccessor(t *testing.T) {
