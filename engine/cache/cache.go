@@ -125,18 +125,26 @@ type key struct {
 	caller, door string            // empty if the result is for all callers
 	walls        [sha256.Size]byte // around the call, in addition to those of the tool
 	args         [sha256.Size]byte
+	accounts     [sha256.Size]byte // of the caller: another one, which is connected in its place, has other answers
 }
 
-func (r *reader) key(c *tool.Call) key {
+func (r *reader) key(ctx context.Context, c *tool.Call) (key, error) {
 	k := key{reader: r.number, args: sha256.Sum256(c.Args)}
 	if !r.rule.Shared || len(c.Credentials) > 0 { // its answer is about the caller's own account
 		k.caller, k.door = c.Caller.ID, c.Caller.Door
+	}
+	for _, one := range c.Credentials {
+		value, err := one.Value(ctx)
+		if err != nil {
+			return k, err
+		}
+		k.accounts = sha256.Sum256(append(k.accounts[:], value...))
 	}
 	if len(c.Guarantees.Asked()) > 0 {
 		walls, _ := strictjson.Marshal(c.Guarantees) // names and numbers
 		k.walls = sha256.Sum256(walls)
 	}
-	return k
+	return k, nil
 }
 
 // keepable reports whether a call depends on nothing but its tool, its arguments and its caller. A call that belongs to
@@ -151,7 +159,10 @@ func (r *reader) stage(next tool.Handler) tool.Handler {
 		if !keepable(c) {
 			return next.Invoke(ctx, c, out)
 		}
-		k := r.key(c)
+		k, err := r.key(ctx, c)
+		if err != nil {
+			return nil, tool.BeforeRun(err)
+		}
 		began, now := seen(r.source, r.rule), r.cache.now()
 		if kept := r.cache.lru.get(k, began, now); kept != nil {
 			r.cache.hits.Add(1)

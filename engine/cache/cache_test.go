@@ -201,11 +201,14 @@ func TestCallersDoNotSeeEachOthersResults(t *testing.T) {
 	h.expect(t, "read 1*")
 
 	// What a tool answers with the account of its caller is about that account.
-	connected := func(id string) func(*tool.Call) {
-		return func(c *tool.Call) { c.Caller.ID, c.Credentials = id, []*tool.Credential{{Connection: "github"}} }
+	connected := func(id, account string) func(*tool.Call) {
+		value := func(context.Context) (string, error) { return account, nil }
+		return func(c *tool.Call) {
+			c.Caller.ID, c.Credentials = id, []*tool.Credential{{Connection: "github", Value: value}}
+		}
 	}
-	for i, id := range []string{"bob", "eve", "eve"} {
-		kit.Equal(t, h.call(t, "list", connected(id)), []string{"7", "8", "8*"}[i])
+	for _, step := range [][3]string{{"bob", "a", "7"}, {"eve", "a", "8"}, {"eve", "a", "8*"}, {"eve", "another", "9"}, {"eve", "a", "8*"}} {
+		kit.Equal(t, h.call(t, "list", connected(step[0], step[1])), step[2])
 	}
 }
 
