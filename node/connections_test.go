@@ -61,6 +61,10 @@ sources:
 	}
 	_, err = invoke(bob, "", "toolpost.connections.remove", `{"name":"api","caller":"ada"}`)
 	kit.Refused(t, err, tool.CodeAccessDenied, "may not remove connections of others")
+	for name, args := range map[string]string{"list": `{}`, "remove": `{"name":"api"}`} { // and those without a name are not all callers
+		_, err = invoke(tool.Principal{Door: "http"}, "", "toolpost.connections."+name, args)
+		kit.Refused(t, err, tool.CodeAccessDenied, "without a name")
+	}
 	kit.Must(invoke(local, "", "toolpost.connections.remove", `{"name":"api","caller":"ada"}`))(t)
 	_, err = invoke(ada, "", "leak", `{}`)
 	kit.Refused(t, err, tool.CodeAccessDenied, "have not given") // nor with what was hers

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -94,7 +93,12 @@ func (k *ConnectionTable) Remove(_ context.Context, r connection.Row) (done bool
 
 // List implements connection.Store.
 func (k *ConnectionTable) List(ctx context.Context, caller string) ([]connection.Row, error) {
-	return database.List(k.db.Query(ctx), scanConnection, someConnections+` WHERE caller = ? OR ? = '' ORDER BY caller, name`, caller, caller)
+	return database.List(k.db.Query(ctx), scanConnection, someConnections+` WHERE caller = ? ORDER BY name`, caller)
+}
+
+// All implements connection.Store.
+func (k *ConnectionTable) All(ctx context.Context) ([]connection.Row, error) {
+	return database.List(k.db.Query(ctx), scanConnection, someConnections+` ORDER BY caller, name`)
 }
 
 // Touch implements connection.Store.
@@ -191,13 +195,17 @@ func (k *Connections) Remove(_ context.Context, r connection.Row) (bool, error) 
 }
 
 // List implements connection.Store.
-func (k *Connections) List(_ context.Context, caller string) (all []connection.Row, _ error) {
+func (k *Connections) List(ctx context.Context, caller string) ([]connection.Row, error) {
+	all, err := k.All(ctx)
+	return slices.DeleteFunc(all, func(r connection.Row) bool { return r.Caller != caller }), err
+}
+
+// All implements connection.Store.
+func (k *Connections) All(context.Context) (all []connection.Row, _ error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, key := range slices.SortedFunc(maps.Keys(k.rows), strings.Compare) {
-		if r := k.rows[key].Row; caller == "" || r.Caller == caller {
-			all = append(all, r)
-		}
+	for _, key := range slices.Sorted(maps.Keys(k.rows)) {
+		all = append(all, k.rows[key].Row)
 	}
 	return all, nil
 }

@@ -3,7 +3,6 @@
 package connection
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -125,17 +124,29 @@ type Listed struct {
 }
 
 func (t tools) list(ctx context.Context, c *define.Call, a ListArgs) (l Listed, err error) {
-	if a.All || a.Caller != "" && a.Caller != c.Caller.ID {
-		if err := c.Operating("see connections of others"); err != nil {
-			return l, err
-		}
-	}
+	const see = "see connections of others"
 	if a.All {
-		l.Connections, err = t.c.All(ctx)
-	} else {
-		l.Connections, err = t.c.List(ctx, cmp.Or(a.Caller, c.Caller.ID), t.lasting)
+		if err = c.Operating(see); err == nil {
+			l.Connections, err = t.c.All(ctx)
+		}
+		return l, err
+	}
+	caller, err := whose(c, a.Caller, see)
+	if err == nil {
+		l.Connections, err = t.c.List(ctx, caller, t.lasting)
 	}
 	return l, err
+}
+
+// whose returns the caller whose connections a call is about: its own, or another one if an operator says so.
+func whose(c *define.Call, other, what string) (string, error) {
+	switch {
+	case other != "" && other != c.Caller.ID:
+		return other, c.Operating(what)
+	case c.Caller.ID == "":
+		return "", tool.Errorf(tool.CodeAccessDenied, "a caller without a name has no connections").Because(connection.SharedName)
+	}
+	return c.Caller.ID, nil
 }
 
 // RemoveArgs are the arguments of connections.remove.
@@ -151,12 +162,11 @@ type Removed struct {
 }
 
 func (t tools) remove(ctx context.Context, c *define.Call, a RemoveArgs) (Removed, error) {
-	if a.Caller != "" && a.Caller != c.Caller.ID {
-		if err := c.Operating("remove connections of others"); err != nil {
-			return Removed{}, err
-		}
+	caller, err := whose(c, a.Caller, "remove connections of others")
+	if err != nil {
+		return Removed{}, err
 	}
-	why, err := t.c.Remove(ctx, cmp.Or(a.Caller, c.Caller.ID), a.Name)
+	why, err := t.c.Remove(ctx, caller, a.Name)
 	if err != nil {
 		return Removed{}, err
 	}

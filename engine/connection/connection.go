@@ -48,15 +48,12 @@ type Store interface {
 	Claim(ctx context.Context, r Row, lasts time.Duration) (bool, error)
 	// Remove deletes a row of that version.
 	Remove(ctx context.Context, r Row) (bool, error)
-	// List returns the rows of a caller, or of all callers with "".
+	// List returns the rows of a caller; those of "" are for all callers.
 	List(ctx context.Context, caller string) ([]Row, error)
+	// All returns the rows of all callers.
+	All(ctx context.Context) ([]Row, error)
 	// Touch notes that a row was used.
 	Touch(ctx context.Context, r Row, at time.Time) error
-}
-
-// Marks remembers which links were used.
-type Marks interface {
-	Mark(ctx context.Context, question, who [32]byte, ttl time.Duration) (theirs bool, err error)
 }
 
 // An Env is what connections need from the program.

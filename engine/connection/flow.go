@@ -414,7 +414,7 @@ func (c *Connections) List(ctx context.Context, caller string, lasting bool) ([]
 
 // All returns the connections of all callers, without those of no caller.
 func (c *Connections) All(ctx context.Context) ([]Status, error) {
-	rows, err := c.env.Store.List(ctx, "")
+	rows, err := c.env.Store.All(ctx)
 	all, p := []Status{}, c.now.Load()
 	for _, r := range rows {
 		if r.Caller == "" {

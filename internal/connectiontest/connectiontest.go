@@ -61,7 +61,8 @@ func Run(t *testing.T, mine, other connection.Store) {
 
 	kit.Equal(t, len(kit.Must(other.List(ctx, "bob"))(t)), 0)
 	kit.Equal(t, len(kit.Must(other.List(ctx, "ada"))(t)), 1)
-	kit.Equal(t, len(kit.Must(other.List(ctx, ""))(t)), 1)
+	kit.Equal(t, len(kit.Must(other.List(ctx, ""))(t)), 0, "those of the caller without a name")
+	kit.Equal(t, len(kit.Must(other.All(ctx))(t)), 1)
 	holds(t, !kit.Must(mine.Remove(ctx, r))(t), "of an earlier version")
 	holds(t, kit.Must(mine.Remove(ctx, next))(t), "of this version")
 	kit.Equal(t, find(other).Version, int64(0))
