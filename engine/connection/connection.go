@@ -61,7 +61,7 @@ type Env struct {
 	Store Store
 	// Keys seals what is kept, with a key that is not in the store; nil means a key that ends with this program.
 	Keys     *secret.Keyed
-	Marks    Marks
+	Marks    secret.Marks     // which links were used
 	Secrets  config.Secrets   // those of clients
 	Redactor *secret.Redactor // learns the tokens of grants that all callers share
 	// Shared reports whether several people may be this caller, such as those who come in without credentials.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"maps"
 	"net/url"
 	"slices"
@@ -18,7 +17,6 @@ import (
 	"toolpost/identity/oauth"
 	"toolpost/tool"
 	"toolpost/wire/nearest"
-	"toolpost/wire/strictjson"
 )
 
 // How long a person has to agree, once a link was made.
@@ -53,29 +51,16 @@ const (
 
 func (c *Connections) newLink(purpose string, l link) (string, error) {
 	l.Until, l.Once = c.env.now().Add(linkLasts).Unix(), rand.Text()
-	aead, err := c.env.Keys.Seal(purpose)
-	if err != nil {
-		return "", err
-	}
-	plain, err := strictjson.Marshal(l)
-	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, plain, nil)), err //nolint:gosec // it makes a nonce
+	return c.env.Keys.SealText(purpose, l)
 }
 
 // openLink reads a link of a caller.
 func (c *Connections) openLink(purpose, text string, p tool.Principal) (l link, err error) {
-	aead, err := c.env.Keys.Seal(purpose)
-	if err != nil {
-		return l, err
-	}
-	plain, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err == nil {
-		plain, err = aead.Open(nil, nil, plain, nil)
-	}
-	if err == nil {
-		err = strictjson.Unmarshal(plain, &l)
-	}
+	ok, err := c.env.Keys.OpenText(purpose, text, &l)
 	switch {
 	case err != nil:
+		return l, err
+	case !ok:
 		return l, tool.Errorf(tool.CodeInvalidInput, "this link was not made by this server, or its key has changed").Because("link")
 	case c.env.now().Unix() >= l.Until:
 		return l, tool.Errorf(tool.CodeInvalidInput, "this link is too old; begin again").Because("link")
@@ -264,11 +249,7 @@ func (c *Connections) exchange(ctx context.Context, client *oauth.Client, l link
 		(client.NamesItself || e.Issuer != "") && strings.TrimSuffix(e.Issuer, "/") != strings.TrimSuffix(client.Issuer, "/") {
 		return t, tool.Errorf(tool.CodeAccessDenied, "the answer is not from the provider of %s", l.Name).Because("issuer")
 	}
-	sum, err := c.env.Keys.Sum(statePurpose, []byte(l.Once))
-	if err != nil {
-		return t, err
-	}
-	first, err := c.env.Marks.Mark(ctx, sum, [32]byte([]byte(rand.Text() + rand.Text())[:32]), 2*linkLasts)
+	first, err := c.env.Keys.Once(ctx, c.env.Marks, statePurpose, l.Once, 2*linkLasts)
 	if err != nil {
 		return t, err
 	}

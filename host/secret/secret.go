@@ -9,6 +9,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"hash"
@@ -29,6 +30,7 @@ import (
 	"toolpost/kernel"
 	"toolpost/tool"
 	"toolpost/wire/regex"
+	"toolpost/wire/strictjson"
 )
 
 // Limits of a value. A shorter one could not be distinguished from ordinary text, and so could not be redacted.
@@ -353,4 +355,41 @@ func (k *Keyed) Seal(purpose string) (cipher.AEAD, error) {
 		return nil, err
 	}
 	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// SealText returns a value as a text that only OpenText reads, for the same purpose and with the same key.
+func (k *Keyed) SealText(purpose string, v any) (string, error) {
+	aead, err := k.Seal(purpose)
+	if err != nil {
+		return "", err
+	}
+	plain, err := strictjson.Marshal(v)
+	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, plain, nil)), err //nolint:gosec // it makes a nonce
+}
+
+// OpenText reads a text of SealText; ok is false if it is none.
+func (k *Keyed) OpenText(purpose, text string, into any) (ok bool, err error) {
+	aead, err := k.Seal(purpose)
+	if err != nil {
+		return false, err
+	}
+	sealed, bad := base64.RawURLEncoding.Strict().DecodeString(text)
+	if bad == nil {
+		sealed, bad = aead.Open(nil, nil, sealed, nil)
+	}
+	return bad == nil && strictjson.Unmarshal(sealed, into) == nil, nil
+}
+
+// Marks remember what was used, for all programs that share them.
+type Marks interface {
+	Mark(ctx context.Context, what, who [32]byte, ttl time.Duration) (theirs bool, err error)
+}
+
+// Once marks what a text of a purpose names, and reports whether this is the first time.
+func (k *Keyed) Once(ctx context.Context, m Marks, purpose, text string, ttl time.Duration) (first bool, err error) {
+	sum, err := k.Sum(purpose, []byte(text))
+	if err != nil {
+		return false, err
+	}
+	return m.Mark(ctx, sum, [32]byte([]byte(rand.Text() + rand.Text())[:32]), ttl)
 }

@@ -2,15 +2,12 @@ package console
 
 import (
 	"context"
-	"crypto/cipher"
 	"crypto/rand"
-	"encoding/base64"
 	"time"
 
 	"toolpost/engine/ask"
 	"toolpost/host/secret"
 	"toolpost/tool"
-	"toolpost/wire/strictjson"
 )
 
 // LinkTTL is how long a link is valid.
@@ -24,7 +21,7 @@ type links struct {
 	marks ask.Marks
 }
 
-func (l links) seal() (cipher.AEAD, error) { return l.keys.Seal("key that seals links to the console") }
+const linkPurpose = "key that seals links to the console"
 
 // A link is the content of a code.
 type link struct {
@@ -40,16 +37,9 @@ func (c *Console) Link(p tool.Principal) (code string, until time.Time, err erro
 		return "", until, tool.Errorf(tool.CodeUnsupported,
 			"%q was recognised by nothing that can be checked again later; sign in to the console with a token", p.ID)
 	}
-	aead, err := c.links.seal()
-	if err != nil {
-		return "", until, err
-	}
 	until = c.o.now().Add(LinkTTL).Truncate(time.Millisecond)
-	b, err := strictjson.Marshal(link{p.ID, p.Proof, until.UnixMilli(), rand.Text()})
-	if err != nil {
-		return "", until, err
-	}
-	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, nil)), until, nil //nolint:gosec // it makes a nonce
+	code, err = c.links.keys.SealText(linkPurpose, link{p.ID, p.Proof, until.UnixMilli(), rand.Text()})
+	return code, until, err
 }
 
 // maxCode is the maximum length of a code, which may contain the claims of an issuer: a part of a token of 16 KiB.
@@ -57,28 +47,17 @@ const maxCode = 32 << 10
 
 // use returns the content of a code. The code is then used up, even if signing in fails.
 func (c *Console) use(ctx context.Context, code string) (l link, err error) {
-	aead, err := c.links.seal()
+	ok, err := c.links.keys.OpenText(linkPurpose, code, &l)
 	if err != nil {
 		return l, err
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(code)
-	if err == nil {
-		b, err = aead.Open(nil, nil, b, nil)
-	}
-	if err == nil {
-		err = strictjson.Unmarshal(b, &l)
-	}
-	if err != nil {
+	if !ok {
 		return l, errLink("was not made by this server, or its key has changed")
 	}
 	if !c.o.now().Before(time.UnixMilli(l.Until)) {
 		return l, errLink("is more than a minute old")
 	}
-	sum, err := c.links.keys.Sum("link to the console", []byte(l.Once))
-	if err != nil {
-		return l, err
-	}
-	first, err := c.links.marks.Mark(ctx, sum, [32]byte([]byte(rand.Text() + rand.Text())[:32]), 2*LinkTTL)
+	first, err := c.links.keys.Once(ctx, c.links.marks, "link to the console", l.Once, 2*LinkTTL)
 	switch {
 	case err != nil:
 		return l, err

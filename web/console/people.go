@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/url"
@@ -126,36 +125,22 @@ func (c *Console) attempt(r *http.Request, p *identity.Provider, path, view stri
 	if address, err = client.AuthorizeURL(a.State, a.Verifier, a.Redirect); err != nil {
 		return "", "", err
 	}
-	aead, err := c.o.Keys.Seal(sealPurpose)
-	if err != nil {
-		return "", "", err
-	}
-	b, err := strictjson.Marshal(a)
-	if err != nil {
-		return "", "", err
-	}
-	return address, base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, b, nil)), nil //nolint:gosec // it makes a nonce
+	sealed, err = c.o.Keys.SealText(sealPurpose, a)
+	return address, sealed, err
 }
 
 // attemptOf returns the attempt of a browser.
 func (c *Console) attemptOf(r *http.Request) (a attempt, err error) {
 	lost := refused("this browser has not begun to sign in, or it took longer than ten minutes")
-	aead, err := c.o.Keys.Seal(sealPurpose)
-	if err != nil {
-		return a, err
-	}
 	for _, isTLS := range []bool{true, false} {
 		kept, err := r.Cookie(attemptCookie(r, "", 0, isTLS).Name)
 		if err != nil {
 			continue
 		}
-		b, err := base64.RawURLEncoding.Strict().DecodeString(kept.Value)
-		if err == nil {
-			b, err = aead.Open(nil, nil, b, nil)
-		}
+		ok, err := c.o.Keys.OpenText(sealPurpose, kept.Value, &a)
 		// A neighbour under the same domain can set the cookie without the prefix, but not with what belongs into the other.
-		if err != nil || strictjson.Unmarshal(b, &a) != nil || a.TLS != isTLS || !c.o.now().Before(time.UnixMilli(a.Until)) {
-			return attempt{}, lost
+		if !ok || a.TLS != isTLS || !c.o.now().Before(time.UnixMilli(a.Until)) {
+			return attempt{}, cmp.Or(err, lost)
 		}
 		return a, nil
 	}
@@ -164,11 +149,7 @@ func (c *Console) attemptOf(r *http.Request) (a attempt, err error) {
 
 // once refuses what was used before, in any program that shares the marks.
 func (c *Console) once(ctx context.Context, purpose, id string, ttl time.Duration) error {
-	sum, err := c.o.Keys.Sum(purpose, []byte(id))
-	if err != nil {
-		return err
-	}
-	first, err := c.o.Marks.Mark(ctx, sum, [32]byte([]byte(rand.Text() + rand.Text())[:32]), ttl)
+	first, err := c.o.Keys.Once(ctx, c.o.Marks, purpose, id, ttl)
 	if err == nil && !first {
 		err = refused("this answer was used before")
 	}
