@@ -188,8 +188,8 @@ func (c *Console) finishSignIn(door string) func(http.ResponseWriter, *http.Requ
 	}
 }
 
-// person returns who has signed in, by the answer of the provider that the attempt is about. An answer that belongs to the attempt
-// uses it up, even if signing in fails then. No other does: strangers could fill the marks, and no other person could sign in.
+// person returns who has signed in, by the answer of the provider that the attempt is about. That uses the attempt up. Nothing else does:
+// strangers could fill the marks with codes that they make up, and no other person could sign in.
 func (c *Console) person(r *http.Request, a attempt) (who identity.Person, g *granted, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*askTime)
 	defer cancel()
@@ -212,9 +212,6 @@ func (c *Console) person(r *http.Request, a attempt) (who identity.Person, g *gr
 	case q.Has("error"):
 		return who, nil, refused(p.Name + " did not sign you in: " + (&oauth.Refused{Code: q.Get("error")}).Error())
 	}
-	if err := c.once(ctx, "attempt to sign in", a.State, attemptTime); err != nil {
-		return who, nil, err
-	}
 	token, err := client.Exchange(ctx, q.Get("code"), a.Verifier, a.Redirect)
 	if err != nil {
 		return who, nil, unreachable(p, err)
@@ -222,7 +219,7 @@ func (c *Console) person(r *http.Request, a attempt) (who identity.Person, g *gr
 	if who, err = callers.SignedIn(ctx, p, token.ID, a.Nonce); err != nil {
 		return who, nil, err
 	}
-	return who, c.grantedTo(who, p, token.Refresh), nil
+	return who, c.grantedTo(who, p, token.Refresh), c.once(ctx, "attempt to sign in", a.State, attemptTime)
 }
 
 // unreachable is the error of a request to a provider, for the person.

@@ -163,11 +163,19 @@ func TestSignInIsRefused(t *testing.T) {
 			c.visit(to)
 			return to
 		}},
-		"an answer that was used, with its cookie": {sub: "ada", status: 403, says: "was used before", change: func(_ *lobby, c *client, to *url.URL) *url.URL {
+		"an answer that was used, with its cookie": {sub: "ada", status: 403, says: "invalid_grant", change: func(_ *lobby, c *client, to *url.URL) *url.URL {
 			kept := c.Jar.Cookies(to)
 			c.visit(to)
 			c.Jar.SetCookies(to, kept)
 			return to
+		}},
+		"a second answer, with its cookie": {sub: "ada", status: 403, says: "was used before", change: func(l *lobby, c *client, _ *url.URL) *url.URL {
+			address := c.attemptURL("acme-sso", "")
+			first, second := c.answerURL(l.Provider, address, "ada"), c.answerURL(l.Provider, address, "ada")
+			kept := c.Jar.Cookies(first)
+			c.visit(first)
+			c.Jar.SetCookies(first, kept)
+			return second
 		}},
 		"another browser": {sub: "ada", status: 403, says: "has not begun to sign in", change: func(l *lobby, c *client, to *url.URL) *url.URL {
 			c.Jar = l.client().Jar
@@ -241,15 +249,15 @@ func (c *counted) Mark(ctx context.Context, question, who [32]byte, ttl time.Dur
 }
 
 // There are only so many marks, and no code of a link, answer or sign-in can be used while there is no room for another.
-func TestAnswersThatDoNotBelongToAnAttemptLeaveNoMark(t *testing.T) {
+func TestStrangersLeaveNoMark(t *testing.T) {
 	l := newLobby(t)
 	marks := &counted{Marks: l.o.Marks}
 	l.o.Marks = marks
 	for _, change := range []map[string]string{
-		{"state": "wrong"}, {"state": ""}, {"iss": "https://evil.example"}, {"error": "access_denied"},
+		{"state": "wrong"}, {"state": ""}, {"iss": "https://evil.example"}, {"error": "access_denied"}, {"code": "made-up"}, {},
 	} {
 		c := l.client()
-		answer := c.answerURL(l.Provider, c.attemptURL("acme-sso", ""), "ada")
+		answer := c.answerURL(l.Provider, c.attemptURL("acme-sso", ""), map[bool]string{true: "eve", false: "ada"}[len(change) == 0])
 		for name, value := range change {
 			answer = with(answer, name, value)
 		}
