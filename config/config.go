@@ -141,10 +141,8 @@ type Source struct {
 	Connections []string
 	// Credentials describe the connections, without values. The code that opens the source sets them, and Equal ignores them.
 	Credentials []*tool.Credential
-	// Injector is set likewise, for one instance of a source with connections, and Equal ignores it. Instance names the
-	// folder of what that of a caller keeps.
+	// Injector is set likewise, for one instance of a source with connections, and Equal ignores it.
 	Injector Injector
-	Instance string
 	// Secrets returns the values of the secrets that the source's own fields name. The code that opens the source sets
 	// it, and Equal ignores it; nil if there are none.
 	Secrets Secrets
@@ -167,8 +165,8 @@ type Problem struct {
 
 // An Injector gives one instance of a source the credentials of the calls that run there. It is the one of host/walls.
 type Injector interface {
-	// Use makes the credentials of a call available until done is called. The error refuses the call.
-	Use(c *tool.Call) (done func(), err error)
+	// Begin makes the credentials of a call available until it ends. The error refuses the call.
+	Begin(c *tool.Call) (end func(), err error)
 }
 
 // An Engine runs the calls that tools make, each with its caller and its Parent, and lists what a caller may call. A

@@ -186,8 +186,13 @@ type Grant struct {
 	SecretFiles []string `yaml:"secret_files" doc:"secrets that the tools get as open files; the variable NAME_FD holds the descriptor number"`
 	Vault       Source   `yaml:"-"` // nil if there are none
 
-	Connections Source   `yaml:"-"` // returns the keys of connections that programs are given
-	Exposed     []string `yaml:"-"` // the variables for them, as VARIABLE=CONNECTION
+	Connections Exposing `yaml:"-"` // nil if there are none
+}
+
+// Exposing returns the keys of the connections that programs are given, and lists the variables for them, as VARIABLE=CONNECTION.
+type Exposing interface {
+	Source
+	Exposes() []string
 }
 
 // Give passes a child its secrets. Allowed comes from its guarantees (tool.Guarantees.SecretsAllowed): a secret that is
@@ -202,11 +207,13 @@ func (g Grant) Give(cmd *process.Command, allowed []string) (done func(), err er
 	if err != nil {
 		return nil, err
 	}
-	keys, err := grant(g.Connections, g.Exposed, allowed)
-	if err != nil {
-		return nil, err
+	if g.Connections != nil {
+		keys, err := grant(g.Connections, g.Connections.Exposes(), allowed)
+		if err != nil {
+			return nil, err
+		}
+		vars = append(vars, keys...)
 	}
-	vars = append(vars, keys...)
 	var files []*os.File
 	done = func() {
 		for _, f := range files {

@@ -45,7 +45,7 @@ type Options struct {
 func Of(src config.Source) Options {
 	o := Options{Grant: secret.Grant{Vault: src.Secrets}, Walls: walls.Options{OffLimits: src.OffLimits, Source: src.Name}}
 	if in, ok := src.Injector.(*walls.Injector); ok {
-		o.Walls.Injector, o.Connections, o.Exposed = in, in, in.Exposes()
+		o.Walls.Injector, o.Connections = in, in
 	}
 	return o
 }

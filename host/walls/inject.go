@@ -3,8 +3,10 @@ package walls
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"encoding/base64"
+	"encoding/hex"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -81,8 +83,17 @@ func newLink(c *tool.Credential) (*link, error) {
 	return l, nil
 }
 
-// Use makes the credentials of a call available until done is called.
-func (in *Injector) Use(c *tool.Call) (done func(), err error) {
+// Folder names the folder of what the instance keeps for its caller; empty for the instance that only lists the tools.
+func (in *Injector) Folder() string {
+	if in == nil || in.caller == "" {
+		return ""
+	}
+	digest := sha256.Sum256([]byte(in.caller))
+	return hex.EncodeToString(digest[:16])
+}
+
+// Begin makes the credentials of a call available until it ends.
+func (in *Injector) Begin(c *tool.Call) (end func(), err error) {
 	if in.caller == "" || c.Caller.ID != in.caller {
 		return nil, tool.Errorf(tool.CodeInternal, "%s: an instance of its source was asked to serve another caller", c.Tool)
 	}

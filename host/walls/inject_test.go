@@ -130,7 +130,7 @@ func (i *instance) placeholder() string { return i.links[0].placeholder }
 // call makes credentials available until the returned function is called.
 func (i *instance) call(all ...*tool.Credential) (done func()) {
 	i.t.Helper()
-	return kit.Must(i.Use(&tool.Call{Tool: "ask", Caller: tool.Principal{ID: "ada"}, Notes: tool.Notes{Credentials: all}}))(i.t)
+	return kit.Must(i.Begin(&tool.Call{Tool: "ask", Caller: tool.Principal{ID: "ada"}, Notes: tool.Notes{Credentials: all}}))(i.t)
 }
 
 // trusts is the TLS of a program in the room.
@@ -514,11 +514,11 @@ func TestInstanceServesItsCallerOnly(t *testing.T) {
 		return &tool.Call{Tool: "ask", Caller: tool.Principal{ID: caller}, Notes: tool.Notes{Credentials: with}}
 	}
 	in := kit.Must(NewInjector([]*tool.Credential{cred}, "ada"))(t)
-	kit.Refused(t, kit.Err(in.Use(call("bob", cred))), tool.CodeInternal, "another caller")
-	kit.Refused(t, kit.Err(in.Use(call("ada"))), tool.CodeAccessDenied, "toolpost connections add api")
+	kit.Refused(t, kit.Err(in.Begin(call("bob", cred))), tool.CodeInternal, "another caller")
+	kit.Refused(t, kit.Err(in.Begin(call("ada"))), tool.CodeAccessDenied, "toolpost connections add api")
 	base := kit.Must(NewInjector([]*tool.Credential{cred}, ""))(t)
-	kit.Refused(t, kit.Err(base.Use(call("", cred))), tool.CodeInternal, "another caller")
-	first, second := kit.Must(in.Use(call("ada", cred)))(t), kit.Must(in.Use(call("ada", cred)))(t)
+	kit.Refused(t, kit.Err(base.Begin(call("", cred))), tool.CodeInternal, "another caller")
+	first, second := kit.Must(in.Begin(call("ada", cred)))(t), kit.Must(in.Begin(call("ada", cred)))(t)
 	first()
 	kit.Equal(t, in.Active("api") != nil, true)
 	second()
@@ -558,7 +558,7 @@ require('http').request({port: 3128, method: 'CONNECT', path: host, headers: {ho
 	} {
 		cred := credential(a.address)
 		in := kit.Must(NewInjector([]*tool.Credential{cred}, "ada"))(t)
-		done := kit.Must(in.Use(&tool.Call{Caller: tool.Principal{ID: "ada"}, Notes: tool.Notes{Credentials: []*tool.Credential{cred}}}))(t)
+		done := kit.Must(in.Begin(&tool.Call{Caller: tool.Principal{ID: "ada"}, Notes: tool.Notes{Credentials: []*tool.Credential{cred}}}))(t)
 		for n, word := range argv {
 			argv[n] = strings.ReplaceAll(word, "PLACEHOLDER", in.links[0].placeholder)
 		}

@@ -2,8 +2,6 @@ package all
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"slices"
@@ -102,11 +100,11 @@ func (c *callers) Invoke(ctx context.Context, call *tool.Call, out tool.Sink) (*
 		return nil, err
 	}
 	defer c.giveBack(in)
-	done, err := in.keys.Use(call)
+	end, err := in.keys.Begin(call)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer end()
 	r, err := c.open(ctx, in)
 	if err != nil {
 		return nil, err
@@ -219,8 +217,7 @@ func (c *callers) open(ctx context.Context, in *instance) (tool.Runner, error) {
 		}
 	}
 	src := c.src
-	digest := sha256.Sum256([]byte(in.caller))
-	src.Injector, src.Instance = in.keys, hex.EncodeToString(digest[:16])
+	src.Injector = in.keys
 	r, err := c.protocol.Open(ctx, src, in.keys.Quiet(c.log.With("caller", in.caller)))
 	if err != nil {
 		return nil, err

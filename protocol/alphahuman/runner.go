@@ -98,8 +98,8 @@ func Open(_ context.Context, src config.Source, log *slog.Logger) (tool.Runner, 
 func optionsOf(src config.Source) (Options, error) {
 	o := Options{source: src.Name, Data: src.StateDir("skills", src.Name), Options: spawn.Of(src)}
 	err := src.Decode(&o)
-	if src.Instance != "" {
-		o.Data = filepath.Join(cmp.Or(o.Data, src.StateDir("skills", src.Name)), "callers", src.Instance)
+	if own := o.Walls.Injector.Folder(); own != "" {
+		o.Data = filepath.Join(cmp.Or(o.Data, src.StateDir("skills", src.Name)), "callers", own)
 	}
 	return o, err
 }

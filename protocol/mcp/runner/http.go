@@ -117,7 +117,7 @@ func (r *Runner) openHTTP(src config.Source) error {
 			return err
 		}
 	}
-	h.own = src.Instance != ""
+	h.own = r.o.Walls.Injector.Folder() != ""
 	switch o := r.o.OAuth; {
 	case h.own:
 		headers.Del("Authorization")
