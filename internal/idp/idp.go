@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -19,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -98,7 +100,8 @@ func Start(t testing.TB) *Provider {
 // StartOn is Start with another name of this machine in the issuer: for browsers, localhost and 127.0.0.1 are two sites.
 func StartOn(t testing.TB, host string) *Provider {
 	t.Helper()
-	cmd := exec.CommandContext(context.Background(), build(t), host) // it ends with its input
+	file := kit.Must(program())(t)
+	cmd := exec.CommandContext(context.Background(), fmt.Sprint("/proc/self/fd/", file.Fd()), host) // it ends with its input
 	cmd.Stderr = os.Stderr
 	in := kit.Must(cmd.StdinPipe())(t)
 	out := kit.Must(cmd.StdoutPipe())(t)
@@ -112,26 +115,33 @@ func StartOn(t testing.TB, host string) *Provider {
 	return &Provider{Issuer: at.Issuer, API: at.Issuer + "/api/whoami", control: at.Control, t: t}
 }
 
-// build builds the provider's program once for all tests of a checkout, and returns a copy of it.
-func build(t testing.TB) string {
-	t.Helper()
-	mod := kit.Must(exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output())(t)
-	dir := filepath.Join(filepath.Dir(string(mod)), "build", "tests")
-	kit.OK(t, os.MkdirAll(dir, 0o700))
-	lock := kit.Must(os.OpenFile(filepath.Join(dir, "idp.lock"), os.O_CREATE|os.O_RDWR, 0o600))(t)
-	defer lock.Close()
-	kit.OK(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
-	shared, own := filepath.Join(dir, "idp"), filepath.Join(t.TempDir(), "idp")
-	for _, words := range [][]string{
-		{"go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", shared, "toolpost/internal/idp/provider"},
-		{"cp", shared, own},
-	} {
-		if out, err := exec.CommandContext(t.Context(), words[0], words[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", words, err, out)
-		}
+// program builds the provider's program, once for all tests of a test binary. They start it by an open file, since other test
+// binaries may build it again in the same place, and replace it.
+var program = sync.OnceValues(func() (*os.File, error) {
+	mod, err := exec.CommandContext(context.Background(), "go", "env", "GOMOD").Output()
+	if err != nil {
+		return nil, err
 	}
-	return own
-}
+	dir := filepath.Join(filepath.Dir(string(mod)), "build", "tests")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "idp.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "idp")
+	build := exec.CommandContext(context.Background(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", path,
+		"toolpost/internal/idp/provider")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", build, err, out)
+	}
+	return os.Open(path)
+})
 
 // Set replaces the settings.
 func (p *Provider) Set(s Settings) { p.order("/settings", s, nil) }
