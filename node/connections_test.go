@@ -3,7 +3,6 @@ package node_test
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"toolpost/internal/kit"
+	"toolpost/internal/leaks"
 	"toolpost/node"
 	"toolpost/tool"
 )
@@ -70,18 +70,7 @@ sources:
 	kit.Refused(t, err, tool.CodeAccessDenied, "have not given") // nor with what was hers
 	shut(t, n)
 
-	all := map[string]string{"what callers saw": said.String(), "the log": log.String()}
-	kit.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			text, _ := os.ReadFile(path)
-			all[path] = string(text)
-		}
-		return err
-	}))
-	for what, text := range all {
-		if strings.Contains(text, canaryKey) {
-			i := strings.Index(text, canaryKey)
-			t.Errorf("%s has the key: %q", what, text[max(0, i-80):i+len(canaryKey)])
-		}
-	}
+	leaks.Text(t, "what callers saw", said.String(), canaryKey)
+	leaks.Text(t, "the log", log.String(), canaryKey)
+	leaks.Files(t, dir, canaryKey)
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"toolpost/internal/browser"
 	"toolpost/internal/idp"
 	"toolpost/internal/kit"
+	"toolpost/internal/leaks"
 	"toolpost/internal/served"
 )
 
@@ -65,7 +65,7 @@ doors: {http: {}}
 	if err != nil || !strings.Contains(log, "account "+host) {
 		t.Errorf("the record does not say what was used: %s, %v", log, err)
 	}
-	absent(t, dir, append(provider.Issued(), "canary-key-0123456789"))
+	leaks.Files(t, dir, append(provider.Issued(), "canary-key-0123456789")...)
 
 	provider.Set(idp.Settings{Deny: true})
 	agree("Connect again", "access was not granted")
@@ -74,21 +74,4 @@ doors: {http: {}}
 	p.Eval("document.querySelector('dialog[open] button.danger').click()", nil)
 	p.WaitText("account is forgotten.")
 	p.WaitText("not connected")
-}
-
-// absent checks that the files of a server have none of some texts.
-func absent(t *testing.T, dir string, canaries []string) {
-	t.Helper()
-	kit.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, canary := range canaries {
-			if canary != "" && strings.Contains(string(text), canary) {
-				t.Errorf("%s has %.12s…", path, canary)
-			}
-		}
-		return err
-	}))
 }

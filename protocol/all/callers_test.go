@@ -1,7 +1,6 @@
 package all_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +18,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/internal/kit"
+	"toolpost/internal/leaks"
 	"toolpost/internal/rounds"
 	"toolpost/protocol/all"
 	"toolpost/tool"
@@ -145,83 +144,13 @@ func TestCallsArriveWithTheKeyOfTheirCaller(t *testing.T) {
 	kit.Contains(t, environments, "tp-api-")
 	for _, caller := range callers {
 		canary := keyOf(caller)[:20]
-		if n := searched(t, canary); n < 3 {
+		if n := leaks.Programs(t, tooltest.Descendants(os.Getpid()), "API_KEY", canary); n < 3 {
 			t.Errorf("only %d programs were searched", n)
 		}
 		for place, text := range map[string]string{"what callers saw": seen.String(), "the log": logs.String(), "an environment": environments} {
-			if strings.Contains(text, canary) {
-				t.Errorf("the key of %s is in %s", caller, place)
-			}
+			leaks.Text(t, place, text, canary)
 		}
 	}
-}
-
-// programs lists the processes that this one has started, and theirs.
-func programs(t testing.TB) (pids []int) {
-	t.Helper()
-	parents := map[int]int{}
-	for _, entry := range kit.Must(os.ReadDir("/proc"))(t) {
-		pid, err := strconv.Atoi(entry.Name())
-		stat, gone := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
-		if err != nil || gone != nil {
-			continue
-		}
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		parents[pid], _ = strconv.Atoi(fields[1])
-	}
-	for pid, up := range parents {
-		for up > 1 && up != os.Getpid() {
-			up = parents[up]
-		}
-		if up == os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// searched searches the environments and the memory of all programs for a text, and returns in how many of them the name
-// of the variable was found, which those of the source have.
-func searched(t testing.TB, canary string) (read int) {
-	t.Helper()
-	for _, pid := range programs(t) {
-		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if bytes.Contains(environ, []byte(canary)) {
-			t.Errorf("%s is in the environment of a program", canary)
-		}
-		if inMemory(t, pid, "API_KEY", canary) {
-			read++
-		}
-	}
-	return read
-}
-
-// inMemory fails the test if a canary is in the memory of a process, and reports whether a text that must be there is.
-func inMemory(t testing.TB, pid int, known, canary string) (read bool) {
-	t.Helper()
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	mem, gone := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil || gone != nil {
-		return false
-	}
-	defer mem.Close()
-	piece := make([]byte, 1<<20)
-	for line := range strings.Lines(string(maps)) {
-		var from, to int64
-		var rights string
-		if n, _ := fmt.Sscanf(line, "%x-%x %s", &from, &to, &rights); n != 3 || !strings.HasPrefix(rights, "rw") {
-			continue
-		}
-		for at := from; at < to; at += int64(len(piece) - 100) { // a text may be at the end of a piece
-			n, _ := mem.ReadAt(piece[:min(to-at, int64(len(piece)))], at)
-			if bytes.Contains(piece[:n], []byte(canary)) {
-				t.Errorf("%s is in the memory of a program", canary)
-				return true
-			}
-			read = read || bytes.Contains(piece[:n], []byte(known))
-		}
-	}
-	return read
 }
 
 func TestFirstInstanceHasNoKey(t *testing.T) {
@@ -239,7 +168,7 @@ func TestExposedKeyIsInTheEnvironmentOfItsCaller(t *testing.T) {
 	a := newAPI(t)
 	r := asker(t, a, io.Discard, "", func(c *tool.Credential) { c.Exposed = true })
 	kit.Must(r.(tool.Source).Tools(t.Context()))(t)
-	kit.Equal(t, searched(t, "canary-") > 0, true)
+	kit.Equal(t, leaks.Programs(t, tooltest.Descendants(os.Getpid()), "API_KEY", "canary-") > 0, true)
 	for _, caller := range []string{"ada", "bob"} {
 		kit.Contains(t, kit.Must(as(t, r, caller, "environment", nil, tool.Discard))(t), keyOf(caller))
 	}
@@ -292,7 +221,7 @@ func TestCrashedInstanceStartsAgain(t *testing.T) {
 		kit.Equal(t, a.key(path), keyOf("ada"))
 	}
 	ask("/1")
-	for _, pid := range programs(t) {
+	for _, pid := range tooltest.Descendants(os.Getpid()) {
 		_ = kit.Must(os.FindProcess(pid))(t).Kill()
 	}
 	ask("/2")
