@@ -30,6 +30,7 @@ type site struct {
 	t        *testing.T
 	bin, dir string
 	store    string
+	more     string // of the config of the hubs
 	hubs     []*served.Server
 	workers  map[string]*worker
 }
@@ -78,7 +79,13 @@ const markSh = `printf '%s\n' "$1" >> out/marks && sync out/marks && exec flock 
 // open starts a fleet with a number of hubs, which need a PostgreSQL if there are several.
 func open(t *testing.T, store string, hubs int) *site {
 	t.Helper()
-	s := &site{t: t, bin: served.Build(t), dir: t.TempDir(), store: store, workers: map[string]*worker{}}
+	return openWith(t, store, hubs, "")
+}
+
+// openWith is open with more in the config of the hubs.
+func openWith(t *testing.T, store string, hubs int, more string) *site {
+	t.Helper()
+	s := &site{t: t, bin: served.Build(t), dir: t.TempDir(), store: store, more: more, workers: map[string]*worker{}}
 	netns.Run(t, "ip", "address", "add", hubHost+"/32", "dev", "lo")
 	for n := range hubs {
 		s.hubs = append(s.hubs, s.hub(n))
@@ -89,7 +96,7 @@ func open(t *testing.T, store string, hubs int) *site {
 func (s *site) hub(n int) *served.Server {
 	name := fmt.Sprint("hub-", n+1)
 	dir := filepath.Join(s.dir, name)
-	kit.Write(s.t, filepath.Join(dir, "toolpost.yaml"), fmt.Sprintf(hubYAML, name, 7422+n, s.store))
+	kit.Write(s.t, filepath.Join(dir, "toolpost.yaml"), fmt.Sprintf(hubYAML, name, 7422+n, s.store)+s.more)
 	var env []string
 	if n == 0 {
 		s.run(dir, "fleet", "init")
@@ -125,9 +132,15 @@ func (s *site) work(name string, m *netns.Machine) *worker {
 	kit.Files(s.t, w.dir, map[string]string{
 		"toolpost.yaml": fmt.Sprintf(workerYAML, name), "mark.sh": markSh, "out/marks": "", "gate": "", "slow": "",
 	})
-	s.workers[name] = w
-	s.start(w, "TOOLPOST_JOIN="+s.line("worker"))
+	s.join(w)
 	return w
+}
+
+// join lets a worker join whose folder is complete, and waits until all hubs have its tools.
+func (s *site) join(w *worker, env ...string) {
+	s.t.Helper()
+	s.workers[w.name] = w
+	s.start(w, append(env, "TOOLPOST_JOIN="+s.line("worker"))...)
 }
 
 func (s *site) start(w *worker, env ...string) {
