@@ -394,10 +394,13 @@ func (a *Table) end(t *database.Tx, group []*database.Write) (map[string]bool, e
 	return ended, err
 }
 
+// errElsewhere means that another program has recorded the call of a program that is gone.
+var errElsewhere = errors.New("another program has recorded the call")
+
 // taken returns the error of a record whose note is gone.
 func (e *entry) taken() error {
 	if e.claim {
-		return nil // another program has found it
+		return errElsewhere
 	}
 	return tool.Errorf(tool.CodeConflict,
 		"another program has recorded this call of %s as lost, since this one was away from the store for too long",
@@ -418,16 +421,19 @@ func (a *Table) removeStray(t *database.Tx) error {
 	return nil
 }
 
-// Recover adds a record for every call that had begun in a program which is gone, and returns these records.
+// Recover adds a record for every call that had begun in a program which is gone, and returns these records. If several programs look
+// at once, each record is returned to one of them.
 func (a *Table) Recover(ctx context.Context) (lost []*tool.Record, err error) {
 	left, err := a.orphans(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range left {
-		if err := a.db.Submit(&database.Write{
-			Batch: a.records, Item: e, Keys: a.keys(database.OwnerKey(e.owner)), Durable: true,
-		}); err != nil {
+		err := a.db.Submit(&database.Write{Batch: a.records, Item: e, Keys: a.keys(database.OwnerKey(e.owner)), Durable: true})
+		if errors.Is(err, errElsewhere) {
+			continue
+		}
+		if err != nil {
 			return lost, err
 		}
 		lost = append(lost, e.Record)
