@@ -40,7 +40,7 @@ type hub struct {
 	nc      connection
 	log     *slog.Logger
 	changed func() // the tools of the fleet may have changed
-	doubted func(r *tool.Record, code tool.Code)
+	doubted func(r *tool.Record)
 	roster  *roster.Roster
 	routes  []Route
 	room    budget // of the streams

@@ -370,8 +370,10 @@ func TestADoubtWaitsForTheToolOfItsWorker(t *testing.T) {
 		p := f.peer("one")
 		return p.listed != "" && p.listed == p.Digest && len(p.tools) == 0
 	})
-	doubts := map[string]*doubt{"its node": {of: *rec}, "any node": {of: *rec}}
-	doubts["any node"].of.Node = "" // of a hub that has ended
+	killed := *rec
+	killed.Node = "hub" // as it was noted when it began
+	f.hub.Recovered([]*tool.Record{&killed})
+	doubts := map[string]*doubt{"its node": {of: *rec}, "any node": {of: f.hub.doubts[len(f.hub.doubts)-1].of}}
 	for what, d := range doubts {
 		kit.Equal(t, f.hub.settle(t.Context(), d), false, what)
 	}
@@ -381,4 +383,24 @@ func TestADoubtWaitsForTheToolOfItsWorker(t *testing.T) {
 		kit.Eventually(t, "the outcome, of "+what, func() bool { return f.hub.settle(t.Context(), d) })
 		kit.Equal(t, kit.Receive(t, "the row, of "+what, f.late).Outcome, tool.OutcomeOK)
 	}
+}
+
+// A call whose hub was killed has the code crash in the record, which may be how it ended, too.
+func TestLateOutcomeIsRecordedWhateverItsCode(t *testing.T) {
+	f := open(t)
+	f.journal()
+	b := block("one", tool.Effects{Writes: true})
+	b.Handler = tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		return nil, tool.Errorf(tool.CodeCrash, "it broke")
+	})
+	f.work("one", b)
+	rec, _, err := f.writing("c1", `{}`)
+	kit.Refused(t, err, tool.CodeCrash, "it broke")
+	killed := *rec
+	killed.Node, killed.Outcome, killed.Code = "hub", tool.OutcomeLost, tool.CodeCrash
+	f.hub.Recovered([]*tool.Record{&killed})
+	kit.Equal(t, f.hub.settle(t.Context(), f.hub.doubts[0]), true)
+	row := kit.Receive(t, "the row", f.late)
+	kit.Equal(t, strings.Join([]string{row.Parent, string(row.Outcome), string(row.Code), row.Node}, " "), "c1 error crash one")
+	kit.Equal(t, len(row.Receipt) > 0, true, "its receipt")
 }

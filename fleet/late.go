@@ -20,7 +20,6 @@ const (
 // A doubt is a call that may have run to its end, or run still, though it has ended here.
 type doubt struct {
 	of     tool.Record
-	code   tool.Code // with which it ended here
 	asked  time.Duration
 	next   time.Time
 	giveUp time.Time
@@ -29,7 +28,7 @@ type doubt struct {
 
 // Doubted notes a call whose outcome nobody here knows: this hub has lost sight of it, or its own hub has ended. Once its node can be
 // asked, the outcome becomes a row of the record: rows are not altered, and the one of the call stays as it is.
-func (n *Node) Doubted(r *tool.Record, code tool.Code) {
+func (n *Node) Doubted(r *tool.Record) {
 	if n == nil || n.hub == nil || r == nil || r.Call == "" || r.ReadOnly {
 		return
 	}
@@ -37,7 +36,16 @@ func (n *Node) Doubted(r *tool.Record, code tool.Code) {
 	defer n.mu.Unlock()
 	if len(n.doubts) < mostDoubts {
 		now := time.Now()
-		n.doubts = append(n.doubts, &doubt{of: *r, code: code, asked: doubtEvery, next: now.Add(doubtEvery), giveUp: now.Add(idempotency.LostFor)})
+		n.doubts = append(n.doubts, &doubt{of: *r, asked: doubtEvery, next: now.Add(doubtEvery), giveUp: now.Add(idempotency.LostFor)})
+	}
+}
+
+// Recovered notes calls whose own hub has ended. Their records name that hub, and not the node that had the call.
+func (n *Node) Recovered(lost []*tool.Record) {
+	for _, r := range lost {
+		of := *r
+		of.Node = ""
+		n.Doubted(&of)
 	}
 }
 
@@ -84,12 +92,10 @@ func (n *Node) settle(ctx context.Context, d *doubt) bool {
 	return len(silent) == 0 && (of.Node != "" || d.asked == doubtRests)
 }
 
-// late adds the outcome of a call to the record, unless that has it, and reports whether it is there.
+// late adds the outcome of a call to the record, and reports whether it is there. It may be the error that the record has: that was a
+// guess.
 func (n *Node) late(ctx context.Context, d *doubt, spec *tool.Spec, node string, p past) bool {
 	r, err := p.outcome(node, d.of.Call)
-	if err != nil && tool.CodeOf(err) == d.code {
-		return true
-	}
 	if d.row == nil {
 		d.row = n.lateRow(&d.of, spec, node, p, r, err)
 	}

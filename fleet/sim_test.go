@@ -451,7 +451,7 @@ func (h *simHub) start(ctx context.Context) {
 	}
 	h.s.mu.Unlock()
 	for _, r := range lost {
-		n.Doubted(r, "")
+		n.Doubted(r)
 	}
 	go hub.watch(life)
 	go hub.follow(life)

@@ -193,7 +193,7 @@ func (s *Source) foresee(c *tool.Call) (p *peer, touches tool.Touches, err error
 func (s *Source) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool.Result, error) {
 	r, err := s.send(ctx, c, out)
 	if tool.InDoubt(err) {
-		s.hub.doubted(c.Record, tool.CodeOf(err))
+		s.hub.doubted(c.Record)
 	}
 	return r, err
 }

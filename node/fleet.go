@@ -51,11 +51,7 @@ func (n *Node) lateOutcome(ctx context.Context, call string, again *tool.Call) (
 }
 
 // doubt lets the fleet look for the outcomes of calls whose hub has ended.
-func (n *Node) doubt(lost []*tool.Record) {
-	for _, r := range lost {
-		n.Fleet().Doubted(r, r.Code)
-	}
-}
+func (n *Node) doubt(lost []*tool.Record) { n.Fleet().Recovered(lost) }
 
 // cancelElsewhere cancels a call at another hub. One that does not answer may have it.
 func (n *Node) cancelElsewhere(p tool.Principal, whose, id string) error {
