@@ -481,3 +481,45 @@ func TestOneWorkerHasNotTheRoomOfAll(t *testing.T) {
 	kit.Equal(t, f.hub.hub.room.held.Load() <= 4*chunk, true)
 	f.work("honest", reference(t))
 }
+
+// A worker may take up a call just after it has lost the connection by which the call came. Its hub knows of no such call, and says so.
+func TestCallThatItsHubHasForgottenEnds(t *testing.T) {
+	f := open(t)
+	f.journal()
+	b := block("one", tool.Effects{Writes: true})
+	b.Handler = tool.HandlerFunc(func(_ context.Context, _ *tool.Call, out tool.Sink) (*tool.Result, error) {
+		for range 2 * window {
+			if err := out.Emit(tool.Event{Kind: tool.KindLog, Data: []byte(`{}`)}); err != nil {
+				return nil, err
+			}
+		}
+		return &tool.Result{OK: true, Output: []byte(`1`)}, nil
+	})
+	n := f.work("one", b)
+	p := f.peer("one")
+	reply := f.hub.hub.answers(&p, "forgotten")
+	spec := kit.Must(f.source().Tools(t.Context()))(t)[0]
+	c := &tool.Call{ID: "c1", Tool: "wait", Spec: spec}
+	r := kit.Must(newRequest(c, p.Run, reply, 1, spec.Digest, 0))(t)
+	body := kit.Must(packed.Write(&r, []byte(`{}`)))(t)
+	n.host.take(uplink{Conn: n.all()[0].nc}, &nats.Msg{Reply: reply, Data: encodeFrame(kindCall, 1, body)})
+	kit.Eventually(t, "the tool has ended", func() bool {
+		has := kit.Must(n.host.past(t.Context(), n.pass.ID, "c1"))(t)
+		return has.State == callEnded && has.Kind == kindResult
+	})
+	kit.Eventually(t, "its place is free", func() bool { calls, _ := n.host.running(); return calls == 0 })
+}
+
+// The client says that a connection has ended when it may have another one, whose calls go on.
+func TestLateNewsOfALostConnectionEndsNoCallOfTheNextOne(t *testing.T) {
+	f := open(t)
+	b := block("one", tool.Effects{Writes: true})
+	n := f.work("one", b)
+	ended := make(chan error, 1)
+	go func() { ended <- f.writes("c1", `{}`) }()
+	kit.Receive(t, "the call", b.began)
+	nc := n.all()[0].nc
+	nc.Opts.DisconnectedErrCB(nc, nil)
+	close(b.leave)
+	kit.OK(t, kit.Receive(t, "the end of the call at the hub", ended))
+}

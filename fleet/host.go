@@ -128,12 +128,12 @@ func (h *host) rest() (task func()) {
 	return task
 }
 
-// unheard lets the calls of a connection that has ended go on without their hub, which has forgotten them.
-func (h *host) unheard(nc connection) {
+// unheard lets the calls of connections that have ended go on without their hub, which has forgotten them.
+func (h *host) unheard(ended func(connection) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.streams {
-		if s.over == nc {
+		if ended(s.over) {
 			s.mute()
 		}
 	}

@@ -340,7 +340,17 @@ func (h *hub) answered(m *nats.Msg) {
 		s.fail(goneError(s.peer, !s.heard()))
 	case s != nil && s.deliver(m.Data) || ending != nil:
 	default:
-		h.strayed(h.sender(m.Subject))
+		h.strays(m, s == nil)
+	}
+}
+
+// strays counts a message that was of no use, and tells the node if it belongs to no stream: the node may have taken up a call just after
+// it lost the connection by which that came, and so would wait for this hub.
+func (h *hub) strays(m *nats.Msg, lost bool) {
+	node := h.sender(m.Subject)
+	h.strayed(node)
+	if lost && len(m.Data) > 0 && kind(m.Data[0]) != kindTaken && kind(m.Data[0]) != kindEnd {
+		_ = h.nc.PublishRequest(subjectNode+node, m.Subject, encodeFrame(kindEnd, 0, encodeError(goneError(node, false))))
 	}
 }
 

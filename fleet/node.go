@@ -301,7 +301,7 @@ func (n *Node) dial(address string) (*link, error) {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.troubled(l, err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { n.missed(l, err) }),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
-			n.host.unheard(nc)
+			n.host.unheard(func(c connection) bool { u, ok := c.(uplink); return ok && u.endedOf(nc) })
 			if err != nil {
 				n.env.Log.Warn("the connection to a hub is lost; it is tried again", "hub", address, "error", err)
 			}
@@ -311,12 +311,23 @@ func (n *Node) dial(address string) (*link, error) {
 		return nil, err
 	}
 	err = subscribe(l.nc, map[string]nats.MsgHandler{
-		subjectNode + n.pass.ID: func(m *nats.Msg) { n.host.take(l.nc, m) }, subjectHubs: n.learn,
+		subjectNode + n.pass.ID: func(m *nats.Msg) { n.host.take(uplink{l.nc, l.nc.Stats().Reconnects}, m) }, subjectHubs: n.learn,
 	})
 	if err != nil {
 		l.nc.Close()
 	}
 	return l, err
+}
+
+// An uplink is a connection to a hub, until the client connects again.
+type uplink struct {
+	*nats.Conn
+	times uint64 // that it had connected again
+}
+
+// endedOf reports whether it is over. The client says late that a connection has ended, maybe after it has another one.
+func (u uplink) endedOf(nc *nats.Conn) bool {
+	return u.Conn == nc && (u.times < nc.Stats().Reconnects || !nc.IsConnected())
 }
 
 // subscribe reads subjects, with as much room as all streams need: they bound what is on its way.

@@ -233,7 +233,7 @@ func (l *simLine) lose(n int, told bool) {
 	}
 	conn := l.conn
 	l.s.mu.Unlock()
-	conn.node.host.unheard(conn)
+	conn.node.host.unheard(func(c connection) bool { return c == conn })
 	l.connect(conn)
 }
 
