@@ -313,7 +313,7 @@ func (c *Connections) fetch(ctx context.Context, o *Options, h held) (oauth.Toke
 		return oauth.Token{}, err
 	}
 	if o.Grant != machine {
-		return client.Renew(ctx, h.Refresh, "")
+		return o.granted(client.Renew(ctx, h.Refresh, ""))
 	}
 	t, err := client.Machine(ctx)
 	if no, is := errors.AsType[*oauth.Refused](err); is {

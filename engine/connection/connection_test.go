@@ -756,6 +756,7 @@ func TestMistakesInTheSectionAreErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"connections: [{name: a, key: pasted}]":                                                    "names no hosts",
 		"connections: [{name: a, key: pasted, hosts: ['https://x']}]":                              "is a URL",
+		"connections: [{name: a, issuer: 'https://x.example', hosts: [x], value: id_token}]":       "needs the scope openid",
 		"connections: [{name: a, hosts: [x]}]":                                                     "where its key comes from",
 		"connections: [{name: a, issuer: 'http://x.example', hosts: [x]}]":                         "not an https address",
 		"connections: [{name: a, key: pasted, issuer: 'https://x', hosts: [x]}]":                   "is pasted, or it comes",

@@ -235,7 +235,7 @@ func (c *Connections) Finish(ctx context.Context, p tool.Principal, e End) (name
 	if no, is := err.(*oauth.Refused); is && (no.Code == oauth.Pending || no.Code == oauth.SlowDown) {
 		return o.Name, false, nil
 	}
-	if err != nil {
+	if t, err = o.granted(t, err); err != nil {
 		return o.Name, false, explained(err)
 	}
 	h := held{Access: t.Access, Refresh: t.Refresh, Lasts: t.Lasts, Client: l.Client, Secret: l.Secret}

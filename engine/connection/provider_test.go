@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"toolpost/engine/connection"
+	"toolpost/identity/oauth"
 	"toolpost/internal/idp"
 	"toolpost/internal/kit"
 	"toolpost/store"
@@ -118,4 +119,32 @@ func TestConnectionsWithAnOpenIDProvider(t *testing.T) {
 	resp := kit.Must(http.DefaultClient.Do(req))(t)
 	_ = resp.Body.Close()
 	kit.Equal(t, resp.StatusCode, http.StatusUnauthorized, "the token was revoked")
+}
+
+func TestIDTokenOfAPersonIsAKey(t *testing.T) {
+	at := idp.Start(t)
+	at.Client(idp.Client{ID: "c", Redirects: []string{returnTo}})
+	config := func(issuer string) string {
+		return fmt.Sprintf("connections: [{name: git, issuer: %q, client_id: c, scopes: [openid, offline_access], value: id_token, hosts: [idp.example]}]\n"+
+			"sources: [{name: issues, protocol: mcp, command: [x], connections: [git]}]\n", issuer)
+	}
+	one := started(t, new(store.Connections), "k", "", config(at.Issuer))
+	at.SetUser(idp.User{Sub: "ada"})
+	_, _, err := one.Finish(t.Context(), caller("ada"), one.agree(t, at, "ada"))
+	kit.OK(t, err)
+	id, _ := oauth.ReadJWT(one.value(t, "ada"))
+	kit.Equal(t, id.Text("sub")+strings.Join(id.List("aud"), ","), "adac")
+	kit.Equal(t, at.Count("refresh_token", http.StatusOK), 0)
+	one.At(func() time.Time { return time.Now().Add(id.Left() - time.Second) }) // by what it says, not by the access token
+	again, _ := oauth.ReadJWT(one.value(t, "ada"))
+	kit.Equal(t, again.Text("sub"), "ada")
+	kit.Equal(t, at.Count("refresh_token", http.StatusOK), 1)
+
+	// A provider that gives none.
+	p := newProvider(t, 3600)
+	other := started(t, new(store.Connections), "k", "", config(p.URL))
+	begun := kit.Must(other.Start(t.Context(), caller("ada"), connection.Begin{Name: "git", Redirect: returnTo}))(t)
+	_, done, err := other.Finish(t.Context(), caller("ada"), connection.End{State: begun.State, Code: "code-ada", Issuer: p.URL})
+	kit.Refused(t, err, tool.CodeAccessDenied, "gave no ID token")
+	kit.Equal(t, done, false)
 }

@@ -40,11 +40,13 @@ type Options struct {
 	Key       string   `yaml:"key" schema:"enum=pasted" doc:"pasted: a person gives the key itself"`
 	Expose    bool     `yaml:"expose" doc:"give programs the key itself, in env, since they pin certificates; they can then send it anywhere"`
 	Remote    []string `yaml:"remote" doc:"sources of other nodes of the fleet that get the key, sealed for one call; their nodes name the same hosts"`
+	Value     string   `yaml:"value" schema:"enum=access_token|id_token" doc:"id_token: the key is what says who the person is (OpenID Connect), for oauth.idp of MCP servers; default: the access token"`
 	Grant     string   `yaml:"grant" schema:"enum=client_credentials" doc:"client_credentials: the token is that of the client, and all callers use it"`
 }
 
 const (
 	pasted  = "pasted"
+	idToken = "id_token"
 	machine = "client_credentials"
 	bearer  = "Authorization: Bearer {key}"
 	keyMark = "{key}"
@@ -69,6 +71,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("connection %q: a key is pasted, or it comes from a provider", o.Name)
 	case o.Key == "" && o.Issuer == "" && o.Token == "":
 		return fmt.Errorf("connection %q: say where its key comes from: a preset, an issuer, its endpoints, or `key: pasted`", o.Name)
+	case o.Value == idToken && (o.Key != "" || o.Grant != "" || !slices.Contains(o.Scopes, "openid")):
+		return fmt.Errorf("connection %q: an id_token is for a person who signs in: it needs the scope openid", o.Name)
 	case o.Grant != "" && (o.Grant != machine || o.ClientID == "" || o.Secret == ""):
 		return fmt.Errorf("connection %q: grant is client_credentials, and needs a client_id and a client_secret", o.Name)
 	}
@@ -249,11 +253,26 @@ func (o *Options) credential() *tool.Credential {
 // a client of a server, and a key that a person pasted is for hosts.
 func (o *Options) origin() string {
 	of := []string{o.Issuer, o.Token, o.ClientID}
+	if o.Value != "" {
+		of = append(of, o.Value)
+	}
 	if o.Key == pasted {
 		of = slices.Sorted(slices.Values(o.Hosts))
 	}
 	b, _ := strictjson.Marshal(append([]string{o.Key}, of...)) // strings
 	return string(b)
+}
+
+// granted returns what a provider has granted, with the key in the place of the access token.
+func (o *Options) granted(t oauth.Token, err error) (oauth.Token, error) {
+	if err != nil || o.Value != idToken {
+		return t, err
+	}
+	id, ok := oauth.ReadJWT(t.ID)
+	if t.Access, t.Lasts = t.ID, id.Left(); !ok || t.Lasts <= 0 {
+		err = tool.Errorf(tool.CodeAccessDenied, "the provider of %s gave no ID token that is valid now", o.Name).Because(oauth.Ended)
+	}
+	return t, err
 }
 
 // kind says in one word how callers connect.

@@ -172,6 +172,17 @@ func (in *Injector) Credentials() (all []*tool.Credential) {
 	return all
 }
 
+// Value returns the value of a connection for a request to an address that Check has let through, and notes that.
+func (in *Injector) Value(ctx context.Context, connection, to string) (string, error) {
+	one := in.Active(connection)
+	u, err := url.Parse(to)
+	if one == nil || err != nil {
+		return "", tool.Errorf(tool.CodeUnavailable, "no call has a credential of the connection %s", connection)
+	}
+	one.Used(Address(u))
+	return one.Value(ctx)
+}
+
 // Check refuses the address of a server to which no connection sends its value.
 func (in *Injector) Check(method string, u *url.URL) error {
 	if in == nil || slices.ContainsFunc(in.links, func(l *link) bool { return Sends(l.Credential, method, u) }) {

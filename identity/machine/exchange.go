@@ -17,11 +17,7 @@ import (
 // use the server for them (ID-JAG). The server's authorization server gives a token for it.
 func (t *Tokens) exchange(ctx context.Context, at *resource, scopes []string) (string, error) {
 	idp := t.c.IDP
-	read := t.c.Person
-	if read == nil {
-		read = func(context.Context) (string, error) { return idp.Subject.read(t.c.Source, "idp.subject") }
-	}
-	subject, err := read(ctx)
+	subject, err := t.subject(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +33,7 @@ func (t *Tokens) exchange(ctx context.Context, at *resource, scopes []string) (s
 		says = "it has expired"
 	}
 	if says != "" {
-		return "", tool.Errorf(tool.CodeAccessDenied, "oauth.idp.subject was not sent: %s", says).Because("assertion")
+		return "", tool.Errorf(tool.CodeAccessDenied, "the ID token of oauth.idp was not sent: %s", says).Because("assertion")
 	}
 	client := &oauth.Client{ID: idp.ClientID, Scopes: scopes, HTTP: oauth.HTTPClient(idp.Issuer)}
 	if client.Secret, err = secretOf(t.c.Source, idp.ClientSecret); err != nil {
@@ -55,6 +51,24 @@ func (t *Tokens) exchange(ctx context.Context, at *resource, scopes []string) (s
 	}
 	t.hide(got.Access)
 	return got.Access, t.checkIDJAG(got, at, person)
+}
+
+// subject returns the ID token of the person.
+func (t *Tokens) subject(ctx context.Context) (string, error) {
+	if t.c.Person != nil {
+		return t.c.Person(ctx)
+	}
+	return t.c.IDP.Subject.read(t.c.Source, "idp.subject")
+}
+
+// who returns the person for whom tokens are now; it is empty if that never changes.
+func (t *Tokens) who(ctx context.Context) (string, error) {
+	if t.c.Person == nil {
+		return "", nil
+	}
+	subject, err := t.c.Person(ctx)
+	person, _ := oauth.ReadJWT(subject)
+	return person.Text("sub"), err
 }
 
 // checkIDJAG checks that an assertion is for this authorization server, this server and us, and that it still names everyone

@@ -37,6 +37,7 @@ type Tokens struct {
 // A token is one that was granted.
 type token struct {
 	oauth.Access
+	who    string // the person
 	given  time.Time
 	renew  time.Time // when to get the next one; zero: when it is refused
 	expiry time.Time // zero: the server does not say
@@ -77,6 +78,18 @@ func (t *Tokens) Token(ctx context.Context) (oauth.Access, error) {
 	t.mu.Lock()
 	now, found, scopes := t.now, t.found, t.scopes
 	t.mu.Unlock()
+	if now.who != "" {
+		switch who, err := t.who(ctx); {
+		case err != nil:
+			return oauth.Access{}, err
+		case who != now.who: // another account was connected: nothing is sent in the name of the one before
+			got, err := t.next(ctx, now.Access, func(context.Context) (*resource, []string, error) { return found, scopes, nil })
+			if err == nil && got.Token == now.Token {
+				err = tool.Errorf(tool.CodeUnavailable, "there is no token for %s and the account that is connected now; try again", t.c.Source.Name)
+			}
+			return got, err
+		}
+	}
 	if found == nil || now.renew.IsZero() || time.Now().Before(now.renew) {
 		return now.Access, nil
 	}

@@ -43,7 +43,8 @@ type IDP struct {
 	Issuer       string   `yaml:"issuer" doc:"URL of the identity provider"`
 	ClientID     string   `yaml:"client_id" doc:"id of our client at the identity provider, for which the ID token was issued"`
 	ClientSecret string   `yaml:"client_secret" doc:"name of the secret that holds this client's password, if it has one"`
-	Subject      Document `yaml:"subject" doc:"the person's ID token"`
+	Subject      Document `yaml:"subject" doc:"the person's ID token, for all calls"`
+	Connection   string   `yaml:"connection" doc:"in place of subject: the connection that gives the ID token of each caller, with value: id_token"`
 }
 
 // The values of Grant.
@@ -61,8 +62,7 @@ type Config struct {
 	Server string        // the URL for which the tokens are
 	Shown  string        // the same for messages
 
-	// Person returns the ID token of the person for whom the tokens are, in place of idp.subject. It is that of a connection
-	// (tool.Credential.Value) if each caller has tokens of their own, and may be nil.
+	// Person returns the ID token of the person for whom the tokens are, if the config names idp.connection.
 	Person func(context.Context) (string, error)
 }
 
@@ -113,8 +113,8 @@ func (o Options) mistake(c Client) string {
 		return "jwt_bearer needs an assertion"
 	case o.Grant == grantIDJAG && o.Assertion != Assertion{}:
 		return "assertion is for the other grants; id_jag takes idp.subject"
-	case o.Grant == grantIDJAG && (o.IDP.Issuer == "" || o.IDP.ClientID == "" || !o.IDP.Subject.set()):
-		return "id_jag needs idp with issuer, client_id and subject"
+	case o.Grant == grantIDJAG && (o.IDP.Issuer == "" || o.IDP.ClientID == "" || o.IDP.Subject.set() == (o.IDP.Connection != "")):
+		return "id_jag needs idp with issuer, client_id, and either subject or connection"
 	case o.Grant != grantIDJAG && o.IDP != IDP{}:
 		return "idp is for the grant id_jag"
 	case c.Issuer == "" && (c.Secret != "" || o.Assertion.Audience != ""):

@@ -32,6 +32,9 @@ const (
 
 // request gets a token of the authorization server.
 func (t *Tokens) request(ctx context.Context, at *resource, scopes []string) (next token, err error) {
+	if next.who, err = t.who(ctx); err != nil {
+		return next, err
+	}
 	form := url.Values{"resource": {at.name}}
 	client := &oauth.Client{Server: at.Server, ID: t.c.ID, Scopes: scopes, HTTP: t.own}
 	if client.Secret, err = secretOf(t.c.Source, t.c.Secret); err != nil {

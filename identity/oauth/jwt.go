@@ -2,6 +2,7 @@ package oauth
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -68,10 +69,16 @@ func (t Unverified) Names(claim string, urls ...string) bool {
 }
 
 // Expired reports whether the token is over, or does not say when it will be.
-func (t Unverified) Expired() bool {
+func (t Unverified) Expired() bool { return t.Left() <= 0 }
+
+// Left returns how long the token is valid; 0 or less if it is over, or does not say when it will be.
+func (t Unverified) Left() time.Duration {
 	n, _ := t.Claims["exp"].(json.Number)
 	end, err := n.Float64()
-	return err != nil || float64(time.Now().UnixMilli())/1000 >= end
+	if left := end - float64(time.Now().UnixMilli())/1000; err == nil && left > 0 {
+		return time.Duration(min(left, math.MaxInt32) * float64(time.Second))
+	}
+	return 0
 }
 
 // SameURL compares the names of servers. Some libraries add a slash to a name that is an origin.

@@ -108,21 +108,31 @@ func (r *Runner) openHTTP(src config.Source) error {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
-	if in := r.o.Walls.Injector; in != nil {
-		u, err := url.Parse(r.o.URL)
-		if err == nil {
-			err = in.Check(http.MethodPost, u)
-		}
-		if err != nil {
-			return err
-		}
+	o, in := r.o.OAuth, r.o.Walls.Injector
+	to, person := r.o.URL, o.IDP.Connection != ""
+	if person { // the key of its callers is for the identity provider
+		to = o.IDP.Issuer
 	}
-	h.own = r.o.Walls.Injector.Folder() != ""
-	switch o := r.o.OAuth; {
+	switch u, err := url.Parse(to); {
+	case err != nil:
+		return err
+	case in == nil && person || in != nil && o.Grant != "" && !person:
+		return tool.Errorf(tool.CodeInvalidInput, "source %s: a grant of `oauth` and `connections` go together if the grant is id_jag, and its "+
+			"idp.connection is one of the connections", src.Name)
+	case in.Check(http.MethodPost, u) != nil:
+		return in.Check(http.MethodPost, u)
+	}
+	own := in.Folder() != ""
+	h.own = own && !person
+	switch {
 	case h.own:
 		headers.Del("Authorization")
-	case o.Grant != "":
+	case o.Grant != "" && own == person: // the instance that lists the tools has no person
 		c := machine.Config{Options: o.Options, Client: o.client(), Source: src, Server: r.o.URL, Shown: r.o.shown()}
+		if person {
+			headers.Del("Authorization")
+			c.Person = func(ctx context.Context) (string, error) { return in.Value(ctx, o.IDP.Connection, to) }
+		}
 		if h.tokens, err = machine.New(c); err != nil {
 			return err
 		}

@@ -103,7 +103,7 @@ func (o *SourceOptions) checkURL() error {
 			"dir, env, pass_env, secrets and secret_files are for a program that is started here; "+
 				"a server at a url gets headers")
 	}
-	if o.OAuth.Grant != "" && slices.ContainsFunc(slices.Collect(maps.Keys(o.Headers)), isAuthorization) {
+	if o.OAuth.Grant != "" && o.OAuth.IDP.Connection == "" && slices.ContainsFunc(slices.Collect(maps.Keys(o.Headers)), isAuthorization) {
 		return tool.Errorf(tool.CodeInvalidInput, "the source has both a header Authorization and oauth.grant; leave one out")
 	}
 	for name := range o.Headers {
