@@ -145,7 +145,7 @@ func (a *app) awaitDevice(ctx context.Context, begun connectiontools.Started) er
 		if err != nil || done.Connected {
 			return a.connected(done, err)
 		}
-		every = min(every+time.Second, 15*time.Second) // a provider that wants less often says so in the same answer
+		every = min(every+time.Second, 15*time.Second) // whether the provider wants fewer questions, the answer does not say
 	}
 	return tool.Ended(ctx)
 }

@@ -35,8 +35,8 @@ type Options struct {
 	Hosts     []string `yaml:"hosts" doc:"hosts that the key may be sent to, written as in walls.network"`
 	Methods   []string `yaml:"methods" doc:"HTTP methods of the requests that may have the key; default: all"`
 	Paths     []string `yaml:"paths" doc:"paths of the requests that may have the key, with * for any text; default: all"`
-	Env       string   `yaml:"env" doc:"variable of a program that holds a placeholder for the key"`
-	Header    string   `yaml:"header" doc:"header in which sources over HTTP send the key, with {key} in its place; default: Authorization: Bearer {key}"`
+	Env       string   `yaml:"env" doc:"variable of a program that holds a placeholder for the key; the key itself with expose"`
+	Header    string   `yaml:"header" doc:"header with the key, with {key} in its place; default of sources over HTTP: Authorization: Bearer {key}. Requests of programs get it only if it is given here, and they have none of that name"`
 	Key       string   `yaml:"key" schema:"enum=pasted" doc:"pasted: a person gives the key itself"`
 	Expose    bool     `yaml:"expose" doc:"give programs the key itself, in env, since they pin certificates; they can then send it anywhere"`
 	Remote    []string `yaml:"remote" doc:"sources of other nodes of the fleet that get the key, sealed for one call; their nodes name the same hosts"`
