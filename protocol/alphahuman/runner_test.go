@@ -656,3 +656,19 @@ func TestSkillsAreFoundInDirAndRunInAContainer(t *testing.T) {
 		}
 	}
 }
+
+// What a skill keeps for one caller, no other one finds.
+func TestEachCallerHasAFolderForData(t *testing.T) {
+	for _, data := range []string{"", ", data: kept"} {
+		text := "sources: [{name: sk, protocol: alphahuman, skills: s" + data + "}]"
+		src := kit.Must(config.Parse(filepath.Join(t.TempDir(), "toolpost.yaml"), []byte(text)))(t).Sources[0]
+		plain := kit.Must(optionsOf(src))(t).Data
+		folders := map[string]bool{}
+		for _, caller := range []string{"", "ada", "bob", "bob"} {
+			src.Injector = kit.Must(walls.NewInjector(nil, caller))(t)
+			folders[kit.Must(optionsOf(src))(t).Data] = true
+		}
+		kit.Equal(t, len(folders), 3, folders)
+		kit.Equal(t, folders[plain], true, "without a caller")
+	}
+}
