@@ -36,6 +36,9 @@ type provider struct {
 	granted  int
 	alive    map[string]string // the refresh tokens that are good, and whose each is
 	renewals map[string]int    // by person
+	newest   map[string]string // the access tokens, by person
+	grace    bool              // a refresh token that was used is good for others, too
+	away     func() bool       // called for each request of a token; if it says so, the request is not answered
 	revoked  []string
 	issuer   string // that it says it is; empty means its address
 	nameless bool   // its answers do not say who gives them
@@ -48,7 +51,7 @@ type provider struct {
 }
 
 func newProvider(t *testing.T, lasts int) *provider {
-	p := &provider{lasts: lasts, alive: map[string]string{}, renewals: map[string]int{}}
+	p := &provider{lasts: lasts, alive: map[string]string{}, renewals: map[string]int{}, newest: map[string]string{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{
@@ -97,6 +100,12 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.mu.Lock()
+	away := p.away
+	p.mu.Unlock()
+	if away != nil && away() {
+		panic(http.ErrAbortHandler)
+	}
+	p.mu.Lock()
 	if p.refuses != "" {
 		defer p.mu.Unlock()
 		w.WriteHeader(p.status)
@@ -113,7 +122,9 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 		}
 	case "refresh_token":
 		who = p.alive[r.FormValue("refresh_token")]
-		delete(p.alive, r.FormValue("refresh_token"))
+		if !p.grace {
+			delete(p.alive, r.FormValue("refresh_token"))
+		}
 		p.renewals[who]++
 	case "urn:ietf:params:oauth:grant-type:device_code":
 		if who = "device"; p.pending.Add(-1) >= 0 {
@@ -134,9 +145,9 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	}
 	p.granted++
 	refresh := fmt.Sprintf("refresh-%s-%d", who, p.granted)
-	p.alive[refresh] = who
-	answer := fmt.Sprintf(`{"access_token": "access-%s-%d", "refresh_token": "%s", "expires_in": %d, "token_type": "Bearer"}`,
-		who, p.granted, refresh, p.lasts)
+	p.alive[refresh], p.newest[who] = who, fmt.Sprintf("access-%s-%d", who, p.granted)
+	answer := fmt.Sprintf(`{"access_token": %q, "refresh_token": %q, "expires_in": %d, "token_type": "Bearer"}`,
+		p.newest[who], refresh, p.lasts)
 	during := p.during
 	p.mu.Unlock()
 	if during != nil {
