@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -192,18 +193,21 @@ func (n *Node) outcome(ctx context.Context, call string, again *tool.Call, refus
 	return nil, "", tool.AsError(err).Because(idempotency.Unknown)
 }
 
-// Late implements idempotency.Late. A call that repeats another one under its id cannot run in its place.
-func (n *Node) Late(ctx context.Context, call string, again *tool.Call) (r *tool.Result, never bool, err error) {
+// Late implements idempotency.Late. A call that repeats another one under its id cannot run in its place. By which definition the repeat
+// would run does not matter: shares may have changed since.
+func (n *Node) Late(ctx context.Context, first idempotency.First, again *tool.Call) (r *tool.Result, never bool, err error) {
 	if n == nil || again.Spec == nil {
 		return nil, false, nil
 	}
-	refuse := again.Spec.Digest != "" && again.ID != call
+	refuse := again.Spec.Digest != "" && again.ID != first.Call
+	by, spec := *again, *again.Spec
+	by.Spec, spec.Digest = &spec, cmp.Or(first.Digest, spec.Digest)
 	if refuse { // a node that has just joined may have it
 		if err := n.roster.Refresh(ctx); err != nil {
 			return nil, false, err
 		}
 	}
-	r, node, err := n.outcome(ctx, call, again, refuse)
+	r, node, err := n.outcome(ctx, first.Call, &by, refuse)
 	if node == "" && tool.CodeOf(err) == tool.CodeNotFound {
 		return nil, refuse, nil
 	}

@@ -183,7 +183,7 @@ func TestWhatAWorkerSaysOfAPastIsChecked(t *testing.T) {
 	f.hostile("liar", func(put func(kind, uint32, []byte)) { answer(put) })
 	again.Spec = kit.Must(f.source().Tools(t.Context()))(t)[0]
 	late := func() (*tool.Result, error) {
-		r, never, err := f.hub.Late(t.Context(), "c1", again)
+		r, never, err := f.hub.Late(t.Context(), idempotency.First{Call: "c1"}, again)
 		kit.Equal(t, never, false)
 		return r, err
 	}
@@ -278,7 +278,7 @@ func TestACallThatIsRepeatedNeverBegins(t *testing.T) {
 	f.work("other", block("other", tool.Effects{Reads: true})) // its tool has another definition, and it might have had this one
 	again := &tool.Call{ID: "c2", Spec: kit.Must(f.source().Tools(t.Context()))(t)[0]}
 	late := func(call string) (*tool.Result, bool) {
-		r, never, err := f.hub.Late(t.Context(), call, again)
+		r, never, err := f.hub.Late(t.Context(), idempotency.First{Call: call}, again)
 		kit.OK(t, err)
 		return r, never
 	}
@@ -298,13 +298,13 @@ func TestACallThatIsRepeatedNeverBegins(t *testing.T) {
 	kit.MustEqual(t, r != nil, true)
 	kit.Equal(t, string(r.Output), `"one"`)
 	kit.Equal(t, never, false)
-	_, never, _ = f.hub.Late(t.Context(), "c2", again)
+	_, never, _ = f.hub.Late(t.Context(), idempotency.First{Call: "c2"}, again)
 	kit.Equal(t, never, false, "its repeat has the same id, and would be refused with it")
 	kit.OK(t, f.writes("c2", `{}`))
 
 	n.Close(t.Context())
 	kit.Eventually(t, "it is gone", func() bool { return !f.hub.hub.knows(n.pass.ID) })
-	_, never, err = f.hub.Late(t.Context(), "c4", again)
+	_, never, err = f.hub.Late(t.Context(), idempotency.First{Call: "c4"}, again)
 	kit.Refused(t, err, tool.CodeConflict, "is not known while these nodes cannot be asked: one")
 	kit.Equal(t, never, false)
 }
@@ -403,4 +403,29 @@ func TestLateOutcomeIsRecordedWhateverItsCode(t *testing.T) {
 	row := kit.Receive(t, "the row", f.late)
 	kit.Equal(t, strings.Join([]string{row.Parent, string(row.Outcome), string(row.Code), row.Node}, " "), "c1 error crash one")
 	kit.Equal(t, len(row.Receipt) > 0, true, "its receipt")
+}
+
+// A key is that of the definition by which its first call ran, also after most nodes have another one.
+func TestRepeatAsksByTheDefinitionOfTheFirstCall(t *testing.T) {
+	f := open(t)
+	f.journal()
+	old, now := block("old", tool.Effects{Writes: true}), block("now", tool.Effects{Writes: true})
+	close(old.leave)
+	f.work("old", old)
+	kit.OK(t, f.writes("c1", `{}`))
+	first := kit.Must(f.source().Tools(t.Context()))(t)[0]
+	now.specs[0].Description = "newer"
+	f.work("now", now)
+	spec := *first
+	spec.Digest = "newer"
+	again := &tool.Call{ID: "c2", Spec: &spec}
+	r, never, err := f.hub.Late(t.Context(), idempotency.First{Call: "c1", Digest: first.Digest}, again)
+	kit.OK(t, err)
+	kit.MustEqual(t, r != nil, true)
+	kit.Equal(t, string(r.Output), `"old"`)
+	kit.Equal(t, never, false)
+	_, never, err = f.hub.Late(t.Context(), idempotency.First{Call: "c3", Digest: first.Digest}, again)
+	kit.OK(t, err)
+	kit.Equal(t, never, true, "no node has begun it")
+	kit.Equal(t, again.Spec.Digest, "newer")
 }

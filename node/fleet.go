@@ -12,6 +12,7 @@ import (
 	"toolpost/config"
 	"toolpost/config/offlimits"
 	"toolpost/engine"
+	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/fleet"
 	"toolpost/fleet/invite"
@@ -46,8 +47,8 @@ func (m machine) Answer(ctx context.Context, q fleet.Question, out tool.Sink) ([
 }
 
 // lateOutcome finds what became of a call on another machine of the fleet.
-func (n *Node) lateOutcome(ctx context.Context, call string, again *tool.Call) (r *tool.Result, never bool, err error) {
-	return n.Fleet().Late(ctx, call, again)
+func (n *Node) lateOutcome(ctx context.Context, first idempotency.First, again *tool.Call) (r *tool.Result, never bool, err error) {
+	return n.Fleet().Late(ctx, first, again)
 }
 
 // doubt lets the fleet look for the outcomes of calls whose hub has ended.

@@ -18,7 +18,7 @@ type Claim struct {
 	Result []byte   // its outcome, or nil if there is none yet
 	Lost   bool     // there will be no outcome: its process is gone
 	Away   bool     // its process has not been seen for a moment, and may be gone
-	Call   string   // the id of the call that has the key, if it is for another machine: see elsewhere
+	Call   string   // the call that has the key, if it is for another machine: see nameOf
 	At     int64    // a number of the claim, which grows
 }
 
@@ -50,9 +50,37 @@ const (
 	askPause   = time.Second // between questions to other machines, while the process may come back
 )
 
-// elsewhere begins the id of a call that runs on no machine but those of which Late knows. Without it, as in claims of an earlier
-// version, the call may have run in its own process.
-const elsewhere = "@"
+// What begins the name of a call that runs on no machine but those of which Late knows: elsewhere stands before the digest of the tool's
+// definition and again before the id, undefined, of an earlier version, before the id alone. Without either the call may have run in its
+// own process.
+const (
+	elsewhere = "#"
+	undefined = "@"
+)
+
+// A First is the call that has a key.
+type First struct {
+	Call   string
+	Digest string // of the definition of its tool, by which it ran; "" if it is not known
+}
+
+// nameOf returns what the claim of a call says of it.
+func nameOf(c *tool.Call) string {
+	if c.Spec == nil || c.Spec.Digest == "" { // a local call cannot be found on another machine
+		return ""
+	}
+	return elsewhere + c.Spec.Digest + elsewhere + c.ID
+}
+
+// first returns the call of a claim, if it ran elsewhere.
+func (c Claim) first() (f First, ok bool) {
+	if named, ok := strings.CutPrefix(c.Call, elsewhere); ok {
+		f.Digest, f.Call, ok = strings.Cut(named, elsewhere)
+		return f, ok
+	}
+	f.Call, ok = strings.CutPrefix(c.Call, undefined)
+	return f, ok
+}
 
 // A durable is the memory that several processes share. Within this process the other one comes first.
 type durable struct {
@@ -63,18 +91,14 @@ type durable struct {
 
 // A Late finds what became of a call on another machine, after this one has lost sight of it, for one that repeats it: its outcome, or
 // that it has begun nowhere, and never will. It returns neither if no other machine can know.
-type Late func(ctx context.Context, call string, again *tool.Call) (r *tool.Result, never bool, err error)
+type Late func(ctx context.Context, first First, again *tool.Call) (r *tool.Result, never bool, err error)
 
 func (d *durable) run(
 	ctx context.Context, next tool.Handler, c *tool.Call, out tool.Sink, e *entry,
 ) (*tool.Result, error) {
-	id := "" // a local call cannot be found on another machine
-	if c.Spec != nil && c.Spec.Digest != "" {
-		id = elsewhere + c.ID
-	}
 	var asked time.Time
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		claim, err := d.Claim(ctx, e.scope, e.input, id, max(d.ttl, LostFor))
+		claim, err := d.Claim(ctx, e.scope, e.input, nameOf(c), max(d.ttl, LostFor))
 		switch {
 		case err != nil:
 			return nil, err
@@ -115,13 +139,13 @@ const LostFor = 24 * time.Hour
 // found returns what became of a call on another machine, or takes its key if it will never run.
 func (d *durable) found(ctx context.Context, claim Claim, c *tool.Call, e *entry) (r *tool.Result, mine bool, err error) {
 	never := false
-	if call, ok := strings.CutPrefix(claim.Call, elsewhere); ok && d.late != nil {
-		if r, never, err = d.late(ctx, call, c); r != nil || err != nil {
+	if first, ok := claim.first(); ok && d.late != nil {
+		if r, never, err = d.late(ctx, first, c); r != nil || err != nil {
 			return r, false, err
 		}
 	}
 	if never {
-		mine, err = d.Take(ctx, e.scope, claim, elsewhere+c.ID, max(d.ttl, LostFor))
+		mine, err = d.Take(ctx, e.scope, claim, nameOf(c), max(d.ttl, LostFor))
 		return nil, mine, err
 	}
 	return nil, false, tool.Errorf(tool.CodeConflict, "the first call of %s with this idempotency key was interrupted, and its outcome is unknown; "+
@@ -131,7 +155,7 @@ func (d *durable) found(ctx context.Context, claim Claim, c *tool.Call, e *entry
 // holds reports why a call may not begin on a machine that may not know of a call which has the key by now: one that has joined since,
 // or has forgotten.
 func (d *durable) holds(ctx context.Context, c *tool.Call, e *entry) error {
-	held, err := d.Hold(ctx, e.scope, elsewhere+c.ID)
+	held, err := d.Hold(ctx, e.scope, nameOf(c))
 	if err == nil && !held {
 		err = tool.Errorf(tool.CodeConflict, "another call has the idempotency key of this call of %s by now; call again with the key to get its outcome", c.Tool).Because(Unknown)
 	}

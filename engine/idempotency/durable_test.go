@@ -183,12 +183,14 @@ func TestACallInDoubtIsNotRunAgain(t *testing.T) {
 		want tool.Code
 	}{
 		"nobody knows": {nil, tool.CodeConflict},
-		"nobody there": {func(context.Context, string, *tool.Call) (*tool.Result, bool, error) { return nil, false, nil }, tool.CodeConflict},
-		"it failed": {func(context.Context, string, *tool.Call) (*tool.Result, bool, error) {
+		"nobody there": {func(context.Context, idempotency.First, *tool.Call) (*tool.Result, bool, error) {
+			return nil, false, nil
+		}, tool.CodeConflict},
+		"it failed": {func(context.Context, idempotency.First, *tool.Call) (*tool.Result, bool, error) {
 			return nil, false, tool.Errorf(tool.CodeCrash, "x")
 		}, tool.CodeCrash},
-		"it ran": {func(_ context.Context, call string, _ *tool.Call) (*tool.Result, bool, error) {
-			return &tool.Result{OK: true, Output: []byte(`"` + call + `"`)}, false, nil
+		"it ran": {func(_ context.Context, first idempotency.First, _ *tool.Call) (*tool.Result, bool, error) {
+			return &tool.Result{OK: true, Output: []byte(`"` + first.Call + " " + first.Digest + `"`)}, false, nil
 		}, ""},
 	} {
 		var runs atomic.Int64
@@ -201,10 +203,12 @@ func TestACallInDoubtIsNotRunAgain(t *testing.T) {
 		first.ID, first.Spec.Digest = "first", "d"
 		kit.Refused(t, kit.Err(stage.Invoke(t.Context(), first, tool.Discard)), tool.CodeUnavailable, "the node is gone", what)
 		for range 2 {
-			r, err := stage.Invoke(t.Context(), call("k", `{}`), tool.Discard)
+			again := call("k", `{}`) // the shares have changed since
+			again.Spec.Digest = "e"
+			r, err := stage.Invoke(t.Context(), again, tool.Discard)
 			kit.Equal(t, tool.CodeOf(err), c.want, what)
 			if c.want == "" {
-				kit.Equal(t, string(r.Output), `"first"`, what)
+				kit.Equal(t, string(r.Output), `"first d"`, what)
 				kit.Equal(t, r.Trace.Details[idempotency.Hit], any(true), what)
 			}
 		}
@@ -220,8 +224,8 @@ func TestACallThatNeverBeganRunsInItsPlace(t *testing.T) {
 		stage := func(run tool.HandlerFunc) tool.Handler {
 			return idempotency.New(idempotency.Options{
 				Outcomes: s, Digests: secret.NewKeyed(func() ([]byte, error) { return make([]byte, 32), nil }),
-				Late: func(_ context.Context, call string, _ *tool.Call) (*tool.Result, bool, error) {
-					kit.Equal(t, call, "first", what)
+				Late: func(_ context.Context, first idempotency.First, _ *tool.Call) (*tool.Result, bool, error) {
+					kit.DeepEqual(t, first, idempotency.First{Call: "first", Digest: "d"}, what)
 					if asked++; asked > 1 {
 						never = true
 					}
@@ -257,7 +261,9 @@ func TestACallThatNeverBeganRunsInItsPlace(t *testing.T) {
 // What ran in a process ends with it, and no other one is asked.
 func TestACallOfThisMachineIsNotLookedForElsewhere(t *testing.T) {
 	s := &shared{}
-	o := idempotency.Options{Outcomes: s, Late: func(context.Context, string, *tool.Call) (*tool.Result, bool, error) { return nil, true, nil }}
+	o := idempotency.Options{Outcomes: s, Late: func(context.Context, idempotency.First, *tool.Call) (*tool.Result, bool, error) {
+		return nil, true, nil
+	}}
 	h := idempotency.New(o).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 		return nil, tool.Doubt(tool.Errorf(tool.CodeUnavailable, "the connection was lost"))
 	}))
@@ -291,7 +297,7 @@ func TestRepeatLearnsOfACallThatEndedWithoutTheStore(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "x.db")
 		db := kit.Must(sqlite.Kind().Open(path, store.Options{}))(t)
 		raw := kit.SQLite(t, path)
-		o := idempotency.Options{Outcomes: db.Outcomes(), Late: func(context.Context, string, *tool.Call) (*tool.Result, bool, error) {
+		o := idempotency.Options{Outcomes: db.Outcomes(), Late: func(context.Context, idempotency.First, *tool.Call) (*tool.Result, bool, error) {
 			return &tool.Result{OK: true, Output: []byte(`"of the journal"`)}, false, nil
 		}}
 		stage := idempotency.New(o).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
@@ -365,3 +371,26 @@ func (d *digests) Take(context.Context, [32]byte, idempotency.Claim, string, tim
 func (d *digests) Hold(context.Context, [32]byte, string) (bool, error) { return false, nil }
 
 func (d *digests) Lose(context.Context, [32]byte, time.Duration) error { return nil }
+
+// A claim of an earlier version has no definition, and an earlier version asks for no call by a claim of this one.
+func TestClaimSaysByWhichDefinitionACallRan(t *testing.T) {
+	for named, want := range map[string]idempotency.First{
+		"#d#c1": {Call: "c1", Digest: "d"}, "#d#c#1@x": {Call: "c#1@x", Digest: "d"}, "@c1": {Call: "c1"}, "@#d#1": {Call: "#d#1"}, "": {}, "c1": {},
+	} {
+		var got idempotency.First
+		s := &shared{}
+		stage := idempotency.New(idempotency.Options{Outcomes: s, Late: func(_ context.Context, f idempotency.First, _ *tool.Call) (*tool.Result, bool, error) {
+			got = f
+			return nil, false, nil
+		}}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+			return nil, tool.Doubt(tool.Errorf(tool.CodeUnavailable, "gone"))
+		}))
+		first := func() error { return kit.Err(stage.Invoke(t.Context(), call("k", `{}`), tool.Discard)) }
+		kit.Refused(t, first(), tool.CodeUnavailable, "gone", named)
+		for _, claim := range s.claims {
+			claim.Call = named
+		}
+		kit.Refused(t, first(), tool.CodeConflict, "its outcome is unknown", named)
+		kit.DeepEqual(t, got, want, named)
+	}
+}
