@@ -149,8 +149,8 @@ func of(claim idempotency.Claim) (p past) {
 	return p
 }
 
-// refuse lets a call never begin at a node, unless it has begun.
-func (h *host) refuse(ctx context.Context, node, call string) (past, error) {
+// refuse lets a call never begin at a node, unless it has begun. A journal that may have forgotten a call of that age does not say so.
+func (h *host) refuse(ctx context.Context, node, call string, age time.Duration) (past, error) {
 	if h.journal == nil {
 		return past{State: callUnknown}, nil
 	}
@@ -158,25 +158,26 @@ func (h *host) refuse(ctx context.Context, node, call string) (past, error) {
 	if err != nil || !claim.Mine {
 		return of(claim), err
 	}
-	kept, err := strictjson.Marshal(past{State: callRefused})
-	if err == nil {
-		err = h.journal.Settle(ctx, page(node, call), kept, idempotency.LostFor)
+	reach, err := h.journal.Reach(ctx)
+	if err != nil || age+askWithin >= min(reach, idempotency.LostFor) { // an order may be on its way for askWithin
+		return past{State: callUnknown}, cmp.Or(h.journal.Settle(ctx, page(node, call), nil, 0), err)
 	}
-	return past{State: callRefused}, err
+	return past{State: callRefused}, h.journal.Settle(ctx, page(node, call), []byte("true"), idempotency.LostFor)
 }
 
 // Outcome asks the nodes what became of a call of which its hub has lost sight. It returns its outcome, or why none is known:
 // not_found if no node has begun it.
 func (n *Node) Outcome(ctx context.Context, call string) (r *tool.Result, node string, err error) {
-	return n.outcome(ctx, call, nil, false)
+	return n.outcome(ctx, idempotency.First{Call: call}, nil, false)
 }
 
 // outcome is Outcome for a call that repeats it: only nodes are believed that have its tool, and know whose it is, as another one must
 // not make up the outcomes of calls that it would never get. If the call is to be refused, not_found means that it never will begin.
-func (n *Node) outcome(ctx context.Context, call string, again *tool.Call, refuse bool) (r *tool.Result, node string, err error) {
+func (n *Node) outcome(ctx context.Context, first idempotency.First, again *tool.Call, refuse bool) (r *tool.Result, node string, err error) {
 	ctx, stop := context.WithTimeout(ctx, askWithin)
 	defer stop()
-	all, silent := n.pasts(ctx, call, again, refuse)
+	call := first.Call
+	all, silent := n.pasts(ctx, first, again, refuse)
 	names := slices.Sorted(maps.Keys(all))
 	switch {
 	case len(names) == 1:
@@ -207,7 +208,7 @@ func (n *Node) Late(ctx context.Context, first idempotency.First, again *tool.Ca
 			return nil, false, err
 		}
 	}
-	r, node, err := n.outcome(ctx, first.Call, &by, refuse)
+	r, node, err := n.outcome(ctx, first, &by, refuse)
 	if node == "" && tool.CodeOf(err) == tool.CodeNotFound {
 		return nil, refuse, nil
 	}
@@ -241,7 +242,7 @@ func (p past) outcome(node, call string) (*tool.Result, error) {
 
 // pasts asks members at once, and returns what those know that have begun the call, and who cannot be asked. What hubs know is
 // in the store that they share. If the call is to be refused, a node that can still begin it counts as one that cannot be asked.
-func (n *Node) pasts(ctx context.Context, call string, again *tool.Call, refuse bool) (all map[string]past, silent []string) {
+func (n *Node) pasts(ctx context.Context, first idempotency.First, again *tool.Call, refuse bool) (all map[string]past, silent []string) {
 	all = map[string]past{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -250,7 +251,7 @@ func (n *Node) pasts(ctx context.Context, call string, again *tool.Call, refuse 
 			continue
 		}
 		asking.Go(func() {
-			p, err := n.pastAt(ctx, m, call, again, refuse)
+			p, err := n.pastAt(ctx, m, first, again, refuse)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -265,18 +266,18 @@ func (n *Node) pasts(ctx context.Context, call string, again *tool.Call, refuse 
 	return all, slices.Compact(silent)
 }
 
-func (n *Node) pastAt(ctx context.Context, m member.Member, call string, again *tool.Call, refuse bool) (p past, err error) {
+func (n *Node) pastAt(ctx context.Context, m member.Member, first idempotency.First, again *tool.Call, refuse bool) (p past, err error) {
 	has, err := n.hub.has(m, again)
 	switch {
 	case !has && !refuse:
 		return past{State: callUnknown}, err
 	case m.Role == roleHub && refuse:
-		p, err = n.host.refuse(ctx, m.ID, call)
+		p, err = n.host.refuse(ctx, m.ID, first.Call, first.Age)
 	case m.Role == roleHub:
-		p, err = n.host.past(ctx, m.ID, call)
+		p, err = n.host.past(ctx, m.ID, first.Call)
 	default:
 		var answer []byte
-		if answer, err = n.order(ctx, m, order{Do: orderPast, Call: call, Refuse: refuse}, tool.Discard); err == nil {
+		if answer, err = n.order(ctx, m, order{Do: orderPast, Call: first.Call, Refuse: refuse, Age: first.Age}, tool.Discard); err == nil {
 			err = strictjson.Unmarshal(answer, &p)
 		}
 	}

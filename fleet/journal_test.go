@@ -146,7 +146,7 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 	f.work("one", b)
 	kit.OK(t, f.writes("c1", `{}`))
 	again := &tool.Call{Spec: kit.Must(f.source().Tools(t.Context()))(t)[0]}
-	r, node, err := f.hub.outcome(t.Context(), "c1", again, false)
+	r, node, err := f.hub.outcome(t.Context(), idempotency.First{Call: "c1"}, again, false)
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output)+node, `"one"one`)
 
@@ -159,13 +159,13 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 		}
 	}
 	other("stranger", tool.Effects{Reads: true}) // its tool has another definition
-	r, _, err = f.hub.outcome(t.Context(), "c1", again, false)
+	r, _, err = f.hub.outcome(t.Context(), idempotency.First{Call: "c1"}, again, false)
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output), `"one"`)
-	_, _, err = f.hub.outcome(t.Context(), "c2", again, false)
+	_, _, err = f.hub.outcome(t.Context(), idempotency.First{Call: "c2"}, again, false)
 	kit.Refused(t, err, tool.CodeConflict, "is not known while these nodes cannot be asked: stranger")
 	other("twin", tool.Effects{Writes: true})
-	_, _, err = f.hub.outcome(t.Context(), "c1", again, false)
+	_, _, err = f.hub.outcome(t.Context(), idempotency.First{Call: "c1"}, again, false)
 	kit.Refused(t, err, tool.CodeConflict, "several nodes say that they have begun the call c1, of which one may lie: one, twin")
 }
 
@@ -428,4 +428,41 @@ func TestRepeatAsksByTheDefinitionOfTheFirstCall(t *testing.T) {
 	kit.OK(t, err)
 	kit.Equal(t, never, true, "no node has begun it")
 	kit.Equal(t, again.Spec.Digest, "newer")
+}
+
+// A forgetful is a journal that has forgotten what is older than an hour.
+type forgetful struct{ idempotency.Outcomes }
+
+func (forgetful) Reach(context.Context) (time.Duration, error) { return time.Hour, nil }
+
+// A worker that may have forgotten a call does not say that it never will begin it, or the call might run twice.
+func TestAJournalThatMayHaveForgottenACallDoesNotRefuseIt(t *testing.T) {
+	f := open(t)
+	f.journal()
+	with := f.with
+	f.with = func(e *Env) {
+		with(e)
+		e.Journal = forgetful{e.Journal}
+	}
+	b := block("one", tool.Effects{Writes: true})
+	close(b.leave)
+	n := f.work("one", b)
+	again := &tool.Call{ID: "c2", Spec: kit.Must(f.source().Tools(t.Context()))(t)[0]}
+	for age, never := range map[time.Duration]bool{time.Minute: true, time.Hour - time.Second: false, time.Hour: false, 25 * time.Hour: false} {
+		first := idempotency.First{Call: age.String(), Age: age}
+		_, got, err := f.hub.Late(t.Context(), first, again)
+		kit.Equal(t, got, never, age)
+		if !never {
+			kit.Refused(t, err, tool.CodeConflict, "is not known while these nodes cannot be asked: ", age)
+			p := kit.Must(n.host.past(t.Context(), n.pass.ID, first.Call))(t)
+			kit.Equal(t, p.State, callUnknown, "it keeps no refusal")
+		}
+	}
+	n.host.journal = n.host.journal.(forgetful).Outcomes
+	_, never, err := f.hub.Late(t.Context(), idempotency.First{Call: "old", Age: 25 * time.Hour}, again)
+	kit.Refused(t, err, tool.CodeConflict, "cannot be asked: hub, one", never)
+	kit.OK(t, f.writes("c3", `{}`))
+	r, _, err := f.hub.Late(t.Context(), idempotency.First{Call: "c3", Age: 25 * time.Hour}, again)
+	kit.OK(t, err)
+	kit.Equal(t, string(r.Output), `"one"`, "what it knows, it says")
 }

@@ -81,7 +81,7 @@ func (n *Node) settle(ctx context.Context, d *doubt) bool {
 	}
 	ctx, stop := context.WithTimeout(ctx, askWithin)
 	defer stop()
-	all, silent := n.pasts(ctx, of.Call, again, false)
+	all, silent := n.pasts(ctx, idempotency.First{Call: of.Call}, again, false)
 	for node, p := range all {
 		if len(all) == 1 && p.State == callEnded {
 			return n.late(ctx, d, again.Spec, node, p)

@@ -16,12 +16,14 @@ import (
 
 // An order is what a hub tells a node to do.
 type order struct {
-	Do       string    `json:"do"`
-	Question string    `json:"question,omitempty"` // of orderDrop
-	Node     string    `json:"node,omitempty"`     // of orderMembers
-	Call     string    `json:"call,omitempty"`     // of orderPast
-	Refuse   bool      `json:"refuse,omitempty"`   // likewise: if it has not begun, it never will
-	About    *Question `json:"about,omitempty"`    // of orderAnswer
+	Do       string `json:"do"`
+	Question string `json:"question,omitempty"` // of orderDrop
+	Node     string `json:"node,omitempty"`     // of orderMembers
+	Call     string `json:"call,omitempty"`     // of orderPast
+	Refuse   bool   `json:"refuse,omitempty"`   // likewise: if it has not begun, it never will
+	// Likewise: since the call could begin. A node that may have forgotten it does not say that it will never begin it.
+	Age   time.Duration `json:"age,omitempty"`
+	About *Question     `json:"about,omitempty"` // of orderAnswer
 }
 
 // The orders.
@@ -57,11 +59,10 @@ func (n *Node) obey(ctx context.Context, o order, out tool.Sink) ([]byte, error)
 		}
 		return n.env.Machine.Answer(ctx, *o.About, out)
 	case orderPast:
-		look := n.host.past
+		p, err := n.host.past(ctx, n.pass.ID, o.Call)
 		if o.Refuse {
-			look = n.host.refuse
+			p, err = n.host.refuse(ctx, n.pass.ID, o.Call, o.Age)
 		}
-		p, err := look(ctx, n.pass.ID, o.Call)
 		if err != nil {
 			return nil, err
 		}

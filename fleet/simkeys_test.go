@@ -115,6 +115,10 @@ func (o simOutcomes) Take(_ context.Context, scope [32]byte, from idempotency.Cl
 	return taken, err
 }
 
+func (o simOutcomes) Reach(context.Context) (time.Duration, error) {
+	return idempotency.LostFor, nil
+}
+
 func (o simOutcomes) Hold(_ context.Context, scope [32]byte, call string) (held bool, err error) {
 	err = o.do(scope, func(c *simClaim) {
 		if held = c != nil && c.owner == o.life && c.Call == call && c.Result == nil && !c.Lost; held {

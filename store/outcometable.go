@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"toolpost/engine/idempotency"
@@ -39,8 +40,12 @@ func (o *OutcomeTable) now(t *database.Tx) (int64, error) {
 	return o.last + time.Since(o.since).Microseconds(), nil
 }
 
-// maxOutcomes is how many outcomes are kept; the oldest go first.
-const maxOutcomes = 100_000
+// maxOutcomes is how many outcomes are kept; the oldest go first. Some of those that were kept at a sweep are no outcomes, and removed
+// later: a call that runs may be refused. They are fewer than mayEnd.
+const (
+	maxOutcomes = 100_000
+	mayEnd      = 10_000
+)
 
 // Claim claims a key, by the digest of its scope, for the caller, or returns what is known of it. A key is kept for ttl
 // after its outcome. If its program is gone, the outcome is lost: the first caller that asks learns this, and it is
@@ -91,6 +96,7 @@ func (o *OutcomeTable) have(
 		return c, err
 	}
 	copy(c.Input[:], input)
+	c.Age = time.Duration(now-c.At) * time.Microsecond
 	left := o.left.get(scope)
 	switch {
 	case !known || owner == o.db.Owner && left != nil && left.result == nil && !left.lost: // no call runs that has it
@@ -164,6 +170,22 @@ func (o *OutcomeTable) Known(_ context.Context, scope [32]byte, ttl time.Duratio
 		return err
 	}, outcomeKey(scope)...)
 	return c, !c.Mine, err
+}
+
+// Reach implements idempotency.Outcomes.
+func (o *OutcomeTable) Reach(context.Context) (reach time.Duration, err error) {
+	err = o.db.Do(false, func(t *database.Tx) error {
+		now, err := o.now(t)
+		at, many := int64(0), false
+		if err == nil {
+			many, err = database.Row(t, `SELECT at FROM outcome ORDER BY at DESC LIMIT 1 OFFSET ?`, []any{maxOutcomes - mayEnd}, &at)
+		}
+		if reach = math.MaxInt64; many {
+			reach = time.Duration(now-at) * time.Microsecond
+		}
+		return err
+	})
+	return reach, err
 }
 
 // Mark implements ask.Marks: an answered question is kept like an outcome, with who answered in place of the input.

@@ -20,6 +20,8 @@ type Claim struct {
 	Away   bool     // its process has not been seen for a moment, and may be gone
 	Call   string   // the call that has the key, if it is for another machine: see nameOf
 	At     int64    // a number of the claim, which grows
+
+	Age time.Duration // since the call that has the key took it
 }
 
 // Outcomes remembers outcomes beyond the life of this process.
@@ -35,6 +37,8 @@ type Outcomes interface {
 	Known(ctx context.Context, scope [32]byte, ttl time.Duration) (c Claim, known bool, err error)
 	// Take lets a call have the key of another one that will never run, if its claim is the given one still.
 	Take(ctx context.Context, scope [32]byte, from Claim, call string, ttl time.Duration) (taken bool, err error)
+	// Reach returns for how long no outcome has been forgotten because there were too many.
+	Reach(ctx context.Context) (time.Duration, error)
 	// Hold gives the claim of a call of this process another number, so that no call takes it that knew the old one. It reports
 	// whether the call has the key still.
 	Hold(ctx context.Context, scope [32]byte, call string) (held bool, err error)
@@ -62,6 +66,8 @@ const (
 type First struct {
 	Call   string
 	Digest string // of the definition of its tool, by which it ran; "" if it is not known
+
+	Age time.Duration // since it took the key, which was before it began
 }
 
 // nameOf returns what the claim of a call says of it.
@@ -74,6 +80,7 @@ func nameOf(c *tool.Call) string {
 
 // first returns the call of a claim, if it ran elsewhere.
 func (c Claim) first() (f First, ok bool) {
+	f.Age = c.Age
 	if named, ok := strings.CutPrefix(c.Call, elsewhere); ok {
 		f.Digest, f.Call, ok = strings.Cut(named, elsewhere)
 		return f, ok

@@ -86,6 +86,8 @@ func (s *shared) Take(_ context.Context, scope [32]byte, from idempotency.Claim,
 	return true, s.fail
 }
 
+func (s *shared) Reach(context.Context) (time.Duration, error) { return idempotency.LostFor, s.fail }
+
 func (s *shared) Hold(_ context.Context, scope [32]byte, call string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -371,6 +373,8 @@ func (d *digests) Take(context.Context, [32]byte, idempotency.Claim, string, tim
 func (d *digests) Hold(context.Context, [32]byte, string) (bool, error) { return false, nil }
 
 func (d *digests) Lose(context.Context, [32]byte, time.Duration) error { return nil }
+
+func (d *digests) Reach(context.Context) (time.Duration, error) { return 0, nil }
 
 // A claim of an earlier version has no definition, and an earlier version asks for no call by a claim of this one.
 func TestClaimSaysByWhichDefinitionACallRan(t *testing.T) {

@@ -45,3 +45,23 @@ func TestEndsOfClaimsAreWrittenOnceTheStoreTakesThem(t *testing.T) {
 	kit.Eventually(t, "the key is free", func() bool { return claim(other, 3).Mine })
 	kit.Equal(t, claim(other, 4).Mine, false, "a key that was claimed again")
 }
+
+// A table of outcomes says how far back nothing was forgotten because there were too many.
+func TestReachOfOutcomes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	db := kit.Must(sqlite.Kind().Open(path, store.Options{}))(t)
+	defer func() { kit.OK(t, db.Close()) }()
+	o := db.Outcomes()
+	reach := func() time.Duration { return kit.Must(o.Reach(t.Context()))(t) }
+	kit.Equal(t, kit.Must(o.Claim(t.Context(), [32]byte{1}, [32]byte{2}, "c1", 48*time.Hour))(t).Mine, true)
+	kit.OK(t, o.Settle(t.Context(), [32]byte{1}, []byte(`1`), 48*time.Hour))
+	kit.Equal(t, reach() > 1000*time.Hour, true)
+	now := time.Now()
+	raw := kit.SQLite(t, path)
+	kit.Must(raw.ExecContext(t.Context(), `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99_999)
+		INSERT INTO outcome (scope, input, owner, at, expires_at, result) SELECT randomblob(32), randomblob(32), 'x', ? - i * 1000000, ?, '1' FROM n`,
+		now.UnixMicro(), now.Add(48*time.Hour).UnixMicro()))(t)
+	kit.Equal(t, reach() >= 90_000*time.Second && reach() < 91_000*time.Second, true, reach())
+	c := kit.Must(o.Claim(t.Context(), [32]byte{1}, [32]byte{2}, "c1", time.Hour))(t)
+	kit.Equal(t, c.Age < time.Minute && time.Since(now) < c.Age+time.Minute, true, c.Age)
+}
