@@ -126,7 +126,7 @@ func TestIdentityProviderVouchesForThePersonOfEachCaller(t *testing.T) {
 	c := newCompany(t)
 	idp := c.idp.Listener.Addr().String()
 	_, err := c.open("", idp)
-	kit.Refused(t, err, tool.CodeInvalidInput, "idp.connection is one of the connections")
+	kit.Refused(t, err, tool.CodeInvalidInput, "idp.connection is not one of its connections")
 	_, err = c.open(", connections: [work]", "api.example.com")
 	kit.Refused(t, err, tool.CodeInvalidInput, "its connections send no key with POST to "+idp)
 	r := kit.Must(c.open(", connections: [work]", idp))(t)

@@ -116,9 +116,8 @@ func (r *Runner) openHTTP(src config.Source) error {
 	switch u, err := url.Parse(to); {
 	case err != nil:
 		return err
-	case in == nil && person || in != nil && o.Grant != "" && !person:
-		return tool.Errorf(tool.CodeInvalidInput, "source %s: a grant of `oauth` and `connections` go together if the grant is id_jag, and its "+
-			"idp.connection is one of the connections", src.Name)
+	case in == nil && person:
+		return tool.Errorf(tool.CodeInvalidInput, "source %s: oauth.idp.connection is not one of its connections", src.Name)
 	case in.Check(http.MethodPost, u) != nil:
 		return in.Check(http.MethodPost, u)
 	}
