@@ -128,9 +128,7 @@ func (c *Client) Renew(ctx context.Context, refresh, resource string) (Token, er
 
 // Machine gets a token of the client itself.
 func (c *Client) Machine(ctx context.Context) (Token, error) {
-	form := url.Values{"grant_type": {"client_credentials"}}
-	c.scope(form)
-	return c.token(ctx, form)
+	return c.Grant(ctx, url.Values{"grant_type": {"client_credentials"}})
 }
 
 // Grant gets a token for another grant: the form has its type and whatever else belongs to it.

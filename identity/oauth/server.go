@@ -79,10 +79,7 @@ const (
 )
 
 // Servers are those of which a program remembers what they publish. The zero value is ready to use.
-type Servers struct {
-	mu    sync.Mutex
-	known map[string]*foundServer // by issuer
-}
+type Servers struct{ known sync.Map } // of *foundServer, by issuer
 
 type foundServer struct {
 	mu sync.Mutex
@@ -93,27 +90,18 @@ type foundServer struct {
 
 // Find returns what a server publishes, or did so a short while ago.
 func (s *Servers) Find(ctx context.Context, c *http.Client, issuer string) (Server, error) {
-	s.mu.Lock()
-	f := s.known[issuer]
-	if f == nil {
-		f = &foundServer{}
-		if s.known == nil {
-			s.known = map[string]*foundServer{}
-		}
-		s.known[issuer] = f
-	}
-	s.mu.Unlock()
+	known, _ := s.known.LoadOrStore(issuer, &foundServer{})
+	f := known.(*foundServer)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if time.Now().Before(f.until) {
-		return f.Server, f.err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTime) // others wait for the same answer
-	defer cancel()
-	f.Server, f.err = Discover(ctx, c, issuer)
-	f.until = time.Now().Add(serverAge)
-	if f.err != nil {
-		f.until = time.Now().Add(failureAge)
+	if !time.Now().Before(f.until) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTime) // others wait for the same answer
+		defer cancel()
+		age := serverAge
+		if f.Server, f.err = Discover(ctx, c, issuer); f.err != nil {
+			age = failureAge
+		}
+		f.until = time.Now().Add(age)
 	}
 	return f.Server, f.err
 }

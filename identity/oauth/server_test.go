@@ -33,7 +33,8 @@ func TestServerIsAskedAgainAfterAWhile(t *testing.T) {
 	kit.Equal(t, asked.Load(), failed, "requests while it is remembered that there was no answer")
 	up.Store(true)
 	for n := range 2 {
-		s.known[server.URL].until = time.Now() // a while later
+		known, _ := s.known.Load(server.URL)
+		known.(*foundServer).until = time.Now() // a while later
 		kit.Equal(t, kit.Must(find())(t).Token, server.URL+"/token")
 		kit.Equal(t, kit.Must(find())(t).Token, server.URL+"/token")
 		kit.Equal(t, asked.Load(), failed+int32(n)+1)
