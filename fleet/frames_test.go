@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/bound"
 	"toolpost/fleet/membership"
 	"toolpost/fleet/roster"
 	"toolpost/fleet/spool"
@@ -53,7 +54,7 @@ func TestBadFramesEndAStream(t *testing.T) {
 		"more than the budget":     {numbered(kindPart, part, part, part, part, part), "full"},
 	} {
 		var told error
-		room := &budget{most: 4 * chunk, full: errors.New("full")}
+		room := &bound.Budget{Most: 4 * chunk, Full: errors.New("full")}
 		s := newStream("the peer", room, func(b []byte) error { told = ended(b[headSize:]); return nil })
 		for _, f := range c.frames {
 			s.deliver(f)
@@ -62,15 +63,15 @@ func TestBadFramesEndAStream(t *testing.T) {
 		kit.Fails(t, told, c.says, what)
 		s.deliver(encodeFrame(kindEvent, s.got+1, []byte("late")))
 		s.forget()
-		kit.Equal(t, room.held.Load(), 0, what)
+		kit.Equal(t, room.Held.Load(), 0, what)
 		s.deliver(encodeFrame(kindEvent, s.got+1, []byte("later")))
-		kit.Equal(t, room.held.Load(), 0, what, "after its end")
+		kit.Equal(t, room.Held.Load(), 0, what, "after its end")
 	}
 }
 
 func TestABodyHasABound(t *testing.T) {
 	var to, from *stream
-	room := &budget{most: 2 * largest}
+	room := &bound.Budget{Most: 2 * largest}
 	from = newStream("the peer", room, func(b []byte) error { to.deliver(b); return nil })
 	to = newStream("the peer", room, func(b []byte) error { from.deliver(b); return nil })
 	sent := make(chan error, 1)
@@ -83,7 +84,7 @@ func TestABodyHasABound(t *testing.T) {
 
 // What a stream has used counts no more in the budget: files and messages of any length pass.
 func TestUsedBytesAreFree(t *testing.T) {
-	room := &budget{most: 5 * chunk, full: errors.New("full")}
+	room := &bound.Budget{Most: 5 * chunk, Full: errors.New("full")}
 	var sent uint32
 	s := newStream("the peer", room, func([]byte) error { return nil })
 	send := func(k kind, n int) {
@@ -104,13 +105,13 @@ func TestUsedBytesAreFree(t *testing.T) {
 		send(kindEvent, 1)
 		f := kit.Must(s.message(t.Context(), func([]byte) error { return nil }))(t)
 		kit.Equal(t, len(f.body), 2*chunk+1)
-		kit.Equal(t, room.held.Load(), 2*chunk+1, "a message that is in use")
+		kit.Equal(t, room.Held.Load(), 2*chunk+1, "a message that is in use")
 	}
 	kit.Equal(t, file, 60*chunk)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	kit.Refused(t, kit.Err(s.message(ctx, nil)), tool.CodeCancelled, "")
-	kit.Equal(t, room.held.Load(), 0)
+	kit.Equal(t, room.Held.Load(), 0)
 }
 
 // hostile lets a worker join that answers each stream as a test wants, after it got the first frame.
@@ -289,7 +290,7 @@ func TestAWorkerThatBreaksTheRulesEndsItsOwnCallAlone(t *testing.T) {
 	good, bad := kit.Must(packed.Write(&event{Kind: tool.KindLog}, []byte(`{}`)))(t), kit.Must(packed.Write(&event{Kind: tool.KindLog}, []byte(`{`)))(t)
 	type answers = func(put func(kind, uint32, []byte))
 	f := open(t)
-	f.hub.hub.room.most = 10 * chunk
+	f.hub.hub.room.Most = 10 * chunk
 	var answer atomic.Value
 	f.hostile("hostile", func(put func(kind, uint32, []byte)) { answer.Load().(answers)(put) })
 	one := func(k kind, body []byte) answers { return func(put func(kind, uint32, []byte)) { put(k, 1, body) } }
@@ -327,7 +328,7 @@ func TestAWorkerThatBreaksTheRulesEndsItsOwnCallAlone(t *testing.T) {
 		f.hub.hub.mu.Lock()
 		kit.Equal(t, len(f.hub.hub.streams), 0, what)
 		f.hub.hub.mu.Unlock()
-		kit.Equal(t, f.hub.hub.room.held.Load(), 0, what)
+		kit.Equal(t, f.hub.hub.room.Held.Load(), 0, what)
 	}
 }
 
@@ -357,7 +358,7 @@ func TestAFullNodeDelaysNoCall(t *testing.T) {
 	full.host.mu.Lock()
 	clear(full.host.streams)
 	full.host.mu.Unlock()
-	full.host.room.most = chunk
+	full.host.room.Most = chunk
 	kit.Refused(t, kit.Err(f.call(t.Context(), "wait", long)), tool.CodeUnavailable, "than it can hold")
 	other := block("other", tool.Effects{Writes: true})
 	close(other.leave)
@@ -365,7 +366,7 @@ func TestAFullNodeDelaysNoCall(t *testing.T) {
 	for range 9 {
 		kit.Equal(t, string(kit.Must(f.call(t.Context(), "wait", long))(t).Output), `"other"`)
 	}
-	kit.Eventually(t, "nothing is left of the calls", func() bool { return full.host.room.held.Load() == 0 })
+	kit.Eventually(t, "nothing is left of the calls", func() bool { return full.host.room.Held.Load() == 0 })
 }
 
 func TestDecodersAreTheInverse(t *testing.T) {
@@ -428,7 +429,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add(slices.Concat(numbered(kindPart, []byte("a"), []byte("b"))...), uint8(headSize+1))
 	f.Add(slices.Concat(numbered(kindTaken, nil, nil, nil)...), uint8(headSize))
 	f.Fuzz(func(t *testing.T, b []byte, size uint8) {
-		room := &budget{most: 1 << 10, full: errCut}
+		room := &bound.Budget{Most: 1 << 10, Full: errCut}
 		s := newStream("the peer", room, func([]byte) error { return nil })
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
@@ -438,9 +439,9 @@ func FuzzFrames(f *testing.F) {
 				_, _ = s.message(ctx, func([]byte) error { return nil })
 			}
 		}
-		kit.Equal(t, room.held.Load() <= room.most && len(s.in) <= window, true)
+		kit.Equal(t, room.Held.Load() <= room.Most && len(s.in) <= window, true)
 		s.forget()
-		kit.Equal(t, room.held.Load(), 0)
+		kit.Equal(t, room.Held.Load(), 0)
 	})
 }
 
@@ -466,7 +467,7 @@ func FuzzJoining(f *testing.F) {
 // A worker that answers by halves takes at most half of the room of all answers.
 func TestOneWorkerHasNotTheRoomOfAll(t *testing.T) {
 	f := open(t)
-	f.hub.hub.room.most = 8 * chunk
+	f.hub.hub.room.Most = 8 * chunk
 	f.hostile("hostile", func(put func(kind, uint32, []byte)) {
 		for n := range 4 {
 			put(kindPart, uint32(n+1), make([]byte, chunk))
@@ -478,7 +479,7 @@ func TestOneWorkerHasNotTheRoomOfAll(t *testing.T) {
 	}
 	err := kit.Receive(t, "the end of one of the calls", ended)
 	kit.Refused(t, err, tool.CodeUnavailable, "the node hostile sends more at once than this hub has room for; call again later")
-	kit.Equal(t, f.hub.hub.room.held.Load() <= 4*chunk, true)
+	kit.Equal(t, f.hub.hub.room.Held.Load() <= 4*chunk, true)
 	f.work("honest", reference(t))
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/idempotency"
+	"toolpost/fleet/bound"
 	"toolpost/fleet/lent"
 	"toolpost/tool"
 	"toolpost/wire/packed"
@@ -55,8 +57,8 @@ type host struct {
 	list    atomic.Pointer[list]
 	resting chan func() // tasks for goroutines that rest
 	rests   atomic.Int32
-	room    budget    // of the streams
-	box     *lent.Box // opens the keys of calls
+	room    bound.Budget // of the streams
+	box     *lent.Box    // opens the keys of calls
 
 	mu       sync.Mutex
 	streams  map[string]*stream // by the subject of the answers
@@ -73,7 +75,7 @@ func newHost(n *Node, box *lent.Box) *host {
 	return &host{
 		id: n.pass.ID, name: n.pass.Name, attest: n.attest, journal: n.env.Journal, run: rand.Text(), machine: n.env.Machine, orders: n.obey, log: n.env.Log, life: n.life, places: n.env.Places,
 		streams: map[string]*stream{}, seen: map[string]bool{}, resting: make(chan func()),
-		room: budget{most: mostHeld, full: busy("has more calls on their way to it than it can hold")},
+		room: bound.Budget{Most: mostHeld, Full: busy("has more calls on their way to it than it can hold")},
 		box:  box,
 	}
 }
@@ -190,6 +192,16 @@ func (s *stream) finish(ctx context.Context, answer []byte, err error) error {
 		return s.send(ctx, kindError, encodeError(err))
 	}
 	return s.send(ctx, kindResult, answer)
+}
+
+// brings reports whether this node has a source: if other nodes have none of that name, its calls ran at a hub.
+func (h *host) brings(source string) bool {
+	for key := range h.list.Load().tools {
+		if strings.HasPrefix(key, toolKey(source, "")) {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *host) forget(subject string) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"toolpost/fleet/bound"
 	"toolpost/fleet/lent"
 	"toolpost/fleet/roster"
 	"toolpost/fleet/spool"
@@ -43,19 +44,19 @@ type hub struct {
 	doubted func(r *tool.Record)
 	roster  *roster.Roster
 	routes  []Route
-	room    budget // of the streams
+	room    bound.Budget // of the streams
 
 	mu      sync.Mutex
 	peers   map[string]*peer
-	streams map[string]*stream   // by the subject of the answers
-	ending  map[string][]*stream // of nodes that are gone, by the subject of a message of this hub to itself; see endStreams
-	sources map[string]*Source   // of the fleet, by name
-	stale   bool                 // the nodes offer something else than the sources that were published
-	dirty   chan struct{}        // likewise
-	heard   map[string]int       // announcements of the last second, by subject
-	lists   map[string]*pace     // how often nodes were asked for their tools
-	stray   map[string]int       // messages of the last second that were of no use, less those of calls that have just ended, by node
-	bar     func(node string)    // cuts a node off for a while
+	streams map[string]*stream     // by the subject of the answers
+	ending  map[string][]*stream   // of nodes that are gone, by the subject of a message of this hub to itself; see endStreams
+	sources map[string]*Source     // of the fleet, by name
+	stale   bool                   // the nodes offer something else than the sources that were published
+	dirty   chan struct{}          // likewise
+	heard   map[string]int         // announcements of the last second, by subject
+	lists   map[string]*bound.Pace // how often nodes were asked for their tools
+	stray   map[string]int         // messages of the last second that were of no use, less those of calls that have just ended, by node
+	bar     func(node string)      // cuts a node off for a while
 }
 
 // A peer is another node, as a hub knows it.
@@ -68,7 +69,7 @@ type peer struct {
 	inflight int                 // calls that this hub has there
 	sent     int                 // calls that it has sent there
 	asking   bool                // for its tools
-	room     *budget             // of its streams, half of that of all
+	room     *bound.Budget       // of its streams, half of that of all
 	listed   string              // the digest of the list that tools are from
 	refused  string              // why it gets no calls, or ""
 }
@@ -96,9 +97,9 @@ type announcement struct {
 func newHub(n *Node) *hub {
 	return &hub{
 		id: n.pass.ID, run: rand.Text(), nc: n.nc, log: n.env.Log, changed: n.env.Changed, doubted: n.Doubted, roster: n.roster, routes: n.env.Routes,
-		room:  budget{most: mostHeld, full: crowded("the nodes of the fleet send")},
+		room:  bound.Budget{Most: mostHeld, Full: crowded("the nodes of the fleet send")},
 		peers: map[string]*peer{}, streams: map[string]*stream{}, ending: map[string][]*stream{}, sources: map[string]*Source{},
-		dirty: make(chan struct{}, 1), heard: map[string]int{}, lists: map[string]*pace{}, stray: map[string]int{}, bar: n.server.bar,
+		dirty: make(chan struct{}, 1), heard: map[string]int{}, lists: map[string]*bound.Pace{}, stray: map[string]int{}, bar: n.server.bar,
 	}
 }
 
@@ -144,7 +145,7 @@ func (h *hub) announced(m *nats.Msg) {
 		}
 		a.Name, a.Role, a.Labels = as.Name, string(as.Role), slices.Concat(as.Labels, a.Labels)
 		p = &peer{announcement: a, met: time.Now(), mark: markOf(a.ID), tools: map[string]*offered{}}
-		p.room = &budget{most: h.room.most / 2, full: crowded("the node " + a.Name + " sends"), of: &h.room}
+		p.room = &bound.Budget{Most: h.room.Most / 2, Full: crowded("the node " + a.Name + " sends"), Of: &h.room}
 		if p.refused = incompatible(a.Link); p.refused != "" {
 			h.log.Warn("a node gets no calls: "+p.refused, "node", a.Name, "version", a.Version)
 		}
@@ -162,38 +163,13 @@ func (h *hub) announced(m *nats.Msg) {
 	}
 }
 
-// A pace lets something happen a few times at once, and then after pauses that double.
-type pace struct {
-	count int // the last times, less those that are long ago
-	last  time.Time
-}
-
-// The pace of lists: a node whose sources open one after the other has a few at once. A list is large, and read as a whole.
-const (
-	paceFree   = 8
-	paceFirst  = time.Second
-	paceDouble = 6               // times
-	paceRests  = 5 * time.Second // after which one time is forgotten
-)
-
-// due reports whether it may happen now, and counts it then.
-func (p *pace) due(now time.Time) bool {
-	rested := now.Sub(p.last)
-	count := max(0, p.count-int(rested/paceRests))
-	if over := count - paceFree; over >= 0 && rested < paceFirst<<min(over, paceDouble) {
-		return false
-	}
-	p.count, p.last = count+1, now
-	return true
-}
-
 // listDue reports whether a node, in whichever run, may be asked for its tools now; it announces itself again in a second. The caller
 // holds mu.
 func (h *hub) listDue(id string) bool {
 	if h.lists[id] == nil {
-		h.lists[id] = &pace{}
+		h.lists[id] = &bound.Pace{}
 	}
-	return h.lists[id].due(time.Now())
+	return h.lists[id].Due(time.Now())
 }
 
 // renew notes what may change while a node's program runs. The rest is read without mu.

@@ -40,6 +40,7 @@ type past struct {
 	Cut   bool   `json:"cut,omitempty"` // the outcome was too large, and the body says so
 
 	Receipt []byte `json:"receipt,omitempty"`
+	Node    string `json:"node,omitempty"` // in the store of the hubs: the one that said so
 }
 
 // page is the key of a call of a node in a journal, which hubs share.
@@ -240,9 +241,36 @@ func (p past) outcome(node, call string) (*tool.Result, error) {
 	return r, nil
 }
 
-// pasts asks members at once, and returns what those know that have begun the call, and who cannot be asked. What hubs know is
-// in the store that they share. If the call is to be refused, a node that can still begin it counts as one that cannot be asked.
+// pasts returns what those know that have begun a call, and who cannot be asked. What a hub has learnt of its end is in the store.
 func (n *Node) pasts(ctx context.Context, first idempotency.First, again *tool.Call, refuse bool) (all map[string]past, silent []string) {
+	if p, err := n.host.past(ctx, pageLate, first.Call); err == nil && p.State == callEnded && p.fits(again) {
+		return map[string]past{p.Node: p}, nil
+	}
+	all, silent = n.askAll(ctx, first, again, refuse)
+	for node, p := range all {
+		if len(all) != 1 || p.State != callEnded || again == nil {
+			break
+		}
+		if err := n.remember(ctx, node, first.Call, p); err != nil { // no caller is told what the next one may not learn
+			n.env.Log.Warn("the outcome of a lost call is not told yet: the store does not take it", "call", first.Call, "error", err)
+			return nil, append(silent, node)
+		}
+	}
+	return all, silent
+}
+
+// fits reports whether a past may be that of a call which another one repeats.
+func (p past) fits(again *tool.Call) bool {
+	if again == nil {
+		return true
+	}
+	w := whose(again)
+	return bytes.Equal(p.Whose, w[:])
+}
+
+// askAll asks members at once, and returns what those know that have begun the call, and who cannot be asked. What hubs know is
+// in the store that they share. If the call is to be refused, a node that can still begin it counts as one that cannot be asked.
+func (n *Node) askAll(ctx context.Context, first idempotency.First, again *tool.Call, refuse bool) (all map[string]past, silent []string) {
 	all = map[string]past{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -287,7 +315,7 @@ func (n *Node) pastAt(ctx context.Context, m member.Member, first idempotency.Fi
 	case refuse && (!has || p.State == callUnknown):
 		return p, tool.Errorf(tool.CodeUnavailable, "the node %s cannot say that it will never begin the call", m.Name)
 	}
-	if w := whose(again); !bytes.Equal(p.Whose, w[:]) {
+	if !p.fits(again) {
 		p.State = callUnknown
 	}
 	return p, nil

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/engine/persist"
+	"toolpost/fleet/late"
 	"toolpost/internal/kit"
 	"toolpost/store"
 	"toolpost/store/sqlite"
@@ -120,7 +122,10 @@ func TestAWorkerKnowsWhatBecameOfACall(t *testing.T) {
 
 	n.Close(t.Context())
 	kit.Eventually(t, "it is gone", func() bool { return !f.hub.hub.knows(n.pass.ID) })
-	kit.Refused(t, past("c1"), tool.CodeConflict, "is not known while these nodes cannot be asked: one")
+	kit.Refused(t, past("c3"), tool.CodeConflict, "is not known while these nodes cannot be asked: one")
+	r, node, err = f.hub.Outcome(t.Context(), "c1")
+	kit.OK(t, err)
+	kit.Equal(t, string(r.Output)+" "+node, `"one" one`, "the hubs remember what they have learnt")
 }
 
 // A worker that cannot write its journal begins nothing that may change something.
@@ -150,9 +155,10 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 	kit.OK(t, err)
 	kit.Equal(t, string(r.Output)+node, `"one"one`)
 
+	kit.OK(t, f.writes("c3", `{}`))
 	other := func(name string, effects tool.Effects) {
 		liar := f.work(name, block(name, effects))
-		for _, call := range []string{"c1", "c2"} {
+		for _, call := range []string{"c1", "c2", "c3"} {
 			forged := kit.Must(keptOf("wait", past{State: callEnded, Kind: kindResult, Body: kit.Must(encodeResult(&tool.Result{OK: true, Output: []byte(`"forged"`)}))(t)}))(t)
 			kit.Must(liar.host.journal.Claim(t.Context(), page(liar.pass.ID, call), whose(again), call, idempotency.LostFor))(t)
 			kit.OK(t, liar.host.journal.Settle(t.Context(), page(liar.pass.ID, call), forged, idempotency.LostFor))
@@ -165,8 +171,8 @@ func TestAWorkerMakesUpNoOutcome(t *testing.T) {
 	_, _, err = f.hub.outcome(t.Context(), idempotency.First{Call: "c2"}, again, false)
 	kit.Refused(t, err, tool.CodeConflict, "is not known while these nodes cannot be asked: stranger")
 	other("twin", tool.Effects{Writes: true})
-	_, _, err = f.hub.outcome(t.Context(), idempotency.First{Call: "c1"}, again, false)
-	kit.Refused(t, err, tool.CodeConflict, "several nodes say that they have begun the call c1, of which one may lie: one, twin")
+	_, _, err = f.hub.outcome(t.Context(), idempotency.First{Call: "c3"}, again, false)
+	kit.Refused(t, err, tool.CodeConflict, "several nodes say that they have begun the call c3, of which one may lie: one, twin")
 }
 
 // A worker that has not said which tools it has makes up no outcome, and no worker asks a question late, or says that nothing was done.
@@ -182,8 +188,10 @@ func TestWhatAWorkerSaysOfAPastIsChecked(t *testing.T) {
 	var answer func(put func(kind, uint32, []byte))
 	f.hostile("liar", func(put func(kind, uint32, []byte)) { answer(put) })
 	again.Spec = kit.Must(f.source().Tools(t.Context()))(t)[0]
+	calls := 0
 	late := func() (*tool.Result, error) {
-		r, never, err := f.hub.Late(t.Context(), idempotency.First{Call: "c1"}, again)
+		calls++ // what is believed once is remembered
+		r, never, err := f.hub.Late(t.Context(), idempotency.First{Call: fmt.Sprint("c", calls)}, again)
 		kit.Equal(t, never, false)
 		return r, err
 	}
@@ -343,7 +351,7 @@ func TestALateOutcomeHasOneRow(t *testing.T) {
 		}
 		return nil
 	}
-	d := &doubt{of: *rec}
+	d := &late.Call{Of: *rec}
 	for n := 0; !f.hub.late(t.Context(), d, spec, "one", p); n++ {
 		kit.MustEqual(t, n, 0)
 	}
@@ -373,7 +381,7 @@ func TestADoubtWaitsForTheToolOfItsWorker(t *testing.T) {
 	killed := *rec
 	killed.Node = "hub" // as it was noted when it began
 	f.hub.Recovered([]*tool.Record{&killed})
-	doubts := map[string]*doubt{"its node": {of: *rec}, "any node": {of: f.hub.doubts[len(f.hub.doubts)-1].of}}
+	doubts := map[string]*late.Call{"its node": {Of: *rec}, "any node": f.hub.doubts.All()[1]}
 	for what, d := range doubts {
 		kit.Equal(t, f.hub.settle(t.Context(), d), false, what)
 	}
@@ -381,8 +389,9 @@ func TestADoubtWaitsForTheToolOfItsWorker(t *testing.T) {
 	n.Retold(t.Context())
 	for what, d := range doubts {
 		kit.Eventually(t, "the outcome, of "+what, func() bool { return f.hub.settle(t.Context(), d) })
-		kit.Equal(t, kit.Receive(t, "the row, of "+what, f.late).Outcome, tool.OutcomeOK)
 	}
+	kit.Equal(t, kit.Receive(t, "the row", f.late).Outcome, tool.OutcomeOK)
+	kit.Equal(t, len(f.late), 0, "one row for both")
 }
 
 // A call whose hub was killed has the code crash in the record, which may be how it ended, too.
@@ -399,7 +408,7 @@ func TestLateOutcomeIsRecordedWhateverItsCode(t *testing.T) {
 	killed := *rec
 	killed.Node, killed.Outcome, killed.Code = "hub", tool.OutcomeLost, tool.CodeCrash
 	f.hub.Recovered([]*tool.Record{&killed})
-	kit.Equal(t, f.hub.settle(t.Context(), f.hub.doubts[0]), true)
+	kit.Equal(t, f.hub.settle(t.Context(), f.hub.doubts.All()[0]), true)
 	row := kit.Receive(t, "the row", f.late)
 	kit.Equal(t, strings.Join([]string{row.Parent, string(row.Outcome), string(row.Code), row.Node}, " "), "c1 error crash one")
 	kit.Equal(t, len(row.Receipt) > 0, true, "its receipt")

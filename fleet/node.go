@@ -28,6 +28,7 @@ import (
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/fleet/certs"
+	"toolpost/fleet/late"
 	"toolpost/fleet/lent"
 	"toolpost/fleet/membership"
 	"toolpost/fleet/outward"
@@ -105,6 +106,7 @@ type Env struct {
 	// Config returns the digests of the sections of the config that all hubs should share; of a hub.
 	Config func() map[string]string
 	Late   func(context.Context, *tool.Record) error // adds the outcome of a call that was lost to the record; of a hub
+	Rows   late.Log                                  // reads the record; of a hub
 	Alone  bool                                      // no other hub can use its store
 	// Stop ends the program that the node is a part of: without an error once an operator drains it, otherwise because it
 	// cannot be a member any more.
@@ -135,7 +137,7 @@ type Node struct {
 	links map[string]*link // by address
 	pass  membership.Pass
 
-	doubts []*doubt // of a hub
+	doubts late.List // of a hub
 }
 
 // Sources are those of the fleet, for the catalogue of a hub, in the order of their names.

@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"toolpost/engine/member"
+	"toolpost/fleet/bound"
+	"toolpost/fleet/late"
 	"toolpost/fleet/membership"
 	"toolpost/internal/kit"
 	"toolpost/tool"
@@ -282,7 +284,7 @@ func TestReceiptsTakeLittleMemory(t *testing.T) {
 		"of a list":  {kindList, one, true},
 		"an order's": {kindOrder, one, true},
 	} {
-		s := newStream("the peer", &budget{most: largest}, func([]byte) error { return nil })
+		s := newStream("the peer", &bound.Budget{Most: largest}, func([]byte) error { return nil })
 		for i, f := range append(slices.Clone(c.frames), frame{kindResult, nil}) {
 			s.deliver(encodeFrame(f.kind, uint32(i)+1, f.body))
 		}
@@ -430,7 +432,8 @@ func TestALateOutcomeThatWasAlteredIsFound(t *testing.T) {
 		p := kept
 		p.Receipt, p.Body = slices.Clone(kept.Receipt), slices.Clone(kept.Body)
 		alter(&p)
-		kit.Equal(t, f.hub.late(t.Context(), &doubt{of: *rec}, spec, "one", p), true)
+		kit.OK(t, f.hub.host.journal.Settle(t.Context(), page(pageRow, "c1"), nil, 0)) // it has no row yet
+		kit.Equal(t, f.hub.late(t.Context(), &late.Call{Of: *rec}, spec, "one", p), true)
 		s, _ := read(t, kit.Receive(t, "the row", f.late))
 		kit.Equal(t, (s.Wrong == "") == (wrong == "") && strings.HasPrefix(s.Wrong, wrong), true, s.Wrong)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"toolpost/engine/breaker"
 	"toolpost/engine/member"
+	"toolpost/fleet/bound"
 	"toolpost/fleet/invite"
 	"toolpost/internal/kit"
 	"toolpost/internal/rounds"
@@ -583,26 +584,26 @@ func TestAWorkerIsAskedForItsToolsNowAndThen(t *testing.T) {
 			return p.Digest == a.Digest && p.Run == a.Run && !p.asking
 		})
 	}
-	if most := paceFree + int64(time.Since(began)/paceFirst) + 1; lists.Load() > most || lists.Load() < paceFree {
+	if most := bound.Free + int64(time.Since(began)/bound.First) + 1; lists.Load() > most || lists.Load() < bound.Free {
 		t.Errorf("it was asked %d times, and may be %d times", lists.Load(), most)
 	}
 }
 
 // The pauses double, and end with the changes.
 func TestPausesDouble(t *testing.T) {
-	var p pace
+	var p bound.Pace
 	now := time.Now()
 	times := func(during time.Duration) (n int) {
 		for end := now.Add(during); now.Before(end); now = now.Add(10 * time.Millisecond) {
-			if p.due(now) {
+			if p.Due(now) {
 				n++
 			}
 		}
 		return n
 	}
-	kit.Equal(t, times(900*time.Millisecond), paceFree)
+	kit.Equal(t, times(900*time.Millisecond), bound.Free)
 	kit.Equal(t, times(9*time.Second), 3)
-	kit.Equal(t, times(time.Hour) < int(time.Hour/paceRests)+9, true)
+	kit.Equal(t, times(time.Hour) < int(time.Hour/bound.Rests)+9, true)
 	now = now.Add(time.Hour)
-	kit.Equal(t, times(900*time.Millisecond), paceFree)
+	kit.Equal(t, times(900*time.Millisecond), bound.Free)
 }

@@ -49,7 +49,8 @@ type sim struct {
 	runs    []*simRun
 	store   *simStore // of the hubs
 	lates   []tool.Record
-	taken   int // keys of calls that never began
+	record  []*tool.Record // of calls whose outcome it does not have
+	taken   int            // keys of calls that never began
 	log     []string
 	wrong   []string
 }
@@ -421,7 +422,7 @@ type simHub struct {
 
 func (h *simHub) start(ctx context.Context) {
 	n := &Node{pass: membership.Pass{ID: h.id, Name: h.id, Role: roleHub}}
-	n.env = Env{Log: slog.New(slog.DiscardHandler), Changed: func() {}, Late: h.s.late}
+	n.env = Env{Log: slog.New(slog.DiscardHandler), Changed: func() {}, Late: h.s.late, Rows: h.s.rows}
 	var members []member.Member
 	for _, w := range h.s.workers {
 		members = append(members, member.Member{ID: w.id, Name: w.id, Role: member.Worker})
@@ -436,6 +437,9 @@ func (h *simHub) start(ctx context.Context) {
 	}
 	life, stop := context.WithCancel(ctx)
 	n.hub, n.life = hub, life
+	n.env.Journal = h.s.store.of(life)
+	n.host = newHost(n, nil)
+	n.host.list.Store(&list{})
 	keys := idempotency.New(idempotency.Options{
 		TTL: time.Hour, Outcomes: h.s.store.of(life), Late: n.Late, Digests: secret.NewKeyed(func() ([]byte, error) { return make([]byte, 32), nil }),
 	})
@@ -445,14 +449,12 @@ func (h *simHub) start(ctx context.Context) {
 	var lost []*tool.Record
 	for _, c := range h.s.calls { // the record has their begin, and not their end
 		if c.hub == h.id && !c.recorded {
-			c.recorded, c.asks = true, n
-			lost = append(lost, c.record)
+			c.recorded = true
+			lost = append(lost, h.s.row(c, tool.OutcomeLost))
 		}
 	}
 	h.s.mu.Unlock()
-	for _, r := range lost {
-		n.Doubted(r)
-	}
+	n.Recovered(lost)
 	go hub.watch(life)
 	go hub.follow(life)
 	go n.settleDoubts()
@@ -541,8 +543,7 @@ type simCall struct {
 	id, tool, version, hub string
 	key                    string // of a call that is repeated until it has an outcome
 	record                 *tool.Record
-	recorded               bool  // the record has its end; its hub lived that long
-	asks                   *Node // the program that learns what became of it, if its hub lost sight of it
+	recorded               bool // the record has its end; its hub lived that long
 	events, pad            int
 	takes, left, cancel    time.Duration // 0: without a deadline, and never cancelled
 	slow                   time.Duration // the caller is, for each event
@@ -555,7 +556,7 @@ type simCall struct {
 // make makes a call at a hub, if that knows the tool.
 func (s *sim) make(ctx context.Context, h *simHub, c *simCall) {
 	s.mu.Lock()
-	hub, node, life, keys := h.hub, h.node, h.life, h.keys
+	hub, life, keys := h.hub, h.life, h.keys
 	s.mu.Unlock()
 	if hub == nil {
 		return
@@ -602,14 +603,14 @@ func (s *sim) make(ctx context.Context, h *simHub, c *simCall) {
 	})
 	args := []byte(`"` + strings.Repeat("x", c.pad) + `"`)
 	call := &tool.Call{ID: c.id, Tool: "std." + c.tool, Spec: spec, Session: c.first(), Key: c.key, Args: args}
-	c.record = &tool.Record{Call: c.id, Tool: call.Tool, Source: "std", Session: call.Session, Key: c.key}
+	c.record = &tool.Record{Time: time.Now(), Call: c.id, Tool: call.Tool, Source: "std", Session: call.Session, Key: c.key}
 	call.Record, call.Began = c.record, time.Now()
 	r, err := keys.For(spec)(source).Invoke(ctx, call, sink)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.result, c.err, c.ended, c.recorded = r, err, time.Now(), life.Err() == nil
-	if c.recorded {
-		c.asks = node
+	if c.recorded && tool.InDoubt(err) {
+		s.row(c, tool.OutcomeError)
 	}
 	s.note("%s ends: %v %v, not run: %v", c.id, r != nil, err, tool.NotRun(err))
 }
@@ -754,7 +755,7 @@ func (s *sim) run(ctx context.Context) {
 		s.fail("calls hang")
 	}
 	time.Sleep(45 * time.Second) // no wait of the link is longer, but that for the rest of a request
-	if slices.ContainsFunc(s.workers, func(w *simWorker) bool { return w.node.host.room.held.Load() > 0 }) && s.chaos {
+	if slices.ContainsFunc(s.workers, func(w *simWorker) bool { return w.node.host.room.Held.Load() > 0 }) && s.chaos {
 		time.Sleep(wholeWithin)
 	}
 	for _, h := range s.hubs {
@@ -766,10 +767,11 @@ func (s *sim) run(ctx context.Context) {
 		}
 	}
 	time.Sleep(time.Second)
-	for range 100 { // a hub may just ask after a call that it has lost sight of
-		if slices.ContainsFunc(s.hubs, (*simHub).asks) {
-			time.Sleep(50 * time.Millisecond)
+	for range 100 { // hubs look for lost calls now and then
+		if !slices.ContainsFunc(s.hubs, func(h *simHub) bool { return h.hub.asks() }) {
+			break
 		}
+		time.Sleep(askWithin / 100)
 	}
 	s.check()
 	s.checkLost(ctx)
@@ -784,11 +786,11 @@ func (s *sim) run(ctx context.Context) {
 	<-done
 }
 
-// asks reports whether a hub has a stream with a node.
-func (h *simHub) asks() bool {
-	h.hub.mu.Lock()
-	defer h.hub.mu.Unlock()
-	return len(h.hub.streams) > 0
+// asks reports whether a hub has a stream.
+func (h *hub) asks() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.streams) > 0
 }
 
 func (s *sim) check() {
@@ -800,7 +802,7 @@ func (s *sim) check() {
 	s.checkKeys()
 	for _, h := range s.hubs {
 		h.hub.mu.Lock()
-		if n, e, held := len(h.hub.streams), len(h.hub.ending), h.hub.room.held.Load(); n+e > 0 || held != 0 {
+		if n, e, held := len(h.hub.streams), len(h.hub.ending), h.hub.room.Held.Load(); n+e > 0 || held != 0 {
 			s.fail("%s has %d streams, %d that end, and %d bytes", h.id, n, e, held)
 		}
 		for id, p := range h.hub.peers {
@@ -813,7 +815,7 @@ func (s *sim) check() {
 	for _, w := range s.workers {
 		h := w.node.host
 		h.mu.Lock()
-		if n, held := len(h.streams), h.room.held.Load(); n+h.calls > 0 || held != 0 {
+		if n, held := len(h.streams), h.room.Held.Load(); n+h.calls > 0 || held != 0 {
 			s.fail("%s has %d streams, %d calls and %d bytes", w.id, n, h.calls, held)
 		}
 		h.mu.Unlock()

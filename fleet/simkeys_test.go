@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/tool"
@@ -146,6 +147,32 @@ func (s *sim) late(_ context.Context, r *tool.Record) error {
 	return nil
 }
 
+// row adds a call to the record, which does not have its outcome. The caller holds mu.
+func (s *sim) row(c *simCall, o tool.Outcome) *tool.Record {
+	r := *c.record
+	if r.Outcome = o; o == tool.OutcomeLost {
+		r.Node = c.hub
+	}
+	s.record = append(s.record, &r)
+	return &r
+}
+
+// rows reads the record.
+func (s *sim) rows(_ context.Context, f audit.Filter, visit func(*tool.Record) error) error {
+	s.mu.Lock()
+	all := slices.Clone(s.record)
+	for _, r := range s.lates {
+		all = append(all, &r)
+	}
+	s.mu.Unlock()
+	for _, r := range all {
+		if f.Fits(r) {
+			_ = visit(r)
+		}
+	}
+	return nil
+}
+
 // first is the id of the call that others repeat.
 func (c *simCall) first() string { return strings.TrimRight(c.id, "'") }
 
@@ -211,13 +238,8 @@ func (s *sim) checkLost(ctx context.Context) {
 		case run == nil || r == nil && strings.Contains(said, "whether it had an effect is not known"): // its program was killed
 		case run.ended && (r == nil || string(r.Output) != strconv.Itoa(ids[run])) && !tool.NotRun(c.err):
 			s.fail("%s; it ran as %d", said, ids[run])
-		case s.asksYet(c) && lates[id] == "" && run.ended:
+		case c.recorded && tool.InDoubt(c.err) && lates[id] == "" && run.ended:
 			s.fail("%s ran as %d, and the record does not say so", id, ids[run])
 		}
 	}
-}
-
-// asksYet reports whether the program that lost sight of a call still runs.
-func (s *sim) asksYet(c *simCall) bool {
-	return tool.InDoubt(c.err) && slices.ContainsFunc(s.hubs, func(h *simHub) bool { return h.node == c.asks })
 }

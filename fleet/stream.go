@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"toolpost/fleet/bound"
 	"toolpost/tool"
 )
 
@@ -45,35 +46,6 @@ const (
 	headSize   = 5
 )
 
-// A budget bounds what arrived for all streams of a node and has not been used.
-type budget struct {
-	most int64
-	full error // what a stream ends with that has no room
-	held atomic.Int64
-	of   *budget // what this is a part of, or nil
-}
-
-// take counts bytes, or returns why there is no room for them.
-func (b *budget) take(bytes int) error {
-	if b == nil {
-		return nil
-	}
-	err := b.full
-	if b.held.Add(int64(bytes)) <= b.most {
-		err = b.of.take(bytes)
-	}
-	if err != nil {
-		b.held.Add(-int64(bytes))
-	}
-	return err
-}
-
-func (b *budget) give(bytes int) {
-	for ; b != nil; b = b.of {
-		b.held.Add(-int64(bytes))
-	}
-}
-
 // A connection is what streams use of a *nats.Conn.
 type connection interface {
 	Publish(subject string, data []byte) error
@@ -83,7 +55,7 @@ type connection interface {
 // A stream is one exchange between a hub and a node, such as a call. Both ends send at once.
 type stream struct {
 	peer    string // the name of the node, for messages
-	room    *budget
+	room    *bound.Budget
 	put     func(frame []byte) error
 	moved   chan struct{} // the other end has taken something
 	arrived chan struct{}
@@ -112,7 +84,7 @@ type stream struct {
 	last    frame  // of a hub: the last message, once it came
 }
 
-func newStream(peer string, room *budget, put func([]byte) error) *stream {
+func newStream(peer string, room *bound.Budget, put func([]byte) error) *stream {
 	return &stream{peer: peer, room: room, put: put, moved: make(chan struct{}, 1), arrived: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
@@ -220,7 +192,7 @@ func (s *stream) queue(f frame, number uint32) error {
 	case len(f.body) > chunk:
 		return s.garbled("a message of %d bytes", len(f.body))
 	}
-	if err := s.room.take(len(f.body)); err != nil {
+	if err := s.room.Take(len(f.body)); err != nil {
 		return err
 	}
 	s.holds += len(f.body)
@@ -252,7 +224,7 @@ func (s *stream) release(bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holds -= bytes
-	s.room.give(bytes)
+	s.room.Give(bytes)
 }
 
 var errCut = errors.New("a stream of the fleet is not used any more")

@@ -12,6 +12,7 @@ import (
 	"toolpost/config"
 	"toolpost/config/offlimits"
 	"toolpost/engine"
+	"toolpost/engine/audit"
 	"toolpost/engine/idempotency"
 	"toolpost/engine/member"
 	"toolpost/fleet"
@@ -136,6 +137,9 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 		}
 		env.Journal = n.storage.DB.Outcomes()
 		env.Late = func(ctx context.Context, r *tool.Record) error { return n.storage.DB.Audit().Append(ctx, r, true) }
+		env.Rows = func(ctx context.Context, f audit.Filter, visit func(*tool.Record) error) error {
+			return n.storage.DB.Audit().Log(ctx, f, true, visit)
+		}
 		env.Config, env.Register, env.Alone = n.sharedSections, n.storage.DB.Fleet(), !n.storage.DB.Served()
 	}
 	if (pass.Role == member.Worker) != n.o.Worker {

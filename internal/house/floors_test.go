@@ -47,7 +47,7 @@ func floors() []floor {
 		{name: "plan", rooms: []string{"plan", "plan/*"}, ordered: true},
 		{name: "store", rooms: []string{"store/database", "store/auditlog", "store", "store/*"}, ordered: true},
 		{name: "web", rooms: []string{"web", "web/*"}, ordered: true},
-		{name: "fleet", rooms: []string{"fleet/certs", "fleet/invite", "fleet/roster", "fleet/outward", "fleet/membership", "fleet/spool", "fleet/lent", "fleet"}, ordered: true},
+		{name: "fleet", rooms: []string{"fleet/certs", "fleet/invite", "fleet/roster", "fleet/outward", "fleet/membership", "fleet/spool", "fleet/bound", "fleet/lent", "fleet/late", "fleet"}, ordered: true},
 		{name: "parts of namel3ss", rooms: []string{"protocol/namel3ss/appfile", "protocol/namel3ss/pack"}, ordered: true},
 		{name: "protocols and built-in tools", rooms: []string{"protocol/*", "protocol/mcp/*", "builtin", "builtin/*"}},
 		{name: "list of protocols", rooms: []string{"protocol/all"}},

@@ -180,8 +180,7 @@ func (e evidence) answersWithoutTrace() (found []string) {
 func (e evidence) twoOutcomes() (found []string) {
 	keys := map[string][]porcupine.Operation{}
 	for i, a := range e.attempts {
-		// That a node cannot be asked now says nothing about the outcome.
-		firm := a.why == "conflict idempotency_unknown" && !strings.Contains(a.body, "cannot be asked")
+		firm := a.why == "conflict idempotency_unknown"
 		if a.key && (a.how == ran || a.how == failed || firm) {
 			id := a.tool + " " + a.id
 			keys[id] = append(keys[id], porcupine.Operation{
