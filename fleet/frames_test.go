@@ -354,7 +354,7 @@ func TestAFullNodeDelaysNoCall(t *testing.T) {
 	}
 	full.host.mu.Unlock()
 	long := `{"text":"` + strings.Repeat("x", 2*window*chunk) + `"}`
-	kit.Refused(t, kit.Err(f.call(t.Context(), "wait", long)), tool.CodeUnavailable, "the node leaves, or has 4096 calls")
+	kit.Refused(t, kit.Err(f.call(t.Context(), "wait", long)), tool.CodeUnavailable, "the node has 4096 calls and questions already")
 	full.host.mu.Lock()
 	clear(full.host.streams)
 	full.host.mu.Unlock()

@@ -87,9 +87,9 @@ func (h *host) take(nc connection, m *nats.Msg) {
 	if s == nil && h.opens(m) {
 		s = newStream("the hub", &h.room, func(b []byte) error { return nc.Publish(m.Reply, b) })
 		s.over = nc
-		if h.closed || len(h.streams) >= maxStreams {
+		if why := h.full(); why != nil {
 			h.mu.Unlock()
-			s.end(busy("leaves, or has %d calls", maxStreams))
+			s.end(why)
 			return
 		}
 		h.streams[m.Reply] = s
@@ -99,6 +99,17 @@ func (h *host) take(nc connection, m *nats.Msg) {
 	if s != nil {
 		s.deliver(m.Data)
 	}
+}
+
+// full returns why this node takes no stream, or nil. The caller holds mu.
+func (h *host) full() error {
+	switch {
+	case h.closed:
+		return busy("leaves")
+	case len(h.streams) >= maxStreams:
+		return busy("has %d calls and questions already", maxStreams)
+	}
+	return nil
 }
 
 // mostResting is how many goroutines wait for another stream.

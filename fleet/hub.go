@@ -369,8 +369,9 @@ func (h *hub) gone(id string) {
 // news that it is gone, and a message of this hub to itself comes behind them. The caller holds mu.
 func (h *hub) endStreams(p *peer) {
 	end := h.answers(p, h.next()) // of no text of the node, which might not be one that a subject can have
+	of := h.answers(p, "")
 	for reply, s := range h.streams {
-		if strings.HasPrefix(reply, h.answers(p, "")) {
+		if strings.HasPrefix(reply, of) {
 			h.ending[end] = append(h.ending[end], s)
 		}
 	}

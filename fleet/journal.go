@@ -104,7 +104,7 @@ func (h *host) keep(ctx context.Context, a accepted, p past) {
 		err = h.journal.Settle(context.WithoutCancel(ctx), page(h.id, a.ID), kept, idempotency.LostFor)
 	}
 	if err != nil {
-		h.log.Warn("the outcome of a call cannot be written to the journal: if its hub does not get it now, it is lost", "call", a.ID, "error", err)
+		h.log.Warn("the outcome of a call cannot be written to the journal yet; it is lost if this program ends before", "call", a.ID, "error", err)
 	}
 }
 
