@@ -126,6 +126,10 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 		Options: n.fleetOptions, Pass: pass, State: n.StateDir(), Version: n.o.Version, Log: n.o.Log, Machine: machine{n.engine, n.own},
 		Changed: n.Rebind, Stop: stop,
 	}
+	if (pass.Role == member.Worker) != n.o.Worker {
+		return tool.Errorf(tool.CodeConflict, "this machine is a %s of its fleet; start it with `toolpost %s`", pass.Role,
+			map[member.Role]string{member.Hub: "serve", member.Worker: "worker"}[pass.Role])
+	}
 	if pass.Role == member.Worker {
 		if env.Journal, n.endJournal, err = storage.OpenJournal(n.StateDir()); err != nil {
 			return err
@@ -142,12 +146,9 @@ func (n *Node) joinFleet(ctx context.Context, stop func(error)) error {
 		}
 		env.Config, env.Register, env.Alone = n.sharedSections, n.storage.DB.Fleet(), !n.storage.DB.Served()
 	}
-	if (pass.Role == member.Worker) != n.o.Worker {
-		return tool.Errorf(tool.CodeConflict, "this machine is a %s of its fleet; start it with `toolpost %s`", pass.Role,
-			map[member.Role]string{member.Hub: "serve", member.Worker: "worker"}[pass.Role])
-	}
 	joined, err := fleet.Start(ctx, env)
 	if err != nil {
+		n.closeJournal()
 		return err
 	}
 	n.fleet.Store(joined)
@@ -193,11 +194,18 @@ func (n *Node) leaveFleet(ctx context.Context) {
 	if joined := n.fleet.Load(); joined != nil {
 		joined.Close(ctx)
 	}
-	if n.endJournal != nil {
-		if err := n.endJournal(); err != nil {
-			n.o.Log.Warn("the journal of this worker was not closed", "error", err)
-		}
+	n.closeJournal()
+}
+
+// closeJournal closes the journal of a worker.
+func (n *Node) closeJournal() {
+	if n.endJournal == nil {
+		return
 	}
+	if err := n.endJournal(); err != nil {
+		n.o.Log.Warn("the journal of this worker was not closed", "error", err)
+	}
+	n.endJournal = nil
 }
 
 // noticeFor is how long a hub that leaves takes calls, while /readyz says that it leaves: load balancers look about every second.

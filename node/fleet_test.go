@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 	"toolpost/config"
 	fleetmember "toolpost/engine/member"
 	"toolpost/fleet"
+	fleetmembership "toolpost/fleet/membership"
 	"toolpost/internal/kit"
 	"toolpost/internal/pg"
 	"toolpost/node"
@@ -327,4 +330,19 @@ func (h fleetHub) http(t *testing.T, method, path, body string) string {
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body)
 	return fmt.Sprintf("%d %s %s", resp.StatusCode, resp.Header.Get("Retry-After"), b)
+}
+
+// A machine that is a worker is refused as a hub before it opens the journal, which the worker may be using.
+func TestWorkerIsNotStartedAsAHub(t *testing.T) {
+	cfg := parse(t, t.TempDir(), "sources: []\ndoors: {http: {listen: '127.0.0.1:0'}}\n")
+	pass := fleetmembership.Pass{ID: "0011223344556677", Name: "drill", Role: fleetmember.Worker}
+	var err error
+	pass.Seed, _, err = fleetmembership.NewKey()
+	kit.OK(t, err)
+	kit.OK(t, pass.Save(cfg.StateDir()))
+	n := open(t, cfg, node.Options{})
+	kit.Refused(t, n.Serve(t.Context()), tool.CodeConflict, "this machine is a worker of its fleet; start it with `toolpost worker`")
+	_, err = os.Stat(filepath.Join(cfg.StateDir(), "journal.db"))
+	kit.Equal(t, errors.Is(err, os.ErrNotExist), true, err)
+	shut(t, n)
 }
