@@ -78,7 +78,7 @@ func (l *List) Settle(ctx context.Context, settled func(context.Context, *Call) 
 type Log func(ctx context.Context, f audit.Filter, visit func(*tool.Record) error) error
 
 // Unknown returns the calls of the last day whose outcome the record does not have: their program has ended, or they ended at a hub with
-// an error, and without a receipt of the node that had them.
+// an error, and without a receipt of the node that had them. If there are very many errors, the newest are looked at.
 func Unknown(ctx context.Context, log Log) (all []*tool.Record, err error) {
 	since := time.Now().Add(-idempotency.LostFor)
 	known := map[string]bool{}
@@ -88,7 +88,7 @@ func Unknown(ctx context.Context, log Log) (all []*tool.Record, err error) {
 	})
 	for _, o := range []tool.Outcome{tool.OutcomeLost, tool.OutcomeError} {
 		if err == nil {
-			err = log(ctx, audit.Filter{Since: since, Outcome: o, Counts: true}, func(r *tool.Record) error {
+			err = log(ctx, audit.Filter{Since: since, Outcome: o, Counts: true, Limit: 16 * most}, func(r *tool.Record) error {
 				if r.Source != "" && len(r.Receipt) == 0 && !known[r.Call] && len(all) < most {
 					all = append(all, r)
 				}
@@ -101,6 +101,7 @@ func Unknown(ctx context.Context, log Log) (all []*tool.Record, err error) {
 
 // Has reports whether the record has the late outcome of a call.
 func Has(ctx context.Context, log Log, call string) (has bool, err error) {
-	err = log(ctx, audit.Filter{Parent: call, Kind: tool.LateOutcome}, func(*tool.Record) error { has = true; return nil })
+	f := audit.Filter{Since: time.Now().Add(-2 * idempotency.LostFor), Parent: call, Kind: tool.LateOutcome, Limit: 1}
+	err = log(ctx, f, func(*tool.Record) error { has = true; return nil })
 	return has, err
 }
