@@ -3,7 +3,6 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"time"
 
 	"toolpost/engine/idempotency"
 	"toolpost/fleet/late"
@@ -118,7 +117,8 @@ func (n *Node) late(ctx context.Context, d *late.Call, spec *tool.Spec, node str
 		if !mine {
 			return there
 		}
-		d.Row = n.lateRow(&d.Of, spec, node, p, r, err)
+		d.Row = late.Row(&d.Of, node, r, err)
+		n.hub.attestedLate(&d.Of, d.Row, spec, &p)
 	}
 	if err := n.env.Late(ctx, d.Row); err != nil {
 		return false
@@ -139,20 +139,6 @@ func (n *Node) takeRow(ctx context.Context, scope [32]byte, call string, p past)
 		mine, err = n.host.journal.Take(ctx, scope, claim, call, idempotency.LostFor)
 	}
 	return mine && err == nil, there
-}
-
-// lateRow makes the row of an outcome that came late.
-func (n *Node) lateRow(of *tool.Record, spec *tool.Spec, node string, p past, r *tool.Result, err error) *tool.Record {
-	row := &tool.Record{
-		Time: time.Now(), Call: tool.NewID(), Parent: of.Call, Trace: of.Trace, Tool: of.Tool, Source: of.Source, Protocol: of.Protocol,
-		Tier: of.Tier, Door: of.Door, Caller: of.Caller, Session: of.Session, Run: of.Run, Key: of.Key, Node: node, Kind: tool.LateOutcome,
-	}
-	row.Outcome, row.Code, row.Reason = tool.OutcomeOf(r, err)
-	if r != nil {
-		row.Out = int64(len(r.Output))
-	}
-	n.hub.attestedLate(of, row, spec, &p)
-	return row
 }
 
 // specOf returns the tool of a call as the nodes define it, or nil.

@@ -105,3 +105,16 @@ func Has(ctx context.Context, log Log, call string) (has bool, err error) {
 	err = log(ctx, f, func(*tool.Record) error { has = true; return nil })
 	return has, err
 }
+
+// Row makes the row of an outcome that came late, of a call that a node had.
+func Row(of *tool.Record, node string, r *tool.Result, err error) *tool.Record {
+	row := &tool.Record{
+		Time: time.Now(), Call: tool.NewID(), Parent: of.Call, Trace: of.Trace, Tool: of.Tool, Source: of.Source, Protocol: of.Protocol,
+		Tier: of.Tier, Door: of.Door, Caller: of.Caller, Session: of.Session, Run: of.Run, Key: of.Key, Node: node, Kind: tool.LateOutcome,
+	}
+	row.Outcome, row.Code, row.Reason = tool.OutcomeOf(r, err)
+	if r != nil {
+		row.Out = int64(len(r.Output))
+	}
+	return row
+}
