@@ -354,7 +354,8 @@ func TestAFullNodeDelaysNoCall(t *testing.T) {
 	}
 	full.host.mu.Unlock()
 	long := `{"text":"` + strings.Repeat("x", 2*window*chunk) + `"}`
-	kit.Refused(t, kit.Err(f.call(t.Context(), "wait", long)), tool.CodeUnavailable, "the node has 4096 calls and questions already")
+	err := kit.Err(f.call(t.Context(), "wait", long))
+	kit.Refused(t, err, tool.CodeUnavailable, "the node has 4096 calls and questions already")
 	full.host.mu.Lock()
 	clear(full.host.streams)
 	full.host.mu.Unlock()
@@ -483,7 +484,8 @@ func TestOneWorkerHasNotTheRoomOfAll(t *testing.T) {
 	f.work("honest", reference(t))
 }
 
-// A worker may take up a call just after it has lost the connection by which the call came. Its hub knows of no such call, and says so.
+// A worker may take up a call just after it has lost the connection by which the call came. Its hub knows of no such call, and says
+// so.
 func TestCallThatItsHubHasForgottenEnds(t *testing.T) {
 	f := open(t)
 	f.journal()

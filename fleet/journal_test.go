@@ -410,7 +410,8 @@ func TestLateOutcomeIsRecordedWhateverItsCode(t *testing.T) {
 	f.hub.Recovered([]*tool.Record{&killed})
 	kit.Equal(t, f.hub.settle(t.Context(), f.hub.doubts.All()[0]), true)
 	row := kit.Receive(t, "the row", f.late)
-	kit.Equal(t, strings.Join([]string{row.Parent, string(row.Outcome), string(row.Code), row.Node}, " "), "c1 error crash one")
+	said := strings.Join([]string{row.Parent, string(row.Outcome), string(row.Code), row.Node}, " ")
+	kit.Equal(t, said, "c1 error crash one")
 	kit.Equal(t, len(row.Receipt) > 0, true, "its receipt")
 }
 
@@ -457,7 +458,8 @@ func TestAJournalThatMayHaveForgottenACallDoesNotRefuseIt(t *testing.T) {
 	close(b.leave)
 	n := f.work("one", b)
 	again := &tool.Call{ID: "c2", Spec: kit.Must(f.source().Tools(t.Context()))(t)[0]}
-	for age, never := range map[time.Duration]bool{time.Minute: true, time.Hour - time.Second: false, time.Hour: false, 25 * time.Hour: false} {
+	ages := map[time.Duration]bool{time.Minute: true, time.Hour - time.Second: false, time.Hour: false, 25 * time.Hour: false}
+	for age, never := range ages {
 		first := idempotency.First{Call: age.String(), Age: age}
 		_, got, err := f.hub.Late(t.Context(), first, again)
 		kit.Equal(t, got, never, age)

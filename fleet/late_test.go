@@ -51,7 +51,8 @@ func TestHubThatStartsLooksForTheOutcomesThatTheRecordLacks(t *testing.T) {
 	signed := row("signed", "one", tool.OutcomeError)
 	signed.Receipt = []byte(`{}`)
 	rows := []*tool.Record{
-		row("lost", "hub", tool.OutcomeLost), row("cut off", "one", tool.OutcomeError), row("known", "one", tool.OutcomeError),
+		row("lost", "hub", tool.OutcomeLost), row("cut off", "one", tool.OutcomeError),
+		row("known", "one", tool.OutcomeError),
 		{Time: time.Now(), Call: "late", Parent: "known", Kind: tool.LateOutcome, Outcome: tool.OutcomeOK},
 		signed, row("at a hub", "hub", tool.OutcomeError), row("ended", "one", tool.OutcomeOK),
 	}
@@ -72,7 +73,8 @@ func TestHubThatStartsLooksForTheOutcomesThatTheRecordLacks(t *testing.T) {
 	kit.DeepEqual(t, found, map[string]bool{"lost": true, "cut off": true})
 }
 
-// Hubs look for one call at once: one of them adds its outcome to the record. If that one ends meanwhile, another one does what it left.
+// Hubs look for one call at once: one of them adds its outcome to the record. If that one ends meanwhile, another one does what
+// it left.
 func TestHubsAddOneRowOfALateOutcome(t *testing.T) {
 	f := open(t)
 	f.journal()
@@ -83,7 +85,8 @@ func TestHubsAddOneRowOfALateOutcome(t *testing.T) {
 		rec, _, err := f.writing(call, `{}`)
 		kit.OK(t, err)
 		scope := page(pageRow, call)
-		kit.Equal(t, kit.Must(f.hub.host.journal.Claim(t.Context(), scope, [32]byte{1}, call, idempotency.LostFor))(t).Mine, true)
+		claim := kit.Must(f.hub.host.journal.Claim(t.Context(), scope, [32]byte{1}, call, idempotency.LostFor))(t)
+		kit.Equal(t, claim.Mine, true)
 		kit.Equal(t, f.hub.settle(t.Context(), &late.Call{Of: *rec}), false, "another hub adds it")
 		kit.OK(t, f.hub.host.journal.Lose(t.Context(), scope, idempotency.LostFor))
 		f.hub.env.Rows = func(_ context.Context, want audit.Filter, visit func(*tool.Record) error) error {

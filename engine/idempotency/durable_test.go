@@ -379,14 +379,16 @@ func (d *digests) Reach(context.Context) (time.Duration, error) { return 0, nil 
 // A claim of an earlier version has no definition, and an earlier version asks for no call by a claim of this one.
 func TestClaimSaysByWhichDefinitionACallRan(t *testing.T) {
 	for named, want := range map[string]idempotency.First{
-		"#d#c1": {Call: "c1", Digest: "d"}, "#d#c#1@x": {Call: "c#1@x", Digest: "d"}, "@c1": {Call: "c1"}, "@#d#1": {Call: "#d#1"}, "": {}, "c1": {},
+		"#d#c1": {Call: "c1", Digest: "d"}, "#d#c#1@x": {Call: "c#1@x", Digest: "d"}, "@c1": {Call: "c1"},
+		"@#d#1": {Call: "#d#1"}, "": {}, "c1": {},
 	} {
 		var got idempotency.First
 		s := &shared{}
-		stage := idempotency.New(idempotency.Options{Outcomes: s, Late: func(_ context.Context, f idempotency.First, _ *tool.Call) (*tool.Result, bool, error) {
+		late := func(_ context.Context, f idempotency.First, _ *tool.Call) (*tool.Result, bool, error) {
 			got = f
 			return nil, false, nil
-		}}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
+		}
+		stage := idempotency.New(idempotency.Options{Outcomes: s, Late: late}).For(nil)(tool.HandlerFunc(func(context.Context, *tool.Call, tool.Sink) (*tool.Result, error) {
 			return nil, tool.Doubt(tool.Errorf(tool.CodeUnavailable, "gone"))
 		}))
 		first := func() error { return kit.Err(stage.Invoke(t.Context(), call("k", `{}`), tool.Discard)) }
