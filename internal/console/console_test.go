@@ -24,6 +24,8 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		{"a revoked token ends its session", revokedTokenEndsSession},
 		{"a person signs in with a provider", personSignsIn},
 		{"a person is denied", personIsDenied},
+		{"a person is refused", personIsRefused},
+		{"a person outlives other keys", personOutlivesOtherKeys},
 		{"the session of a person ends", sessionOfAPersonEnds},
 		{"without a caller there is nothing but the shell", nothingButTheShell},
 		{"a page of another origin changes nothing", foreignPageChangesNothing},
