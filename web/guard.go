@@ -80,7 +80,7 @@ func (s *Server) admit(d Door, route Route, w http.ResponseWriter, r *http.Reque
 		if r.ContentLength != 0 {
 			s.ration(r, p)
 		}
-		if r.Method == http.MethodGet || route.Lasts != nil && route.Lasts(r) {
+		if r.Method == http.MethodGet || route.Lasts != nil && route.Lasts(r, p) {
 			watched, end := s.recheck(d, r, p)
 			defer end()
 			r = watched
@@ -109,7 +109,8 @@ const recheckEvery = time.Second
 // revoked, a caller is removed from the config. Calls, which come by POST, may outlive a token.
 func (s *Server) recheck(d Door, r *http.Request, p tool.Principal) (watched *http.Request, end func()) {
 	ctx, cancel := context.WithCancel(r.Context())
-	shown := r.Clone(ctx) // the route may change the headers
+	shown := r.Clone(ctx)         // the route may change the headers
+	shown.Method = http.MethodGet // that a foreign page did not send a change has been checked, and its header is gone
 	again := func() error {
 		_, err := s.who(d, shown)
 		return err

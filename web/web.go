@@ -93,8 +93,9 @@ type Route struct {
 	// Optional is set if a client without a token is answered too, without a caller; a token must be valid, unless Open is
 	// set as well.
 	Optional bool
-	Lasts    func(*http.Request) bool // whether a POST asks for a stream, which ends when its caller is no longer admitted; nil if none does
-	Serve    func(w http.ResponseWriter, r *http.Request, p tool.Principal)
+	// Lasts reports whether a POST asks for a stream that ends when its caller is no longer admitted; nil if none does.
+	Lasts func(*http.Request, tool.Principal) bool
+	Serve func(w http.ResponseWriter, r *http.Request, p tool.Principal)
 }
 
 // A Front is an address and the doors there.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"toolpost/engine/follow"
 	"toolpost/tool"
 	"toolpost/web"
 	"toolpost/wire/envelope"
@@ -144,6 +145,16 @@ func wantsStream(h http.Header) bool {
 		}
 	}
 	return false
+}
+
+// follows reports whether a request follows something, such as the calls of all callers. Other calls may outlive a token: they
+// may have changed something, and their outcome must reach the caller.
+func (s *server) follows(r *http.Request, p tool.Principal) bool {
+	if !wantsStream(r.Header) {
+		return false
+	}
+	spec, err := s.catalog.Lookup(r.Context(), p, r.PathValue("name"))
+	return err == nil && spec.Effects.ChangesNothing() && spec.Timeout >= follow.Timeout
 }
 
 // listed returns the elements of a list in a header, on any number of lines.

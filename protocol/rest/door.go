@@ -94,7 +94,7 @@ func (s *server) routes() []web.Route {
 		{Method: "GET", Path: "/openapi.json", Serve: refusing(s.describe), Optional: true},
 		{Method: "GET", Path: "/v1/tools", Serve: refusing(s.listTools)},
 		{Method: "GET", Path: "/v1/tools/{name}", Serve: refusing(s.showTool)},
-		{Method: "POST", Path: "/v1/tools/{name}/call", Serve: refusing(s.call)},
+		{Method: "POST", Path: "/v1/tools/{name}/call", Lasts: s.follows, Serve: refusing(s.call)},
 		{Method: "DELETE", Path: "/v1/calls/{id}", Serve: refusing(s.cancelCall)},
 		{Method: "GET", Path: "/v1/assets/{sha256}", Serve: refusing(s.asset)},
 		{Method: "GET", Path: "/v1/jobs", Serve: refusing(s.jobs)},

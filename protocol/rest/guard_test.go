@@ -1,17 +1,65 @@
 package rest_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"toolpost/engine/follow"
+	"toolpost/identity"
 	"toolpost/internal/kit"
 	"toolpost/protocol/rest"
 	"toolpost/tool"
 	"toolpost/tool/tooltest"
+	"toolpost/web"
 )
+
+// A followed catalogue has one tool that follows something, and one that works long.
+type followed struct{ tooltest.Reference }
+
+func (followed) Lookup(_ context.Context, _ tool.Principal, name string) (*tool.Spec, error) {
+	return &tool.Spec{Name: name, Effects: tool.Effects{Reads: true}, Timeout: map[string]time.Duration{"watch": follow.Timeout}[name]}, nil
+}
+
+func TestFollowingCallEndsWithItsToken(t *testing.T) {
+	var revoked atomic.Bool
+	auth := kit.Must(identity.StaticToken(token))(t)
+	started, ended, finish := make(chan string, 2), make(chan string, 2), make(chan struct{})
+	h := open(t, setup{
+		Options: web.Options{Gate: func(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
+			if revoked.Load() {
+				return tool.Principal{}, identity.WrongToken()
+			}
+			return auth(ctx, shown)
+		}},
+		catalog: followed{},
+		handler: tool.HandlerFunc(func(ctx context.Context, c *tool.Call, _ tool.Sink) (*tool.Result, error) {
+			started <- c.Tool
+			select {
+			case <-ctx.Done():
+				ended <- c.Tool
+			case <-finish:
+			}
+			return &tool.Result{OK: true}, ctx.Err()
+		}),
+	})
+	work := make(chan answer, 2)
+	for _, name := range []string{"work", "watch"} {
+		r := h.request("POST", "/v1/tools/"+name+"/call", `{}`)
+		r.Header.Set("Accept", web.TypeStream)
+		go func() { work <- h.do(r) }()
+		<-started
+	}
+	revoked.Store(true)
+	kit.Equal(t, <-ended, "watch")
+	<-work
+	close(finish)
+	kit.Contains(t, string((<-work).body), "event: result")
+}
 
 // What the sources are called is for callers; how many are being opened is not.
 func TestReadinessNamesSourcesToCallersOnly(t *testing.T) {

@@ -32,6 +32,7 @@ type desk struct {
 	clock   atomic.Int64 // hours and minutes that have passed, in nanoseconds
 	revoked atomic.Bool  // the issued token is revoked
 	roles   atomic.Value // of that token
+	asked   atomic.Int64 // how often a request was admitted or not
 	log     journal
 }
 
@@ -67,6 +68,12 @@ func newDesk(t *testing.T, providers ...identity.Provider) *desk {
 			{Method: "POST", Path: "/v1/change", Serve: func(w http.ResponseWriter, r *http.Request, p tool.Principal) {
 				web.Reply(w, 200, []byte(`"`+p.ID+" at "+p.Door+r.Header.Get(web.ConsoleHeader)+`"`))
 			}},
+			{Method: "POST", Path: "/v1/follow", Lasts: func(*http.Request, tool.Principal) bool { return true },
+				Serve: func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
+					w.WriteHeader(200)
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+				}},
 			{Method: "GET", Path: "/v1/look", Serve: func(w http.ResponseWriter, _ *http.Request, p tool.Principal) {
 				web.Reply(w, 200, []byte(`"`+p.ID+`"`))
 			}},
@@ -79,7 +86,10 @@ func newDesk(t *testing.T, providers ...identity.Provider) *desk {
 	}}
 	ready := make(chan string, 1)
 	front := web.New(web.Options{
-		Listen: "127.0.0.1:0", Gate: callers.Admit, Origins: []string{"http://friend.example"},
+		Listen: "127.0.0.1:0", Gate: func(ctx context.Context, shown identity.Credentials) (tool.Principal, error) {
+			d.asked.Add(1)
+			return callers.Admit(ctx, shown)
+		}, Origins: []string{"http://friend.example"},
 		Ready: func(addr string) { ready <- addr },
 	}, door, other)
 	ctx, stop := context.WithCancel(t.Context())

@@ -445,6 +445,40 @@ func TestASessionEndsWithItsToken(t *testing.T) {
 	c.until(401, "", "/v1/session")
 }
 
+// A stream ends with its session, and not before.
+func TestStreamEndsWithItsSession(t *testing.T) {
+	t.Parallel()
+	l := newLobby(t)
+	for why, end := range map[string]func(c *client){
+		"logged out by the provider": func(*client) { kit.Equal(t, l.LogOut("ada")["toolpost"], 200) },
+		"signed out":                 func(c *client) { c.want(200, "", "DELETE", "/v1/session", "", web.ConsoleHeader, "1") },
+	} {
+		c := l.enter("ada")
+		r := kit.Must(http.NewRequestWithContext(t.Context(), "POST", c.url+"/v1/follow", nil))(t)
+		r.Header.Set(web.ConsoleHeader, "1")
+		resp := kit.Must(c.Do(r))(t)
+		kit.MustEqual(t, resp.StatusCode, 200)
+		ended := make(chan struct{})
+		go func() { _, _ = io.Copy(io.Discard, resp.Body); _ = resp.Body.Close(); close(ended) }()
+		before := l.asked.Load()
+		kit.Eventually(t, "the session is asked for again", func() bool { return l.asked.Load() > before+1 })
+		select {
+		case <-ended:
+			t.Errorf("%s: the stream ended before", why)
+		default:
+		}
+		end(c)
+		kit.Eventually(t, why, func() bool {
+			select {
+			case <-ended:
+				return true
+			default:
+				return false
+			}
+		})
+	}
+}
+
 func TestAnotherServerFinishesASignIn(t *testing.T) {
 	l := newLobby(t)
 	c := l.client()

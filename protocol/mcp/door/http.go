@@ -48,7 +48,7 @@ func NewDoor(o Options) web.Door {
 }
 
 // isListen reports whether a request subscribes to changes. Its body must agree with its headers.
-func isListen(r *http.Request) bool {
+func isListen(r *http.Request, _ tool.Principal) bool {
 	method, _ := mcp.PlainHeader(r.Header.Get(mcp.HeaderMethod))
 	return method == mcp.MethodListen
 }
