@@ -198,12 +198,14 @@ func (i *issuer) valid(claims map[string]any) error {
 	case end == 0:
 		return errors.New("it does not say when it expires")
 	case now >= end:
-		return errors.New("it has expired")
+		return errExpired
 	case now+leeway.Seconds() < start:
 		return errors.New("it is not valid yet")
 	}
 	return nil
 }
+
+var errExpired = errors.New("it has expired")
 
 // moment parses a claim that is a time, in seconds; it returns 0 if the claim is missing.
 func moment(claims map[string]any, name string) (seconds float64, err error) {
@@ -229,7 +231,7 @@ func (c *Callers) claimed(i *issuer, claims map[string]any) (tool.Principal, err
 	if err := cmp.Or(CheckID(id), i.checkName(name)); err != nil {
 		return tool.Principal{}, err
 	}
-	roles, err := i.roles(claims)
+	roles, err := i.roles(id, claims)
 	if err != nil {
 		return tool.Principal{}, err
 	}
@@ -272,10 +274,10 @@ func (i *issuer) callerOf(claims map[string]any) (name string, err error) {
 	return name, nil
 }
 
-// roles returns the roles that follow from claims.
-func (i *issuer) roles(claims map[string]any) ([]string, error) {
+// roles returns the roles that follow from claims, of the caller with a name.
+func (i *issuer) roles(name string, claims map[string]any) ([]string, error) {
 	if i.provider != nil {
-		return i.provider.rolesOf(claims)
+		return i.provider.rolesOf(name, claims)
 	}
 	roles := slices.Clone([]string(i.Roles.Always))
 	if i.Roles.Claim == "" {

@@ -84,6 +84,14 @@ func (p *Provider) Key() string {
 	}, strings.ToLower(p.Name))
 }
 
+// Slash returns an error if an issuer differs from that of the config by a slash at the end alone, and otherwise nil.
+func (p *Provider) Slash(issuer string) error {
+	if issuer == p.Issuer || strings.TrimSuffix(issuer, "/") != strings.TrimSuffix(p.Issuer, "/") {
+		return nil
+	}
+	return fmt.Errorf("the provider is %s, and `issuer` in the config is %s: the slash at the end must be the same", issuer, p.Issuer)
+}
+
 // asIssuer returns the issuer of the provider's tokens.
 func (p *Provider) asIssuer() Issuer {
 	by := ClaimRoles{Claim: p.Groups, Map: map[string]Names{}}
@@ -113,15 +121,20 @@ func (p *Provider) nameOf(claims map[string]any) (string, error) {
 	return sub, nil
 }
 
-// rolesOf returns the roles of the first group of the config that a person is in.
-func (p *Provider) rolesOf(claims map[string]any) ([]string, error) {
+// rolesOf returns the roles of the first group of the config that a person is in. The name is for the error.
+func (p *Provider) rolesOf(name string, claims map[string]any) ([]string, error) {
 	groups := oauth.Texts(claim(claims, p.Groups))
 	for _, one := range p.Roles {
 		if slices.Contains(groups, one.Name) {
 			return one.Value, nil
 		}
 	}
-	return nil, errors.New("none of the groups of the account has a role here; an administrator can add one to `identity` in the config")
+	if len(groups) == 0 {
+		return nil, fmt.Errorf("none of the groups of the account has a role here: the provider names no groups of %.100q in the claim %s; "+
+			"an administrator can make it put them into the ID token", name, p.Groups)
+	}
+	return nil, fmt.Errorf("none of the groups of the account has a role here: %.100q is in %.500q; "+
+		"an administrator can add one to `identity` in the config", name, groups[:min(len(groups), 20)])
 }
 
 // check refuses claims that are not those of an ID token for us: OpenID Connect Core, 3.1.3.7.
@@ -212,6 +225,11 @@ func (c *Callers) SignedIn(ctx context.Context, p *Provider, token, nonce string
 	if err == nil {
 		err = c.issuers[p.Issuer].check(claims)
 	}
+	if issued, bad := moment(claims, "iat"); errors.Is(err, errExpired) && bad == nil && issued > 0 {
+		if behind := c.env.now().Sub(time.Unix(int64(issued), 0)); behind > leeway { // it was given to us just now
+			err = fmt.Errorf("%w: the clock of the provider is %v behind ours", err, behind.Round(time.Second))
+		}
+	}
 	if err == nil {
 		who.Principal, err = c.byJWT(ctx, Credentials{Token: token})
 	}
@@ -256,7 +274,7 @@ func (c *Callers) claimsOf(ctx context.Context, p *Provider, token string, types
 		return nil, err
 	}
 	if i == nil || i.provider == nil || from != p.Issuer {
-		return nil, errors.New("it is of another issuer")
+		return nil, cmp.Or(p.Slash(from), errors.New("it is of another issuer"))
 	}
 	payload, err := i.verify(ctx, token, types...)
 	if err != nil {

@@ -206,6 +206,9 @@ func (c *Console) person(r *http.Request, a attempt) (who identity.Person, g *gr
 		return who, nil, unreachable(p, err)
 	}
 	says, named := q.Get("iss"), q.Has("iss")
+	if err := p.Slash(says); err != nil {
+		return who, nil, refused(err.Error())
+	}
 	switch { // RFC 9207
 	case named && says != p.Issuer, !named && client.NamesItself:
 		return who, nil, refused("this answer is from another provider than the one that this browser asked")
@@ -339,55 +342,55 @@ func (c *Console) refreshOf(g *granted) string {
 	return g.refresh
 }
 
-// end ends the sessions for which a condition holds, and returns how many.
-func (c *Console) end(holds func(*granted) bool) (n int) {
+// end ends the sessions for which a condition holds, and returns their callers.
+func (c *Console) end(holds func(*granted) bool) (of []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, s := range c.sessions {
 		if s.granted != nil && holds(s.granted) {
 			delete(c.sessions, key)
-			n++
+			of = append(of, s.caller)
 		}
 	}
-	return n
+	return of
 }
 
 // backChannel is POST /v1/signin/{provider}/logout, by which a provider says that a session has ended.
 func (c *Console) backChannel(s *web.Server) func(http.ResponseWriter, *http.Request, tool.Principal) {
 	return func(w http.ResponseWriter, r *http.Request, _ tool.Principal) {
-		n, err := c.loggedOut(s, w, r)
+		of, err := c.loggedOut(s, w, r)
 		if err != nil {
 			e := tool.AsError(err)
 			c.o.Log.Info("a logout was refused", "provider", r.PathValue("provider"), "from", peer(r), "why", e.Message)
 			web.Refuse(w, r, nil, http.StatusBadRequest, e)
 			return
 		}
-		c.o.Log.Info("a provider has ended sessions", "provider", r.PathValue("provider"), "sessions", n)
+		c.o.Log.Info("a provider has ended sessions", "provider", r.PathValue("provider"), "sessions", len(of), "callers", of)
 		w.WriteHeader(http.StatusOK)
 	}
 }
 
-func (c *Console) loggedOut(s *web.Server, w http.ResponseWriter, r *http.Request) (int, error) {
+func (c *Console) loggedOut(s *web.Server, w http.ResponseWriter, r *http.Request) ([]string, error) {
 	callers := c.o.Callers()
 	p := callers.Provider(r.PathValue("provider"))
 	if p == nil {
-		return 0, refused("there is no such provider")
+		return nil, refused("there is no such provider")
 	}
 	body, _, bad := s.ReadBodyWithin(w, r, maxCode)
 	if bad != nil {
-		return 0, bad
+		return nil, bad
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil || len(form["logout_token"]) != 1 {
-		return 0, tool.Errorf(tool.CodeInvalidInput, "send the form field logout_token")
+		return nil, tool.Errorf(tool.CodeInvalidInput, "send the form field logout_token")
 	}
 	out, err := callers.LoggedOut(r.Context(), p, form.Get("logout_token"))
 	if err != nil {
-		return 0, tool.Errorf(tool.CodeAccessDenied, "the logout token is refused: %w", err).Because("sign_in")
+		return nil, tool.Errorf(tool.CodeAccessDenied, "the logout token is refused: %w", err).Because("sign_in")
 	}
 	ttl := min(out.Until.Sub(c.o.now())+time.Minute, longest) // the token is not valid for longer
 	if err := c.once(r.Context(), "logout token", p.Issuer+" "+out.ID, ttl); err != nil {
-		return 0, err
+		return nil, err
 	}
 	return c.end(func(g *granted) bool {
 		switch {

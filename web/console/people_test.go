@@ -136,7 +136,8 @@ func TestSignInIsRefused(t *testing.T) {
 		says   string
 	}{
 		"denied":            {sub: "ada", set: idp.Settings{Deny: true}, status: 403, says: "Acme SSO did not sign you in: refused by the provider: access_denied"},
-		"no group":          {sub: "eve", status: 403, says: "none of the groups of the account has a role here"},
+		"no group":          {sub: "eve", status: 403, says: `has a role here: "eve@acme.example" is in ["guests"];`},
+		"no groups":         {sub: "ada", set: idp.Settings{Claims: map[string]any{"groups": nil}}, status: 403, says: "names no groups of \"ada@acme.example\" in the claim groups;"},
 		"another audience":  {sub: "ada", set: idp.Settings{Claims: map[string]any{"aud": "other"}}, status: 403, says: "for another audience"},
 		"another client":    {sub: "ada", set: idp.Settings{Claims: map[string]any{"aud": []string{"toolpost", "x"}, "azp": "x"}}, status: 403, says: "for another client"},
 		"another issuer":    {sub: "ada", set: idp.Settings{Claims: map[string]any{"iss": "https://evil.example"}}, status: 403, says: "of another issuer"},
@@ -144,7 +145,8 @@ func TestSignInIsRefused(t *testing.T) {
 		"no nonce":          {sub: "ada", set: idp.Settings{Claims: map[string]any{"nonce": nil}}, status: 403, says: "not asked for by this browser"},
 		"no expiry":         {sub: "ada", set: idp.Settings{Claims: map[string]any{"exp": nil}}, status: 403, says: "does not say when it expires"},
 		"a logout token":    {sub: "ada", set: idp.Settings{Claims: map[string]any{"events": map[string]any{}}}, status: 403, says: "no ID token"},
-		"expired":           {sub: "ada", set: idp.Settings{Skew: -time.Hour}, status: 403, says: "it has expired"},
+		"expired":           {sub: "ada", set: idp.Settings{Skew: -time.Hour}, status: 403, says: "it has expired: the clock of the provider is 1h0m"},
+		"expired, rightly":  {sub: "ada", set: idp.Settings{Claims: map[string]any{"exp": 1}}, status: 403, says: "it has expired<"},
 		"a clock ahead":     {sub: "ada", set: idp.Settings{Skew: time.Hour}, status: 403, says: "the clock of the provider is "},
 		"a clock too small": {sub: "ada", set: idp.Settings{Skew: 20 * time.Second}, status: 303},
 		"an owner":          {sub: "owner", status: 403, says: "no caller can be called \"owner\""},
@@ -188,8 +190,10 @@ func TestSignInIsRefused(t *testing.T) {
 		"no state": {sub: "ada", status: 403, says: "does not belong to the sign-in", change: func(_ *lobby, _ *client, to *url.URL) *url.URL {
 			return with(to, "state", "")
 		}},
-		"the issuer of another": {sub: "ada", set: idp.Settings{ResponseIssuer: "https://evil.example"}, status: 403, says: "from another provider"},
-		"no issuer":             {sub: "ada", set: idp.Settings{ResponseIssuer: "-"}, status: 403, says: "from another provider"},
+		"the issuer of another":   {sub: "ada", set: idp.Settings{ResponseIssuer: "https://evil.example"}, status: 403, says: "from another provider"},
+		"the issuer with a slash": {sub: "ada", set: idp.Settings{ResponseIssuer: shared.Issuer + "/"}, status: 403, says: "the slash at the end must be the same"},
+		"a token with a slash":    {sub: "ada", set: idp.Settings{Claims: map[string]any{"iss": shared.Issuer + "/"}}, status: 403, says: "the slash at the end must be the same"},
+		"no issuer":               {sub: "ada", set: idp.Settings{ResponseIssuer: "-"}, status: 403, says: "from another provider"},
 		"too late": {sub: "ada", status: 403, says: "longer than ten minutes", change: func(l *lobby, _ *client, to *url.URL) *url.URL {
 			l.clock.Add(int64(attemptTime))
 			return to
@@ -518,6 +522,7 @@ func TestBackChannelLogoutEndsSessions(t *testing.T) {
 	l.client().want(400, "no such provider", "POST", "/v1/signin/other/logout", "")
 	ada.want(200, "", "GET", "/v1/look", "")
 	logout(200, "", nil)
+	kit.Contains(t, l.log.String(), "sessions=1 callers=[ada@acme.example]")
 	ada.want(401, "the session is over", "GET", "/v1/look", "")
 	bob.want(200, "", "GET", "/v1/look", "")
 	ada = l.enter("ada")
