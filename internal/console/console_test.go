@@ -27,6 +27,7 @@ func TestTheConsoleInABrowser(t *testing.T) {
 		{"a person is refused", personIsRefused},
 		{"a person outlives other keys", personOutlivesOtherKeys},
 		{"the session of a person ends", sessionOfAPersonEnds},
+		{"the rights of a person are named", rightsOfAPersonAreNamed},
 		{"without a caller there is nothing but the shell", nothingButTheShell},
 		{"a page of another origin changes nothing", foreignPageChangesNothing},
 		{"keys and the palette lead everywhere", keysLeadEverywhere},

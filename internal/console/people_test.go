@@ -96,10 +96,14 @@ func sessionOfAPersonEnds(t *testing.T, w world) {
 
 	inGroup(provider, "staff")
 	provider.Set(idp.Settings{})
-	p = enter(t, w, s)
-	p.WaitText("ada@acme.example")
-	kit.Equal(t, provider.LogOut("ada")["toolpost"], 200)
-	isOut(p)
+	for _, view := range []string{"overview", "live"} {
+		p = enter(t, w, s)
+		p.WaitText("ada@acme.example")
+		p.Eval("location.hash = '#/"+view+"'", nil)
+		p.WaitFor("heading", strings.ToUpper(view[:1])+view[1:])
+		kit.Equal(t, provider.LogOut("ada")["toolpost"], 200)
+		p.WaitText("You were signed out")
+	}
 }
 
 // isOut waits until the session of a page has ended, and opens another view, which says so.
@@ -107,4 +111,24 @@ func isOut(p *browser.Page) {
 	p.Wait("fetch('v1/session').then((r) => r.status === 401)")
 	p.Eval("location.hash = '#/audit'", nil)
 	p.WaitText("You were signed out")
+}
+
+// A person whose role has few tools is told so, and not sent to a machine that is another's.
+func rightsOfAPersonAreNamed(t *testing.T, w world) {
+	provider := idp.StartOn(t, "localhost")
+	s := w.serve(t, plain+"callers: {roles: {look: {tools: 'read*'}}}\nidentity:\n  oidc:\n    - issuer: "+provider.Issuer+
+		"\n      client_id: toolpost\n      name: Acme SSO\n      roles: {staff: [look]}\n")
+	provider.Client(idp.Client{ID: "toolpost", Redirects: []string{s.URL() + "/v1/signin/acme-sso/callback"},
+		LogoutURL: s.URL() + "/v1/signin/acme-sso/logout"})
+	inGroup(provider, "staff")
+	p := enter(t, w, s)
+	for _, view := range []string{"connections", "live", "operate"} {
+		p.WaitText("ada@acme.example")
+		p.Eval("location.hash = '#/"+view+"'", nil)
+		p.WaitText("Your rights do not include this")
+	}
+	p.Eval("location.hash = '#/overview'", nil)
+	p.WaitFor("heading", "Overview")
+	kit.Equal(t, provider.LogOut("ada")["toolpost"], 200)
+	p.WaitText("You were signed out") // although the view follows nothing
 }

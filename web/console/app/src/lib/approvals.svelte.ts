@@ -63,8 +63,11 @@ export function watch(): void {
     known = new Set(all.map((a) => a.id));
   }, {
     signal: watching.signal,
-    // A caller who may not decide about calls has nothing that waits.
-    failed: () => (all = []),
+    // A caller who may not decide about calls has nothing that waits. One who signs in again may.
+    failed: (why) => {
+      all = [];
+      if (why.status === 401) watching = undefined;
+    },
   });
 }
 

@@ -1,6 +1,7 @@
 // What views ask of the server for operators: docs/05-command-line.md.
 
 import { output, Refusal, type Failure, type Json, type Schema } from './api';
+import { messageOf, oneLine } from './text';
 
 export interface Workers { alive: number; busy: number; calls?: number; waiting?: number; most?: number }
 export interface Source { name: string; protocol: string; state: 'open' | 'opening' | 'failed'; since: string; tools: number; held?: number; unavailable?: number; error?: string; workers?: Workers }
@@ -37,6 +38,13 @@ export interface Reloaded { config?: string; changes: { source: string }[]; fail
 
 /** own calls one of the tools that Toolpost itself brings. */
 export const own = <T>(name: string, args: object = {}): Promise<T> => output<T>(`toolpost.${name}`, args);
+
+/** whyNot says why a view has nothing to show. Tools that the caller may not use are not found. */
+export function whyNot(e: unknown): string {
+  if (e instanceof Refusal && e.code === 'access_denied') return 'This is for operators: the owner, and callers with their role.';
+  if (e instanceof Refusal && e.code === 'not_found') return `Your rights do not include this, or the server does not have it: ${oneLine(e.message)}.`;
+  return messageOf(e);
+}
 
 /** without gives undefined where the server has no such tool: without a store there are no tokens and no jobs. */
 export async function without<T>(asked: Promise<T>): Promise<T | undefined> {

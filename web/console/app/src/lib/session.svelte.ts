@@ -11,6 +11,10 @@ let who = $state.raw<Who>({ state: 'asking' });
 onSignedOut(() => {
   if (who.state === 'in') who = { state: 'out', why: 'You were signed out: the server was restarted, you were away too long, or your provider ended it. Sign in to go on where you were.' };
 });
+// A page that follows nothing learns here that its session is over.
+setInterval(() => {
+  if (who.state === 'in' && !document.hidden) void ask().catch(() => undefined);
+}, 10_000);
 
 export const session = {
   get who(): Who { return who; },

@@ -2,6 +2,7 @@
 // ten times a second however fast it comes.
 
 import { follow, type Event, type Refusal } from '../../lib/api';
+import { whyNot } from '../../lib/own';
 
 export interface Call {
   key: string;
@@ -146,7 +147,7 @@ export function watch(): void {
       for (const [key, c] of all) if (!c.outcome) all.delete(key);
       dirty = true;
       draw();
-      refused = why.message;
+      refused = why.status === 401 ? '' : whyNot(why);
       silent = [];
       watching = undefined;
     },

@@ -1,7 +1,6 @@
 // What a part of Operate asks for: its data, asked again when it is told to; or why there is none.
 
-import { Refusal } from '../../lib/api';
-import { messageOf } from '../../lib/text';
+import { whyNot } from '../../lib/own';
 
 export class Asking<T> {
   got = $state.raw<T>();
@@ -16,7 +15,7 @@ export class Asking<T> {
       this.got = await this.ask();
       this.failed = '';
     } catch (e) {
-      this.failed = e instanceof Refusal && e.code === 'access_denied' ? 'This is for operators: the owner, and callers with their role.' : messageOf(e);
+      this.failed = whyNot(e);
     }
   };
 }

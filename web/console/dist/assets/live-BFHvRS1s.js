@@ -1,1 +1,0 @@
-import{cn as e,ln as t}from"./common-CyM4DeRM.js";import n from"./call-BiytO4yU.js";import{i as r}from"./index-Dsoi0AD9.js";function i(i,a){t(a,!0);let o=r.calls.find(e=>e.call===a.id)?.caller??``;n(i,{get call(){return a.id},get caller(){return o}}),e()}export{i as default};

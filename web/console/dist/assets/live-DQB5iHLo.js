@@ -1,0 +1,1 @@
+import{ln as e,un as t}from"./common-BkJWpT3o.js";import n from"./call-D0FndFZl.js";import{i as r}from"./index-CWjx0_UQ.js";function i(i,a){t(a,!0);let o=r.calls.find(e=>e.call===a.id)?.caller??``;n(i,{get call(){return a.id},get caller(){return o}}),e()}export{i as default};

@@ -1,1 +1,0 @@
-import{Wt as e,nn as t,rn as n}from"./common-CyM4DeRM.js";var r=n([]),i={get rows(){return e(r)},set(e){t(r,e)}};export{i as t};

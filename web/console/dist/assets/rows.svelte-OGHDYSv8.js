@@ -1,0 +1,1 @@
+import{Gt as e,in as t,rn as n}from"./common-BkJWpT3o.js";var r=t([]),i={get rows(){return e(r)},set(e){n(r,e)}};export{i as t};
