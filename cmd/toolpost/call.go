@@ -181,6 +181,7 @@ func (a *app) converse(ctx context.Context, b *backend, req callRequest, out too
 		if err != nil || r.Ask == nil || !ok || r.Ask.Kind == tool.AskApproval && !r.Ask.Awaits.Self {
 			return r, err
 		}
+		r.Ask.Message = a.here(r.Ask.Message)
 		if p == nil {
 			if p = a.prompter(req); p == nil {
 				return r, nil

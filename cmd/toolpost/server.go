@@ -186,7 +186,13 @@ func (a *app) here(text string) string {
 			return command
 		case flags == "":
 			return strings.TrimSuffix(command, "`") + own + "`"
-		case c.Flags().Lookup("server") == nil || slices.Contains(words, "--server"):
+		case c.Flags().Lookup("server") == nil:
+			return command
+		case slices.Contains(words, "--server"): // the server's own words for itself: this address reaches it, and that one may not
+			before, _, ok := strings.Cut(command, " --server ")
+			if ok && strings.HasSuffix(command, " --token TOKEN`") && c.Parent().Name() == "connections" {
+				return before + flags + "`"
+			}
 			return command
 		}
 		return strings.TrimSuffix(command, "`") + flags + "`"

@@ -251,8 +251,12 @@ func TestAHintIsForTheServerThatWasUsed(t *testing.T) {
 		"a password":     {server{url: "http://u:secret@h"}, "`toolpost audit verify`", "`toolpost audit verify --server http://u:xxxxx@h`"},
 		"here and there": {server{url: "http://h"}, "`toolpost init`, `toolpost lease list`", "`toolpost init`, `toolpost lease list --server http://h`"},
 		"said already":   {server{url: "http://h"}, "`toolpost tools --server http://x`", "`toolpost tools --server http://x`"},
-		"a header":       {server{url: "http://h"}, "send the header Authorization: Bearer TOKEN; or", "give a token in $TOOLPOST_TOKEN or with --token; or"},
-		"not one":        {server{url: "http://h"}, "`toolpost nothing`, `toolpost`", "`toolpost nothing`, `toolpost`"},
+		"its own words": {
+			server{url: "http://h", token: "tok_secret"}, "`toolpost connections add api --server http://x --token TOKEN`",
+			"`toolpost connections add api --server http://h --token TOKEN`",
+		},
+		"a header": {server{url: "http://h"}, "send the header Authorization: Bearer TOKEN; or", "give a token in $TOOLPOST_TOKEN or with --token; or"},
+		"not one":  {server{url: "http://h"}, "`toolpost nothing`, `toolpost`", "`toolpost nothing`, `toolpost`"},
 	} {
 		a := newApp()
 		a.server = c.server

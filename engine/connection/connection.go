@@ -22,6 +22,7 @@ import (
 
 	"toolpost/config"
 	"toolpost/host/secret"
+	"toolpost/identity"
 	"toolpost/identity/oauth"
 	"toolpost/tool"
 	"toolpost/wire/strictjson"
@@ -203,7 +204,7 @@ func (c *Connections) value(ctx context.Context, o *Options, caller string) (str
 		case h.Access != "" && (!soon || !renewable && !over):
 			return c.use(ctx, r, h), nil
 		case !renewable:
-			return "", refused(o, caller)
+			return "", c.refused(o, caller)
 		}
 		done := c.renew(ctx, o, r)
 		if h.Access != "" && !over { // no call waits for a provider as long as the present token is valid
@@ -283,7 +284,7 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 		if _, err := c.env.Store.Put(ctx, next); err != nil {
 			return false, err
 		}
-		return true, refused(o, caller)
+		return true, c.refused(o, caller)
 	}
 	if err != nil {
 		return false, c.postpone(ctx, r, err)
@@ -391,24 +392,27 @@ func (c *Connections) client(ctx context.Context, o *Options, h held) (*oauth.Cl
 // missing returns the error of a connection that a caller does not have, or no longer.
 func (c *Connections) missing(o *Options, caller string, r Row) error {
 	if r.Version > 0 && len(r.Sealed) == 0 {
-		return refused(o, caller)
+		return c.refused(o, caller)
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%s has not connected %s: %s", caller, o.Name, how(o, caller)).Because(Missing)
+	return tool.Errorf(tool.CodeAccessDenied, "%s has not connected %s: %s", caller, o.Name, c.how(o, caller)).Because(Missing)
 }
 
-func refused(o *Options, caller string) error {
+func (c *Connections) refused(o *Options, caller string) error {
 	return tool.Errorf(tool.CodeAccessDenied, "the provider no longer accepts %s's connection %s; connect again: %s", caller, o.Name,
-		how(o, caller)).Because(Refused)
+		c.how(o, caller)).Because(Refused)
 }
 
-// how says which command connects.
-func how(o *Options, caller string) string {
+// how says which command connects. A command on this machine is of the caller local, so another caller's has to be one to the server.
+func (c *Connections) how(o *Options, caller string) string {
 	command := "toolpost connections add " + o.Name
 	if o.Key == pasted {
 		command += " --key-stdin"
 	}
-	if strings.HasPrefix(caller, tool.AgentPrefix) {
+	switch {
+	case strings.HasPrefix(caller, tool.AgentPrefix):
 		command += " --caller " + caller
+	case caller != identity.Local:
+		command += " --server " + cmp.Or(c.console(), "URL") + " --token TOKEN"
 	}
 	return "run `" + command + "`"
 }

@@ -350,6 +350,20 @@ func TestCallWithoutConnectionAsksItsCaller(t *testing.T) {
 	kit.Equal(t, kit.Receive(t, "the outcome", went), "access-ada-1")
 }
 
+// A command on the machine is the caller local's: the advice for another caller must not connect local.
+func TestAdvisedCommandConnectsTheCallerThatLacksIt(t *testing.T) {
+	for who, want := range map[string]string{
+		"local": "`toolpost connections add api --key-stdin`", "agent/x": "`toolpost connections add api --key-stdin --caller agent/x`",
+		"ada": "`toolpost connections add api --key-stdin --server http://h:1 --token TOKEN`",
+	} {
+		one := started(t, new(store.Connections), "k", "http://h:1", pastedConfig)
+		kit.Contains(t, kit.Must(one.call(t, tool.Call{Caller: caller(who)}))(t).Ask.Message, want, who)
+		kit.Contains(t, kit.Err(one.call(t, tool.Call{Caller: caller(who), Background: true})).Error(), want, who)
+		_, err := one.Start(t.Context(), caller(who), connection.Begin{Name: "api"})
+		kit.Contains(t, err.Error(), want, who)
+	}
+}
+
 func TestFewCallsOfACallerWait(t *testing.T) {
 	p := newProvider(t, 3600)
 	one := started(t, new(store.Connections), "k", "http://127.0.0.1:8700", oauthConfig(p, "client_id: c,"))
@@ -540,7 +554,7 @@ func TestRefusedRefreshAsksToConnectAgain(t *testing.T) {
 	p.mu.Unlock()
 	kit.Eventually(t, "the token has expired", func() bool { return time.Now().After(kit.Must(rows.Find(t.Context(), "ada", "git"))(t).Expires) })
 	err := kit.Err(one.call(t, tool.Call{Caller: caller("ada")}))
-	kit.Refused(t, err, tool.CodeAccessDenied, "no longer accepts ada's connection git; connect again: run `toolpost connections add git`")
+	kit.Refused(t, err, tool.CodeAccessDenied, "no longer accepts ada's connection git; connect again: run `toolpost connections add git --server URL --token TOKEN`")
 	if strings.Contains(err.Error(), "refresh-ada") {
 		t.Errorf("the error has what was sent: %v", err)
 	}

@@ -145,7 +145,7 @@ func (c *Connections) Start(ctx context.Context, p tool.Principal, b Begin) (beg
 	case err != nil:
 		return begun, err
 	case o.Key == pasted:
-		return begun, tool.Errorf(tool.CodeInvalidInput, "%s has a key that is pasted: run `toolpost connections add %s --key-stdin`", o.Name, o.Name)
+		return begun, tool.Errorf(tool.CodeInvalidInput, "%s has a key that is pasted: %s", o.Name, c.how(o, caller))
 	case o.Grant == machine:
 		return begun, tool.Errorf(tool.CodeInvalidInput, "%s needs no person: all callers use the token of its client", o.Name)
 	}
@@ -274,7 +274,7 @@ func (c *Connections) Paste(ctx context.Context, p tool.Principal, b Begin, key 
 	case err != nil:
 		return "", err
 	case o.Key != pasted:
-		return "", tool.Errorf(tool.CodeInvalidInput, "%s takes no key: run `toolpost connections add %s`", o.Name, o.Name)
+		return "", tool.Errorf(tool.CodeInvalidInput, "%s takes no key: %s", o.Name, c.how(o, caller))
 	case len(key) < secret.MinSize || len(key) > 16<<10 || !httpguts.ValidHeaderFieldValue(key) || strings.TrimSpace(key) != key:
 		return "", tool.Errorf(tool.CodeInvalidInput, "a key has %d characters or more, in one line and without spaces around it", secret.MinSize)
 	}

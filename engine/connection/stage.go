@@ -75,7 +75,7 @@ func (c *Connections) pass(ctx context.Context, call *tool.Call, out tool.Sink, 
 	}
 	answered := IsID(call.Resume)
 	if answered {
-		if err := accepted(call); err != nil {
+		if err := c.accepted(call); err != nil {
 			return nil, tool.BeforeRun(err)
 		}
 	}
@@ -237,7 +237,7 @@ func (c *Connections) lacks(ctx context.Context, call *tool.Call, needed []*Opti
 }
 
 // accepted returns why a call cannot go on: its caller did not want to open the link, or could not.
-func accepted(call *tool.Call) error {
+func (c *Connections) accepted(call *tool.Call) error {
 	var answers map[string]struct {
 		Action string          `json:"action"`
 		Error  json.RawMessage `json:"error"`
@@ -248,8 +248,8 @@ func accepted(call *tool.Call) error {
 	for name, a := range answers {
 		switch {
 		case len(a.Error) > 0:
-			return tool.Errorf(tool.CodeAccessDenied, "%s needs the connection %s, and this client cannot show a link: run `toolpost connections add %[2]s`",
-				call.Tool, name).Because(Missing)
+			return tool.Errorf(tool.CodeAccessDenied, "%s needs the connection %s, and this client cannot show a link: %s", call.Tool, name,
+				c.how(cmp.Or(c.now.Load().named[name], &Options{Name: name}), call.Caller.ID)).Because(Missing)
 		case a.Action != tool.Accept:
 			return tool.Errorf(tool.CodeCancelled, "%s was not run: the connection %s was declined", call.Tool, name).Because("not_answered")
 		}
@@ -266,7 +266,7 @@ func (c *Connections) ask(call *tool.Call, missing []*Options) (*tool.Result, er
 		if o.Key == pasted {
 			text = fmt.Sprintf("%s uses your key for %s, which you have not given yet", call.Tool, o.Name)
 		}
-		ways := []string{how(o, call.Caller.ID)}
+		ways := []string{c.how(o, call.Caller.ID)}
 		if at := c.console(); at != "" {
 			ticket, err := c.newLink(linkPurpose, link{Caller: call.Caller.ID, Name: o.Name})
 			if err != nil {
