@@ -21,6 +21,9 @@ type Connections interface {
 	Remove(ctx context.Context, caller, name string) (why, err error)
 }
 
+// Pasted is the reason why connections.start refuses a connection that has no provider: connections.key takes its key.
+const Pasted = connection.Pasted
+
 // New makes the tools. lasting is set if connections outlive the program.
 func New(c Connections, lasting bool) *define.Set {
 	t := tools{c, lasting}

@@ -26,8 +26,8 @@ type prompter struct {
 
 // prompter returns nil if no person can be asked: the answers would come from a script, which did not see the question.
 func (a *app) prompter(req callRequest) *prompter {
-	in, ok := a.in.(*os.File)
-	if !ok || a.json || req.events || !a.err.terminal || !newScreen(in).terminal {
+	in := a.keyboard()
+	if in == nil || a.json || req.events || !a.err.terminal {
 		return nil
 	}
 	return newPrompter(in, a.err)
@@ -43,8 +43,8 @@ func newPrompter(in *os.File, out *screen) *prompter {
 
 // agreed asks for consent on out; asked is false if there is no terminal to answer at.
 func (a *app) agreed(ctx context.Context, out *screen, question string) (yes, asked bool, err error) {
-	in, ok := a.in.(*os.File)
-	if !ok || !newScreen(in).terminal {
+	in := a.keyboard()
+	if in == nil {
 		return false, false, nil
 	}
 	yes, err = terminal.NewReader(in, out).Agreed(ctx, question)
@@ -59,7 +59,7 @@ func (p *prompter) answer(ctx context.Context, name string, a *tool.Ask) (json.R
 	}
 	all := map[string]json.RawMessage{}
 	for _, n := range a.Needs {
-		if n.Message != "" && n.Message != a.Message {
+		if !strings.Contains(a.Message, n.Message) {
 			fmt.Fprintln(p.out, cleanLines(n.Message))
 		}
 		one, err := p.need(ctx, n)
@@ -93,12 +93,19 @@ func (p *prompter) need(ctx context.Context, n tool.Need) (any, error) {
 // link shows the address that the person should visit. It opens nothing: the person sees the whole address first.
 func (p *prompter) link(ctx context.Context, n tool.Need) (any, error) {
 	fmt.Fprintf(p.out, "go to %s\n", p.out.bold(linkOf(n)))
-	yes, err := p.field(ctx, "done", json.RawMessage(`{"type":"boolean","default":true}`), true)
-	action := tool.Accept
-	if string(yes) == "false" {
-		action = tool.Decline
+	for {
+		fmt.Fprintln(p.out, p.out.bold("done")+p.out.dim(" (Enter when you are; n declines)"))
+		line, err := p.Line(ctx)
+		if err != nil {
+			return nil, err
+		}
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "", "done", "y", "yes", "true":
+			return map[string]any{"action": tool.Accept}, nil
+		case "n", "no", "false":
+			return map[string]any{"action": tool.Decline}, nil
+		}
 	}
-	return map[string]any{"action": action}, err
 }
 
 // linkOf returns the address that the person should visit, or "" if the tool does not name one.
@@ -232,7 +239,9 @@ func (a *app) unanswered(name, job string, r *tool.Result) error {
 		what := cleanLines(n.Message)
 		switch n.Kind {
 		case tool.NeedLink:
-			what = strings.TrimSpace(what + " " + linkOf(n))
+			if what = strings.TrimSpace(what + " " + linkOf(n)); q.Kind == tool.AskConnection {
+				what = "answer when you have connected it" // the message has the rest
+			}
 		case tool.NeedModel:
 			what = strings.TrimSpace(what + " " + clean(string(n.Params)))
 		}

@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 
 	"toolpost/internal/kit"
+	"toolpost/tool"
 	"toolpost/tool/tooltest"
 )
 
@@ -119,5 +121,36 @@ func TestConsentIsAskedAtATerminal(t *testing.T) {
 		if err := cmd.Wait(); err != nil || !strings.Contains(screen, word) {
 			t.Errorf("%q: %v: %q", answer, err, screen)
 		}
+	}
+}
+
+var connected = map[string]string{"toolpost.yaml": `
+connections: [{name: api, key: pasted, hosts: [api.example], env: KEY}]
+sources: [{name: hi, protocol: command, tool: hi, command: [echo, hi, there], input: {type: object}, connections: [api]}]
+`}
+
+func TestKeyTypedAtATerminalIsHidden(t *testing.T) {
+	for _, args := range [][]string{{"connections", "add", "api", "--key-stdin"}, {"connections", "add", "api"}} {
+		cmd := program(t, connected, args...)
+		screen := typedAt(t, cmd, "canary-0123456789\n")
+		kit.OK(t, cmd.Wait())
+		kit.Contains(t, screen, "paste the key for api", args)
+		kit.Contains(t, screen, "connected", args)
+		if strings.Contains(screen, "canary") {
+			t.Errorf("%v: the key is on the screen: %q", args, screen)
+		}
+	}
+}
+
+func TestLinkIsAnsweredWithDone(t *testing.T) {
+	for line, want := range map[string]string{"done": "accept", "": "accept", "what\nYes": "accept", "n": "decline"} {
+		in, typed, err := os.Pipe()
+		kit.OK(t, err)
+		kit.OK(t, kit.Err(typed.WriteString(line+"\n")))
+		typed.Close()
+		p := newPrompter(in, newScreen(kit.Must(os.OpenFile(os.DevNull, os.O_WRONLY, 0))(t)))
+		n := tool.Need{Key: "api", Kind: tool.NeedLink, Message: "m", Params: json.RawMessage(`{"url": "http://h"}`)}
+		got := kit.Must(p.answer(t.Context(), "hi", &tool.Ask{Message: "m: open it", Needs: []tool.Need{n}}))(t)
+		kit.Equal(t, string(got), `{"api":{"action":"`+want+`"}}`, line)
 	}
 }

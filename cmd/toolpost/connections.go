@@ -59,8 +59,9 @@ func (a *app) connectionsAddCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "add NAME", Short: "Connect an account, or give a key",
 		Long: "Opens the page of the provider in your browser, and keeps what you agree to there. Without a browser, it\n" +
-			"shows a code that you type at another device. If the connection has a key that is pasted, --key-stdin\n" +
-			"reads it from stdin. Connecting again replaces what was there.",
+			"shows a code that you type at another device. If the connection has a key that is pasted, it\n" +
+			"asks for the key without showing it, or --key-stdin reads it from stdin. Connecting again replaces what\n" +
+			"was there.",
 		Args:              words(1, 1),
 		ValidArgsFunction: a.completeFrom(listsConnections, "name", "kind", ""),
 		RunE: func(c *cobra.Command, words []string) error {
@@ -68,10 +69,14 @@ func (a *app) connectionsAddCommand() *cobra.Command {
 				return a.pasteKey(c.Context(), words[0], caller)
 			}
 			args := connectiontools.StartArgs{Name: words[0], Caller: caller, Device: device || !hasBrowser()}
-			return a.connectAccount(c.Context(), args, device)
+			err := a.connectAccount(c.Context(), args, device)
+			if e := tool.AsError(err); e != nil && e.Reason == connectiontools.Pasted && a.keyboard() != nil {
+				return a.pasteKey(c.Context(), words[0], caller)
+			}
+			return err
 		},
 	}
-	c.Flags().BoolVar(&fromStdin, "key-stdin", false, "read the key from stdin")
+	c.Flags().BoolVar(&fromStdin, "key-stdin", false, "read the key from stdin, which a terminal does not show")
 	c.Flags().BoolVar(&device, "device", false, "use a code that you type at another device")
 	c.Flags().StringVar(&caller, "caller", "", "for operators: connect for this agent, such as agent/claude")
 	return a.withServer(a.withJSON("print the result as JSON", c))
@@ -81,14 +86,33 @@ func (a *app) connectionsAddCommand() *cobra.Command {
 const maxKey = 16 << 10
 
 func (a *app) pasteKey(ctx context.Context, name, caller string) error {
+	key, err := a.readKey(ctx, name)
+	if err != nil {
+		return err
+	}
+	done, err := ask[connectiontools.Finished](ctx, a, keepsKey, connectiontools.KeyArgs{Name: name, Caller: caller, Key: key})
+	return a.connected(done, err)
+}
+
+// readKey reads a key from stdin. A terminal does not show it.
+func (a *app) readKey(ctx context.Context, name string) (string, error) {
+	if in := a.keyboard(); in != nil {
+		fmt.Fprintf(a.err, "paste the key for %s; it is not shown\n", clean(name))
+		return newPrompter(in, a.err).Secret(ctx)
+	}
 	text, err := bounded.ReadDocument(a.in, maxKey)
 	if err != nil {
-		return tool.Errorf(tool.CodeInvalidInput, "the key cannot be read from stdin: %w", err)
+		return "", tool.Errorf(tool.CodeInvalidInput, "the key cannot be read from stdin: %w", err)
 	}
-	done, err := ask[connectiontools.Finished](ctx, a, keepsKey, connectiontools.KeyArgs{
-		Name: name, Caller: caller, Key: strings.TrimRight(string(text), "\r\n"),
-	})
-	return a.connected(done, err)
+	return strings.TrimRight(string(text), "\r\n"), nil
+}
+
+// keyboard returns stdin if it is a terminal.
+func (a *app) keyboard() *os.File {
+	if in, ok := a.in.(*os.File); ok && newScreen(in).terminal {
+		return in
+	}
+	return nil
 }
 
 func (a *app) connected(done connectiontools.Finished, err error) error {

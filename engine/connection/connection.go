@@ -124,6 +124,7 @@ const (
 	Refused    = "connection_refused"    // the provider accepts it no longer
 	Unreadable = "connection_unreadable" // it was sealed with another key
 	SharedName = "connection_shared"     // the caller may be several people
+	Pasted     = "connection_pasted"     // it has a key that a person pastes, and no provider
 )
 
 const sealPurpose = "connections of callers"

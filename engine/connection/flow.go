@@ -145,7 +145,7 @@ func (c *Connections) Start(ctx context.Context, p tool.Principal, b Begin) (beg
 	case err != nil:
 		return begun, err
 	case o.Key == pasted:
-		return begun, tool.Errorf(tool.CodeInvalidInput, "%s has a key that is pasted: %s", o.Name, c.how(o, caller))
+		return begun, tool.Errorf(tool.CodeInvalidInput, "%s has a key that is pasted: %s", o.Name, c.how(o, caller)).Because(Pasted)
 	case o.Grant == machine:
 		return begun, tool.Errorf(tool.CodeInvalidInput, "%s needs no person: all callers use the token of its client", o.Name)
 	}
