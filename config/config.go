@@ -308,6 +308,7 @@ func (c *Config) Placed(about string, err error) error {
 var partsOf = map[string]string{
 	"source": "sources", "roots": "sources", "rule": "policy rules", "role": "callers roles", "caller": "callers list",
 	"model": "models", "planner": "planners", "secret": "secrets", "door": "doors", "webhook": "notify webhooks", "store": "store",
+	"connection": "connections", "provider": "identity oidc",
 }
 
 // Equal reports whether two sections have the same content, whatever their layout and comments.

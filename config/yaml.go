@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"toolpost/tool"
+	"toolpost/wire/regex"
 	"toolpost/wire/strictjson"
 )
 
@@ -268,9 +269,21 @@ func (d *document) excerpt(at *token.Position) string {
 	if line == "" || len(line) > 160 || strings.ContainsFunc(line, isControl) {
 		return ""
 	}
-	line = strings.ReplaceAll(line, "\t", " ")
+	line = keyInClear().ReplaceAllStringFunc(strings.ReplaceAll(line, "\t", " "), func(text string) string {
+		before, value, _ := strings.Cut(text, ":")
+		if key := strings.Trim(value, ` "'`); key == "pasted" || strings.Contains(key, "/") || isSecretName().MatchString(key) {
+			return text
+		}
+		return before + ":" + strings.Repeat("*", len(value))
+	})
 	mark := strings.Repeat(" ", max(at.Column-1, 0))
 	return fmt.Sprintf("\n%5d | %s\n      | %s^", at.Line, line, mark)
 }
+
+var (
+	// keyInClear matches the field key with its value: the name of a secret, a file, or, by mistake, the key itself.
+	keyInClear   = regex.Lazy(`\bkey["']?\s*:\s*("[^"]*"|'[^']*'|[^\s,}\]]+)`)
+	isSecretName = regex.Lazy(`^[A-Z_]{1,40}$`)
+)
 
 func isControl(r rune) bool { return r != '\t' && (r < ' ' || 0x7f <= r && r < 0xa0) }

@@ -40,8 +40,16 @@ func (n *Node) mistakes(cfg *config.Config) []config.Problem {
 	for _, m := range n.models.Models() {
 		note("model "+m.Name, m.Problem())
 	}
-	for _, p := range slices.Concat(n.planners.Problems(), n.notify.Problems()) {
+	for _, p := range slices.Concat(n.planners.Problems(), n.notify.Problems(), n.connections.Problems()) {
 		note(p.About, p.Err)
+	}
+	var people identity.SignIn
+	_ = cfg.Section(identity.Section().Name).Decode(&people) // a mistake was reported when it was read
+	for _, p := range people.OIDC {
+		if p.ClientSecret != "" {
+			_, err := n.Secret(p.ClientSecret)
+			note("provider "+p.Name, err)
+		}
 	}
 	strays, _ := n.strayNames(cfg)
 	return append(found, strays...)

@@ -784,6 +784,10 @@ func TestMistakesInTheSectionAreErrors(t *testing.T) {
 		"connections: [{name: a, issuer: 'https://x.example', hosts: [x], value: id_token}]":       "needs the scope openid",
 		"connections: [{name: a, hosts: [x]}]":                                                     "where its key comes from",
 		"connections: [{name: a, issuer: 'http://x.example', hosts: [x]}]":                         "not an https address",
+		"connections: [{name: a, key: sk-canary7, hosts: [x]}]":                                    "do not belong in the config",
+		"connections: [{name: a, preset: githb, client_id: c}]":                                    `unknown preset "githb"; there are atlassian, github`,
+		"connections: [{name: a, preset: gitlb, client_id: c}]":                                    `did you mean "gitlab"?`,
+		"connections: [{name: a, key: 'sk-canary7 x', hots: [x]}]":                                 `unknown field "hots"`,
 		"connections: [{name: a, key: pasted, issuer: 'https://x', hosts: [x]}]":                   "is pasted, or it comes",
 		"connections: [{name: a, key: pasted, hosts: [x], header: 'X: y'}]":                        "with {key} in it",
 		"connections: [{name: a, key: pasted, hosts: [x], expose: true}]":                          "needs env",
@@ -797,6 +801,9 @@ func TestMistakesInTheSectionAreErrors(t *testing.T) {
 		cfg := kit.Must(config.Load(path))(t)
 		_, err := connection.New(connection.Env{}).Read(cfg)
 		kit.Fails(t, err, want, text)
+		if strings.Contains(err.Error(), "canary") {
+			t.Errorf("the error has the key: %v", err)
+		}
 	}
 }
 

@@ -56,7 +56,13 @@ const (
 func (o *Options) Validate() error {
 	o.preset()
 	name, value, _ := strings.Cut(cmp.Or(o.Header, bearer), ":")
+	known := slices.Sorted(maps.Keys(presets()))
 	switch {
+	case o.Key != "" && o.Key != pasted: // it is not shown: people write the key itself here
+		return fmt.Errorf("connection %q: write `key: pasted`; keys do not belong in the config: each caller gives its own with "+
+			"`toolpost connections add %[1]s`", o.Name)
+	case o.Preset != "" && !slices.Contains(known, o.Preset):
+		return fmt.Errorf("connection %q: unknown preset %q; there are %s%s", o.Name, o.Preset, strings.Join(known, ", "), nearest.Hint(o.Preset, known))
 	case !isName().MatchString(o.Name):
 		return errors.New("a connection has a name of lower-case letters, digits and -, such as `name: github`")
 	case len(o.Hosts) == 0:
@@ -67,7 +73,7 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("connection %q: header is a name and a value with {key} in it, such as `Authorization: Bearer {key}`", o.Name)
 	case o.Expose && o.Env == "":
 		return fmt.Errorf("connection %q: expose needs env, the variable that holds the key", o.Name)
-	case o.Key != "" && (o.Key != pasted || o.Issuer+o.Token+o.ClientID+o.Grant != ""):
+	case o.Key != "" && o.Issuer+o.Token+o.ClientID+o.Grant != "":
 		return fmt.Errorf("connection %q: a key is pasted, or it comes from a provider", o.Name)
 	case o.Key == "" && o.Issuer == "" && o.Token == "":
 		return fmt.Errorf("connection %q: say where its key comes from: a preset, an issuer, its endpoints, or `key: pasted`", o.Name)
@@ -226,6 +232,19 @@ func read(cfg *config.Config) (*plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// Problems finds the clients whose secret has no value.
+func (c *Connections) Problems() (found []config.Problem) {
+	named := c.now.Load().named
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if secret := named[name].Secret; secret != "" {
+			if _, err := c.env.Secrets.Secret(secret); err != nil {
+				found = append(found, config.Problem{About: "connection " + name, Err: err})
+			}
+		}
+	}
+	return found
 }
 
 // Describe returns the connections of each source of a config as its programs are told of them: without values.
