@@ -79,7 +79,7 @@ func renewing(t *testing.T, dir string, callers ...string) *renewer {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
 	r := &renewer{ended: make(chan struct{})}
-	r.cmd = exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+name+"$") //nolint:gosec // this test program
+	r.cmd = exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+name+"$")
 	r.cmd.Dir, r.cmd.Env = dir, append(os.Environ(), renewsFor+"="+strings.Join(callers, " "))
 	in, out := kit.Must(r.cmd.StdinPipe())(t), kit.Must(r.cmd.StdoutPipe())(t)
 	kit.OK(t, r.cmd.Start())

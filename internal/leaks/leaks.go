@@ -62,7 +62,7 @@ func Files(t testing.TB, dir string, canaries ...string) (read int) {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(path) //nolint:gosec // of the test itself
 		Text(t, path, string(text), canaries...)
 		read++
 		return err

@@ -73,7 +73,7 @@ func TestProgramsThatShareALoginRenewItOnce(t *testing.T) {
 			renew := one.Token
 			if n%2 == 0 { // the server has refused it already
 				renew = func(ctx context.Context) (oauth.Access, error) {
-					return one.Replace(ctx, oauth.Access{Token: "access-0"}, g.refusal(t, "access-0")) //nolint:bodyclose // it has none
+					return one.Replace(ctx, oauth.Access{Token: "access-0"}, g.refusal(t, "access-0"))
 				}
 			}
 			got, err := renew(t.Context())
@@ -106,11 +106,11 @@ func TestRefusalOfAnOldTokenKeepsItsSuccessor(t *testing.T) {
 	before := kit.Must(os.Stat(path))(t).ModTime()
 	kit.OK(t, other.save(t.Context(), &storedTokens{Server: g.URL, Access: "new", Refresh: "r2"}))
 	kit.OK(t, os.Chtimes(path, before, before))      // two writes can have the same time
-	kit.OK(t, one.storeRefusal(g.refusal(t, "old"))) //nolint:bodyclose // it has none
+	kit.OK(t, one.storeRefusal(g.refusal(t, "old")))
 	now := one.read()
 	kit.Equal(t, now.Access+" "+now.Refresh, "new r2")
 	kit.Equal(t, now.Status, http.StatusUnauthorized)
-	kit.OK(t, one.storeRefusal(g.refusal(t, "new"))) //nolint:bodyclose // it has none
+	kit.OK(t, one.storeRefusal(g.refusal(t, "new")))
 	now = other.read()
 	kit.Equal(t, now.Access+now.Refresh, "")
 }
