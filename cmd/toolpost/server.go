@@ -170,7 +170,7 @@ var ownCommand = regex.Lazy("`toolpost ([a-z][^`\n]*)`")
 func (a *app) here(text string) string {
 	if a.server.url != "" {
 		text = strings.Replace(text, "send the header Authorization: Bearer TOKEN",
-			"give a token in $TOOLPOST_TOKEN or with --token", 1)
+			"sign in with `toolpost login`, or give a token in $TOOLPOST_TOKEN or with --token", 1)
 	}
 	own, flags := a.given(), a.server.given()
 	if own+flags == "" {

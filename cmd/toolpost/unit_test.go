@@ -255,7 +255,7 @@ func TestAHintIsForTheServerThatWasUsed(t *testing.T) {
 			server{url: "http://h", token: "tok_secret"}, "`toolpost connections add api --server http://x --token TOKEN`",
 			"`toolpost connections add api --server http://h --token TOKEN`",
 		},
-		"a header": {server{url: "http://h"}, "send the header Authorization: Bearer TOKEN; or", "give a token in $TOOLPOST_TOKEN or with --token; or"},
+		"a header": {server{url: "http://h"}, "send the header Authorization: Bearer TOKEN; or", "sign in with `toolpost login --server http://h`, or give a token in $TOOLPOST_TOKEN or with --token; or"},
 		"not one":  {server{url: "http://h"}, "`toolpost nothing`, `toolpost`", "`toolpost nothing`, `toolpost`"},
 	} {
 		a := newApp()

@@ -114,3 +114,29 @@ func TestChooseAProvider(t *testing.T) {
 	kit.Refused(t, kit.Err(login.Choose(two, "third")), tool.CodeNotFound, `no provider "third"`)
 	kit.Refused(t, kit.Err(login.Choose(identity.Offers{}, "")), tool.CodeUnsupported, "toolpost context add")
 }
+
+func TestLoginReplacesOnlyItsOwnContext(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	const address = "https://tools.example.org"
+	for _, one := range []struct {
+		there contexts.Server
+		says  string
+	}{
+		{contexts.Server{URL: address + "/", CA: "ca.pem"}, ""}, // as a logout leaves it
+		{contexts.Server{URL: address, Token: "tp_kept"}, "is there for"},
+		{contexts.Server{URL: address + "/other"}, "is there for"},
+	} {
+		kit.OK(t, contexts.Change(t.Context(), func(known *contexts.Contexts) (bool, error) {
+			known.Contexts["tools.example.org"] = one.there
+			return true, nil
+		}))
+		found, err := login.Find("", address, "")
+		if one.says != "" {
+			kit.Refused(t, err, tool.CodeConflict, one.says)
+			continue
+		}
+		kit.OK(t, err)
+		kit.Equal(t, found.Name, "tools.example.org")
+		kit.Equal(t, found.CA, "ca.pem")
+	}
+}

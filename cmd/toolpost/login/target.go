@@ -35,11 +35,12 @@ func Find(name, address, ca string) (t Target, err error) {
 	found := cmp.Or(name, known.At(address))
 	t = Target{cmp.Or(found, u.Host), contexts.Server{URL: address, CA: ca}}
 	other, taken := known.Contexts[t.Name]
-	if taken && found == "" {
+	same := strings.TrimSuffix(other.URL, "/") == strings.TrimSuffix(address, "/") && other.Token == "" // as logout leaves it
+	if taken && found == "" && !same {
 		return t, tool.Errorf(tool.CodeConflict, "the context %s is there for %s: `toolpost context add` makes another for this server; name "+
 			"that", t.Name, other.URL)
 	}
-	t.Login = other.Login
+	t.Login, t.CA = other.Login, cmp.Or(ca, other.CA)
 	return t, nil
 }
 
