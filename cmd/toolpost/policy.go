@@ -100,7 +100,8 @@ func (a *app) explainHere(ctx context.Context, n *node.Node, ask operate.Explain
 		}
 		ask.Caller = ""
 	} else if !n.Knows(ask.Caller) {
-		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s\n",
+		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s; the groups "+
+			"of a person who signs in are not judged\n",
 			clean(ask.Caller), nearest.Suggest(ask.Caller, n.CallerNames(), ""))
 	}
 	spec, err := n.Spec(ask.Tool)
@@ -137,7 +138,8 @@ func (a *app) explainThere(ctx context.Context, ask operate.ExplainArgs, words [
 		return err
 	}
 	if x.Unlisted {
-		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles\n", clean(x.Caller))
+		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles; the groups "+
+			"of a person who signs in are not judged\n", clean(x.Caller))
 	}
 	return a.tellExplanation(x)
 }
