@@ -78,7 +78,7 @@ func (a *app) tokenNewOwnerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			shown, where, err := disclose(cfg, made)
+			shown, where, err := disclose(cfg, made, toJournal(os.Stdout)) // a file was chosen for it
 			if err != nil {
 				return err
 			}
@@ -104,11 +104,11 @@ func (a *app) hasOwner(cfg *config.Config) error {
 // tokenFile holds the owner's token if it could not be shown.
 const tokenFile = "owner-token"
 
-// disclose decides how a person gets the owner's token. It is shown, unless the output goes to the system's journal, which
-// keeps it for years and shows it to a whole group; then it is put into a file that only the owner can read.
-func disclose(cfg *config.Config, token string) (shown, file string, err error) {
+// disclose decides how a person gets the owner's token. It is shown, unless the output is kept: the system's journal
+// keeps it for years and shows it to a whole group, and a log is read by others. Then it is put into a file that only the owner can read.
+func disclose(cfg *config.Config, token string, kept bool) (shown, file string, err error) {
 	path := filepath.Join(cfg.StateDir(), tokenFile)
-	if !toJournal(os.Stdout) {
+	if !kept {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it holds an earlier token
 			return "", "", tool.Errorf(tool.CodeUnavailable, "the token that is no longer valid is left: %w", err)
 		}
@@ -128,6 +128,12 @@ func toJournal(f *os.File) bool {
 	}
 	is := info.Sys().(*syscall.Stat_t)
 	return os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", is.Dev, is.Ino)
+}
+
+// toFile reports whether a stream is a regular file, such as a log.
+func toFile(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
 }
 
 func (a *app) tokenIssueCommand() *cobra.Command {
