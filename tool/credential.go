@@ -17,6 +17,8 @@ type Credential struct {
 	Header     string   // how a runner that makes the request itself sends the value: "Authorization: Bearer {key}"
 	Exposed    bool     // the config gives programs the value itself, in Env, because they pin certificates
 
+	// Again says how its caller connects it again, after a colon; empty if that is not known here.
+	Again string `json:"-"`
 	// Value returns the current value, which is renewed ahead of its expiry.
 	Value func(context.Context) (string, error) `json:"-"`
 	// Used notes in the record of the call that the value was sent to a host. It may be called at any time and often.

@@ -150,6 +150,7 @@ func (c *Connections) lent(ctx context.Context, call *tool.Call, out tool.Sink, 
 // credential returns a connection for one call.
 func (c *Connections) credential(o *Options, call *tool.Call, u *uses) *tool.Credential {
 	one := o.credential()
+	one.Again = ": " + c.how(o, call.Caller.ID)
 	one.Value = func(ctx context.Context) (string, error) {
 		if o.Grant == machine { // no caller chooses this one
 			value, err := c.value(ctx, o, "")

@@ -165,7 +165,7 @@ func (in *Injector) Credentials() (all []*tool.Credential) {
 	for _, l := range in.links {
 		if active := in.Active(l.Connection); active != nil {
 			one := *l.Credential
-			one.Value, one.Used = active.Value, active.Used
+			one.Value, one.Used, one.Again = active.Value, active.Used, active.Again
 			all = append(all, &one)
 		}
 	}

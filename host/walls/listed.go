@@ -2,6 +2,7 @@ package walls
 
 import (
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
@@ -48,6 +49,29 @@ func Header(c *tool.Credential, value string) (name, text string) {
 	return http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.ReplaceAll(strings.TrimSpace(text), "{key}", value)
 }
 
+// Withheld says why a request has none of these keys, as the end of a sentence; "" if it has one, or there are none.
+func Withheld(credentials []*tool.Credential, method string, u *url.URL) string {
+	var why []string
+	for _, c := range credentials {
+		to, err := parseHost(Address(u))
+		l, bad := newLink(c)
+		if err != nil || bad != nil {
+			continue
+		}
+		no := l.refuses(request{to, u.Scheme == "https", method, u})
+		if no == "" {
+			return ""
+		}
+		why = append(why, "the key of the connection "+c.Connection+" was not sent with "+method+" to "+Address(u)+", "+no)
+	}
+	return strings.Join(why, "; ")
+}
+
+// Reaches reports whether one of these keys may be sent to the host of an address, with some method and path.
+func Reaches(credentials []*tool.Credential, u *url.URL) bool {
+	return slices.ContainsFunc(credentials, func(c *tool.Credential) bool { return Sends(&tool.Credential{Hosts: c.Hosts}, "", u) })
+}
+
 // Authorize adds the credentials of a call to a request that we make for it: each whose connection names the host. The request
 // must not follow redirects then.
 func Authorize(req *http.Request, credentials []*tool.Credential) (added bool, err error) {
@@ -64,8 +88,8 @@ func Authorize(req *http.Request, credentials []*tool.Credential) (added bool, e
 			return added, tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the key of the connection %s has characters that a header cannot have", c.Connection))
 		}
 		req.Header.Set(name, text)
-		if c.Used != nil {
-			c.Used(req.URL.Host)
+		if to := req.URL.Host; c.Used != nil { // once there is a connection, whose certificate was checked
+			*req = *req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { c.Used(to) }}))
 		}
 		added = true
 	}

@@ -143,7 +143,7 @@ func TestKeyThatARemoteServerRefusesIsAskedForOnceMore(t *testing.T) {
 	s.refused = keyOf("ada")
 	s.mu.Unlock()
 	_, err := as(t, r, "ada", "ask", map[string]string{"n": "2"}, tool.Discard)
-	kit.Refused(t, err, tool.CodeAccessDenied, "refuses the key of the connection api (401 Unauthorized): connect it again with `toolpost connections add api`")
+	kit.Refused(t, err, tool.CodeAccessDenied, "refuses the key of the connection api (401 Unauthorized): connect it again")
 	asked := 0
 	c := &tool.Call{Tool: "ask", Caller: tool.Principal{ID: "ada"}, Args: json.RawMessage(`{"n":"3"}`)}
 	c.Credentials = []*tool.Credential{{Connection: "api", Value: func(context.Context) (string, error) {

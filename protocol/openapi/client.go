@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -115,6 +116,10 @@ func unreached(ctx context.Context, who string, err error) error {
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return tool.Errorf(tool.CodeUnavailable, "%s cannot be reached: %w", who, dns)
+	}
+	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok { // nothing was sent
+		return tool.BeforeRun(tool.Errorf(tool.CodeUnavailable, "the certificate of %s is not trusted: %w; that of an authority of your own "+
+			"belongs into the file that SSL_CERT_FILE names", who, bad))
 	}
 	return tool.Errorf(tool.CodeCrash,
 		"%s broke off before there was an answer; the call may have been done: %w", who, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"toolpost/config"
 	"toolpost/internal/kit"
+	"toolpost/protocol/openapi"
 	"toolpost/tool"
 )
 
@@ -71,4 +74,51 @@ func TestKeyOfTheCallerGoesToTheHostsOfItsConnectionAlone(t *testing.T) {
 		}}},
 	}, tool.Discard)
 	kit.Refused(t, err, tool.CodeAccessDenied, "connect again")
+}
+
+func TestRefusedRequestSaysWhetherItHadAKey(t *testing.T) {
+	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	api, secure := httptest.NewServer(refuses), httptest.NewTLSServer(refuses)
+	defer api.Close()
+	defer secure.Close()
+	path := filepath.Join(t.TempDir(), "api.json")
+	kit.OK(t, os.WriteFile(path, []byte(connectedAPI), 0o600))
+	used := 0
+	call := func(at *httptest.Server, paths ...string) (*tool.Result, error) {
+		s := open(t, "document: %q, server: %q, connections: [key]", path, at.URL)
+		return s.Invoke(kit.Context(t), &tool.Call{
+			ID: tool.NewID(), Tool: "items", Args: json.RawMessage(`{}`), Spec: s.specs["items"],
+			Notes: tool.Notes{Credentials: []*tool.Credential{{
+				Connection: "key", Hosts: []string{at.Listener.Addr().String()}, Paths: paths, Again: ": run `x`",
+				Value: func(context.Context) (string, error) { return "canary", nil }, Used: func(string) { used++ },
+			}}},
+		}, tool.Discard)
+	}
+	kit.Contains(t, kit.Must(call(api))(t).Failure.Message, "refuses the key of the connection key")
+	kit.Contains(t, kit.Must(call(api))(t).Failure.Message, "connect it again: run `x`")
+	kit.Contains(t, kit.Must(call(api, "/x"))(t).Failure.Message, "was not sent with GET to "+api.Listener.Addr().String())
+	used = 0
+	_, err := call(secure)
+	kit.Refused(t, err, tool.CodeUnavailable, "is not trusted")
+	kit.Equal(t, tool.NotRun(err), true)
+	kit.Equal(t, used, 0, "uses of a key that was not sent")
+}
+
+func TestSourceWhoseKeysGoElsewhereIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.json")
+	kit.OK(t, os.WriteFile(path, []byte(connectedAPI), 0o600))
+	for host, want := range map[string]string{"api.example": "", "other.example": "send no key to api.example"} {
+		file := filepath.Join(t.TempDir(), "toolpost.yaml")
+		text := fmt.Sprintf("sources: [{name: api, protocol: openapi, document: %q, server: 'https://api.example', connections: [key]}]\n", path)
+		kit.OK(t, os.WriteFile(file, []byte(text), 0o600))
+		src := kit.Must(config.Load(file))(t).Sources[0]
+		src.Credentials = []*tool.Credential{{Connection: "key", Hosts: []string{host}, Methods: []string{"POST"}}}
+		r, err := openapi.Open(t.Context(), src, slog.New(slog.DiscardHandler))
+		if want != "" {
+			kit.Refused(t, err, tool.CodeInvalidInput, want)
+			continue
+		}
+		kit.OK(t, err)
+		kit.OK(t, r.Close(t.Context()))
+	}
 }

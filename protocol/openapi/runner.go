@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -37,7 +38,8 @@ type Options struct {
 	Concurrency int               `yaml:"concurrency" doc:"calls that the server gets at a time; default: unlimited"`
 	Refresh     config.Duration   `yaml:"refresh" schema:"default=10m" doc:"how often a document at a URL is read again; -1s: never"`
 
-	connected bool // calls bring keys of their callers
+	connected bool               // calls bring keys of their callers
+	keys      []*tool.Credential // as the config has them, without values
 }
 
 func (o *Options) check() error {
@@ -101,7 +103,7 @@ func Open(ctx context.Context, src config.Source, log *slog.Logger) (tool.Runner
 }
 
 func open(ctx context.Context, src config.Source, log *slog.Logger) (*Runner, error) {
-	o := &Options{connected: len(src.Connections) > 0}
+	o := &Options{connected: len(src.Connections) > 0, keys: src.Credentials}
 	if err := src.Decode(o); err != nil {
 		return nil, err
 	}
@@ -204,6 +206,15 @@ func (r *Runner) readTools(data []byte, from *url.URL) ([]*operation, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.CodeInvalidInput, "the document %s: %w", r.o.shown(), err)
 	}
+	for _, op := range list {
+		if len(r.o.keys) == 0 || op.server == nil || walls.Reaches(r.o.keys, op.server) {
+			return list, nil
+		}
+	}
+	if len(list) > 0 {
+		return nil, tool.Errorf(tool.CodeInvalidInput, "its connections send no key to %s: add it to their hosts; without TLS, only an address of "+
+			"this machine or its network with a port", walls.Address(list[0].server))
+	}
 	return list, nil
 }
 
@@ -305,7 +316,25 @@ func (r *Runner) Invoke(ctx context.Context, c *tool.Call, out tool.Sink) (*tool
 		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		client = &own
 	}
-	return r.send(client, op, req, out)
+	res, err := r.send(client, op, req, out)
+	if err == nil && res.Failure != nil && res.Trace.Details["status"] == http.StatusUnauthorized {
+		explainKey(res.Failure, c.Credentials, req, op)
+	}
+	return res, err
+}
+
+// explainKey says in the failure of a request without valid credentials what to do about the keys of its caller.
+func explainKey(e *tool.Error, keys []*tool.Credential, req *http.Request, op *operation) {
+	if why := walls.Withheld(keys, req.Method, req.URL); why != "" {
+		e.Message += "; " + why
+		return
+	}
+	for _, k := range keys {
+		if walls.Sends(k, req.Method, req.URL) {
+			e.Message = fmt.Sprintf("%s refuses the key of the connection %s (%s): connect it again%s", op.server.Host, k.Connection, e.Message, k.Again)
+			return
+		}
+	}
 }
 
 func arguments(c *tool.Call) (object, error) {

@@ -561,8 +561,8 @@ func (h *remote) readRefusal(resp *http.Response, s *upstreamSession) error {
 // unauthorised returns the error for a request that the server refused for its credentials or their rights.
 func (h *remote) unauthorised(resp *http.Response) error {
 	if links := h.r.o.Walls.Injector.Credentials(); h.own && len(links) > 0 {
-		return tool.Errorf(tool.CodeAccessDenied, "%s refuses the key of the connection %s (%s): connect it again with `toolpost "+
-			"connections add %[2]s`", h.r.o.shown(), links[0].Connection, jsonrpc.Clip(resp.Status)).Because("connection_refused")
+		return tool.Errorf(tool.CodeAccessDenied, "%s refuses the key of the connection %s (%s): connect it again%s",
+			h.r.o.shown(), links[0].Connection, jsonrpc.Clip(resp.Status), links[0].Again).Because("connection_refused")
 	}
 	if h.tokens == nil {
 		return tool.Errorf(tool.CodeAccessDenied, "%s refuses the credentials in `headers` (%s): set others with "+
@@ -581,8 +581,11 @@ func (h *remote) unauthorised(resp *http.Response) error {
 			"%s wants more rights than the last login gave: run `toolpost mcp login %s`", h.r.o.shown(), h.name).
 			Because(ReasonLogin)
 	}
-	return tool.Errorf(tool.CodeAccessDenied, "%s needs a login: run `toolpost mcp login %s`",
-		h.r.o.shown(), h.name).Because(ReasonLogin)
+	why := "needs a login"
+	if h.r.o.Walls.Injector != nil {
+		why = "lists its tools only after a login, for which no caller's key is used"
+	}
+	return tool.Errorf(tool.CodeAccessDenied, "%s %s: run `toolpost mcp login %s`", h.r.o.shown(), why, h.name).Because(ReasonLogin)
 }
 
 // ReasonLogin is the reason of an error that requires a login.
