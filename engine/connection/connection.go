@@ -288,6 +288,9 @@ func (c *Connections) renewRow(ctx context.Context, o *Options, caller string) (
 		return true, c.refused(o, caller)
 	}
 	if err != nil {
+		if tool.CodeOf(err) == tool.CodeUnavailable {
+			err = tool.Errorf(tool.CodeUnavailable, "the connection %s could not be renewed; try again in a moment: %w", o.Name, err)
+		}
 		return false, c.postpone(ctx, r, err)
 	}
 	h.Access, h.Refresh, h.Lasts, h.For = t.Access, t.Refresh, t.Lasts, o.origin()

@@ -779,21 +779,23 @@ func TestRowsInMemory(t *testing.T) {
 
 func TestMistakesInTheSectionAreErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"connections: [{name: a, key: pasted}]":                                                    "names no hosts",
-		"connections: [{name: a, key: pasted, hosts: ['https://x']}]":                              "is a URL",
-		"connections: [{name: a, issuer: 'https://x.example', hosts: [x], value: id_token}]":       "needs the scope openid",
-		"connections: [{name: a, hosts: [x]}]":                                                     "where its key comes from",
-		"connections: [{name: a, issuer: 'http://x.example', hosts: [x]}]":                         "not an https address",
-		"connections: [{name: a, key: sk-canary7, hosts: [x]}]":                                    "do not belong in the config",
-		"connections: [{name: a, preset: githb, client_id: c}]":                                    `unknown preset "githb"; there are atlassian, github`,
-		"connections: [{name: a, preset: gitlb, client_id: c}]":                                    `did you mean "gitlab"?`,
-		"connections: [{name: a, key: 'sk-canary7 x', hots: [x]}]":                                 `unknown field "hots"`,
-		"connections: [{name: a, key: pasted, issuer: 'https://x', hosts: [x]}]":                   "is pasted, or it comes",
-		"connections: [{name: a, key: pasted, hosts: [x], header: 'X: y'}]":                        "with {key} in it",
-		"connections: [{name: a, key: pasted, hosts: [x], expose: true}]":                          "needs env",
-		"connections: [{name: a, key: pasted, hosts: [x], paths: [x]}]":                            "does not begin with /",
-		"connections: [{name: a, key: pasted, hosts: [x]}, {name: a, key: pasted, hosts: [x]}]":    "two connections",
-		"connections: [{name: a, issuer: 'https://x', grant: client_credentials, hosts: [x]}]":     "needs a client_id",
+		"connections: [{name: a, key: pasted}]":                                                 "names no hosts",
+		"connections: [{name: a, key: pasted, hosts: ['https://x']}]":                           "is a URL",
+		"connections: [{name: a, issuer: 'https://x.example', hosts: [x], value: id_token}]":    "needs the scope openid",
+		"connections: [{name: a, hosts: [x]}]":                                                  "where its key comes from",
+		"connections: [{name: a, issuer: 'http://x.example', hosts: [x]}]":                      "not an https address",
+		"connections: [{name: a, key: sk-canary7, hosts: [x]}]":                                 "do not belong in the config",
+		"connections: [{name: a, preset: githb, client_id: c}]":                                 `unknown preset "githb"; there are atlassian, github`,
+		"connections: [{name: a, preset: gitlb, client_id: c}]":                                 `did you mean "gitlab"?`,
+		"connections: [{name: a, key: 'sk-canary7 x', hots: [x]}]":                              `unknown field "hots"`,
+		"connections: [{name: a, key: pasted, issuer: 'https://x', hosts: [x]}]":                "is pasted, or it comes",
+		"connections: [{name: a, key: pasted, hosts: [x], header: 'X: y'}]":                     "with {key} in it",
+		"connections: [{name: a, key: pasted, hosts: [x], expose: true}]":                       "needs env",
+		"connections: [{name: a, key: pasted, hosts: [x], paths: [x]}]":                         "does not begin with /",
+		"connections: [{name: a, key: pasted, hosts: [x]}, {name: a, key: pasted, hosts: [x]}]": "two connections",
+		"connections: [{name: a, issuer: 'https://x', grant: client_credentials, hosts: [x]}]":  "needs a client_id",
+		"connections: [{name: a, key: pasted, hosts: [x], env: K}, {name: b, key: pasted, hosts: [x], env: K}]\n" +
+			"sources: [{name: s, protocol: mcp, command: [x], connections: [a, b]}]": "which both have env K",
 		"sources:\n- {name: s, protocol: mcp, command: [x], connections: [githab]}\n" + githubLine: ":2:56: source \"s\" uses the connection \"githab\"",
 	} {
 		path := filepath.Join(t.TempDir(), "toolpost.yaml")
@@ -833,4 +835,15 @@ func TestPresetsNeedOnlyAClient(t *testing.T) {
 	known := connection.Options{Name: "x", Issuer: "https://github.com/login/oauth", ClientID: "c"}
 	kit.OK(t, known.Validate())
 	kit.Equal(t, known.Preset+" "+known.Hosts[0], "github api.github.com")
+}
+
+func TestErrorsNameTheConnection(t *testing.T) {
+	p := newProvider(t, 60)
+	one := started(t, new(store.Connections), "k", "", oauthConfig(p, "client_id: c,"))
+	one.connect(t, "ada")
+	one.At(func() time.Time { return time.Now().Add(90 * time.Second) })
+	kit.Equal(t, kit.Must(one.List(t.Context(), "ada", true))(t)[0].Expires.IsZero(), true, "an expired token that is renewed has no end")
+	p.fails.Store(true)
+	kit.Refused(t, kit.Err(one.call(t, tool.Call{Caller: caller("ada")})), tool.CodeUnavailable, "the connection git could not be renewed; try again")
+	kit.Refused(t, kit.Err(one.Remove(t.Context(), "ada", "nope")), tool.CodeNotFound, `the config has no connection "nope"`)
 }

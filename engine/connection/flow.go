@@ -81,7 +81,8 @@ func (c *Connections) of(p tool.Principal, other string) (string, error) {
 		return p.ID, c.apart(p)
 	}
 	if !actsFor(p, other) {
-		return "", tool.Errorf(tool.CodeAccessDenied, "%q may not connect accounts for %q: only operators may, and only for agents", p.ID, other)
+		return "", tool.Errorf(tool.CodeAccessDenied, "%q may not connect accounts for %q: only operators may, and only for agents; "+
+			"people connect themselves, in the console or with a token of their own", p.ID, other)
 	}
 	return other, c.apart(tool.Principal{ID: other})
 }
@@ -313,6 +314,9 @@ func (c *Connections) Remove(ctx context.Context, caller, name string) (why, err
 		case err != nil:
 			return nil, err
 		case r.Version == 0:
+			if _, err := c.named(name); err != nil {
+				return nil, err
+			}
 			return nil, tool.Errorf(tool.CodeNotFound, "%s has not connected %q", caller, name)
 		}
 		if ok, err := c.env.Store.Remove(ctx, r); err != nil || ok {
@@ -367,7 +371,7 @@ type Status struct {
 	Hosts     []string  `json:"hosts"`
 	Scopes    []string  `json:"scopes,omitzero"`
 	Connected time.Time `json:"connected,omitzero"`
-	Expires   time.Time `json:"expires,omitzero" doc:"when the present token ends; it is renewed before"`
+	Expires   time.Time `json:"expires,omitzero" doc:"when the present token ends; it is renewed before, or at its next use"`
 	Used      time.Time `json:"used,omitzero"`
 	Memory    bool      `json:"memory,omitzero" doc:"there is no store: it is forgotten when the program ends"`
 }
@@ -423,10 +427,13 @@ func (c *Connections) fill(s *Status, o *Options, r Row) {
 	case o == nil:
 		s.State = Connected
 	default:
-		if h, err := c.unseal(o, r); err == nil && h.Access == "" {
+		h, err := c.unseal(o, r)
+		if err == nil && h.Access == "" {
 			return // for another provider
 		}
-		s.State = Connected
+		if s.State = Connected; h.Refresh != "" && r.Expires.Before(c.env.now()) {
+			r.Expires = time.Time{} // the next use renews it
+		}
 	}
 	s.Scopes, s.Connected, s.Expires, s.Used = r.Scopes, r.Connected, r.Expires, r.Used
 }

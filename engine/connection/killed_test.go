@@ -184,7 +184,7 @@ func (p *provider) comeBack(t *testing.T, one *program, callers []string) {
 		all.Go(func() {
 			r, err := one.call(t, tool.Call{Caller: caller(who)})
 			if err != nil {
-				kit.Refused(t, err, tool.CodeAccessDenied, "connect again: run `toolpost connections add git`")
+				kit.Refused(t, err, tool.CodeAccessDenied, "connect again: run `toolpost connections add git")
 				kit.Equal(t, tool.AsError(err).Reason, connection.Refused)
 				moment := i / each % moments
 				kit.Equal(t, !p.grace && replaced && moment != atRequest, true, who, "was refused, which was killed at", moment)

@@ -228,6 +228,12 @@ func read(cfg *config.Config) (*plan, error) {
 				return nil, src.Placed(tool.Errorf(tool.CodeInvalidInput, "source %q uses the connection %q, which the section connections does not have%s",
 					src.Name, name, nearest.Hint(name, known)))
 			}
+			for _, other := range p.sources[src.Name] {
+				if o.Env != "" && other.Env == o.Env {
+					return nil, src.Placed(tool.Errorf(tool.CodeInvalidInput, "source %q uses the connections %s and %s, which both have env %s: "+
+						"give each a variable of its own", src.Name, other.Name, o.Name, o.Env))
+				}
+			}
 			p.sources[src.Name] = append(p.sources[src.Name], o)
 		}
 	}
