@@ -59,9 +59,8 @@ func (a *app) connectionsAddCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "add NAME", Short: "Connect an account, or give a key",
 		Long: "Opens the page of the provider in your browser, and keeps what you agree to there. Without a browser, it\n" +
-			"shows a code that you type at another device. If the connection has a key that is pasted, it\n" +
-			"asks for the key without showing it, or --key-stdin reads it from stdin. Connecting again replaces what\n" +
-			"was there.",
+			"shows a code that you type at another device. If the connection has a key that is pasted, it asks for\n" +
+			"the key without showing it, or --key-stdin reads it from stdin. Connecting again replaces what was there.",
 		Args:              words(1, 1),
 		ValidArgsFunction: a.completeFrom(listsConnections, "name", "kind", ""),
 		RunE: func(c *cobra.Command, words []string) error {

@@ -25,6 +25,8 @@ import (
 	"toolpost/wire/nearest"
 )
 
+const notGroups = "; the groups of a person who signs in are not judged\n"
+
 func (a *app) policyCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "policy", Short: "Explain and test the policy, and apply it again to recorded calls",
@@ -100,8 +102,7 @@ func (a *app) explainHere(ctx context.Context, n *node.Node, ask operate.Explain
 		}
 		ask.Caller = ""
 	} else if !n.Knows(ask.Caller) {
-		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s; the groups "+
-			"of a person who signs in are not judged\n",
+		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles%s"+notGroups,
 			clean(ask.Caller), nearest.Suggest(ask.Caller, n.CallerNames(), ""))
 	}
 	spec, err := n.Spec(ask.Tool)
@@ -138,8 +139,7 @@ func (a *app) explainThere(ctx context.Context, ask operate.ExplainArgs, words [
 		return err
 	}
 	if x.Unlisted {
-		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles; the groups "+
-			"of a person who signs in are not judged\n", clean(x.Caller))
+		fmt.Fprintf(a.err, "note: the config does not list the caller %q; it is judged as one with no roles"+notGroups, clean(x.Caller))
 	}
 	return a.tellExplanation(x)
 }

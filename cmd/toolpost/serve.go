@@ -222,7 +222,7 @@ var clientsOf = map[string]string{"mcp": "MCP clients", "openai": "clients of Op
 
 // token shows the owner's token, or the file that holds it.
 func (w *welcome) token(b *strings.Builder, token string) {
-	shown, file, err := disclose(w.cfg, token, toJournal(os.Stdout) || toFile(os.Stdout))
+	shown, file, err := disclose(w.cfg, token, isKept(os.Stdout, true))
 	switch {
 	case err != nil:
 		fmt.Fprintf(b, "%s\n", w.app.out.red("the owner's token is lost: "+because(err)))

@@ -78,7 +78,7 @@ func (a *app) tokenNewOwnerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			shown, where, err := disclose(cfg, made, toJournal(os.Stdout)) // a file was chosen for it
+			shown, where, err := disclose(cfg, made, isKept(os.Stdout, false)) // a file was chosen for it
 			if err != nil {
 				return err
 			}
@@ -120,20 +120,14 @@ func disclose(cfg *config.Config, token string, kept bool) (shown, file string, 
 	return "", path, nil
 }
 
-// toJournal reports whether a stream is the one that systemd reads for its journal; it compares the files' identities.
-func toJournal(f *os.File) bool {
+// isKept reports whether a stream is the one that systemd reads for its journal, or a file, such as a log, if those count.
+func isKept(f *os.File, files bool) bool {
 	info, err := f.Stat()
 	if err != nil {
 		return false
 	}
 	is := info.Sys().(*syscall.Stat_t)
-	return os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", is.Dev, is.Ino)
-}
-
-// toFile reports whether a stream is a regular file, such as a log.
-func toFile(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode().IsRegular()
+	return files && info.Mode().IsRegular() || os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", is.Dev, is.Ino)
 }
 
 func (a *app) tokenIssueCommand() *cobra.Command {
