@@ -105,7 +105,7 @@ func TestRefusalOfAnOldTokenKeepsItsSuccessor(t *testing.T) {
 	kit.Equal(t, one.read().Access, "old")
 	before := kit.Must(os.Stat(path))(t).ModTime()
 	kit.OK(t, other.save(t.Context(), &storedTokens{Server: g.URL, Access: "new", Refresh: "r2"}))
-	kit.OK(t, os.Chtimes(path, before, before))      // two writes can have the same time
+	kit.OK(t, os.Chtimes(path, before, before)) // two writes can have the same time
 	kit.OK(t, one.storeRefusal(g.refusal(t, "old")))
 	now := one.read()
 	kit.Equal(t, now.Access+" "+now.Refresh, "new r2")
